@@ -1,0 +1,263 @@
+//! Scaled dot-product attention and its heads (§3.2).
+
+use burn::module::Module;
+use burn::nn::{Dropout, Linear};
+use burn::tensor::Tensor;
+use burn::tensor::activation::softmax;
+use burn::tensor::backend::Backend;
+
+use crate::cache::KeyValue;
+use crate::config::LayerConfig;
+use crate::init::{WeightInit, dropout};
+use crate::mask::AttentionMask;
+
+/// What attention computes.
+#[derive(Debug, Clone)]
+pub struct AttentionOutput<B: Backend> {
+    /// The weighted sums of the values: `[batch, n_heads, query_len, d_v]`.
+    pub output: Tensor<B, 4>,
+    /// The weights, before dropout: `[batch, n_heads, query_len, key_len]`.
+    pub weights: Tensor<B, 4>,
+}
+
+/// `Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V` (§3.2.1, equation 1).
+///
+/// A blocked key has weight exactly zero; a query whose every key is blocked has output zero.
+/// Dropout falls on the weights, and only where gradients are taken.
+///
+/// # Shapes
+/// - query: `[batch, n_heads, query_len, d_k]`
+/// - key: `[batch, n_heads, key_len, d_k]`
+/// - value: `[batch, n_heads, key_len, d_v]`
+/// - output: `[batch, n_heads, query_len, d_v]`
+///
+/// # Panics
+/// When the shapes do not agree.
+///
+/// ```
+/// use burn_ndarray::NdArray;
+/// use burn::nn::DropoutConfig;
+/// use burn::tensor::Tensor;
+/// use transformer_core::scaled_dot_product_attention;
+///
+/// // One query, two keys, d_k = 1: the scores are 2·ln 3 and 0·ln 3 over √1 once the second key is
+/// // zero, so the weights are 9/10 and 1/10 and the output 0.9 · 10 + 0.1 · 20 = 11.
+/// let device = Default::default();
+/// let query = Tensor::<NdArray, 4>::from_data([[[[2.0]]]], &device);
+/// let key = Tensor::from_data([[[[3.0_f32.ln()], [0.0]]]], &device);
+/// let value = Tensor::from_data([[[[10.0], [20.0]]]], &device);
+/// let no_dropout = DropoutConfig::new(0.0).init();
+///
+/// let attention = scaled_dot_product_attention(query, key, value, None, &no_dropout);
+/// assert!((attention.output.into_scalar() - 11.0).abs() < 1e-5);
+/// ```
+pub fn scaled_dot_product_attention<B: Backend>(
+    query: Tensor<B, 4>,
+    key: Tensor<B, 4>,
+    value: Tensor<B, 4>,
+    mask: Option<&AttentionMask<B>>,
+    dropout: &Dropout,
+) -> AttentionOutput<B> {
+    let [_, _, _, d_k] = query.dims();
+    // Scaling the queries rather than the scores touches query_len × d_k numbers, not
+    // query_len × key_len.
+    let scores = (query / (d_k as f64).sqrt()).matmul(key.swap_dims(2, 3));
+    let weights = match mask {
+        Some(mask) => mask.apply_to_weights(softmax(mask.apply_to_scores(scores), 3)),
+        None => softmax(scores, 3),
+    };
+    AttentionOutput {
+        output: dropout.forward(weights.clone()).matmul(value),
+        weights,
+    }
+}
+
+/// The part of multi-head attention (§3.2.2) after the projections of queries, keys and values:
+/// `MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O`.
+///
+/// [`SelfAttention`] and [`CrossAttention`] differ in where keys and values come from; this is
+/// what they share.
+#[derive(Module, Debug)]
+pub struct MultiHeadAttention<B: Backend> {
+    /// `W^O`: `[n_heads · d_v, d_model]`.
+    pub projection: Linear<B>,
+    dropout: Dropout,
+    n_heads: usize,
+    d_k: usize,
+    d_v: usize,
+}
+
+impl<B: Backend> MultiHeadAttention<B> {
+    fn new(config: &LayerConfig, init: &mut WeightInit, device: &B::Device) -> Self {
+        Self {
+            projection: init.linear(
+                config.n_heads * config.d_v,
+                config.d_model,
+                config.attention_bias,
+                device,
+            ),
+            dropout: dropout(config.attention_dropout),
+            n_heads: config.n_heads,
+            d_k: config.d_k,
+            d_v: config.d_v,
+        }
+    }
+
+    /// `[batch, len, n_heads · d_head]` to `[batch, n_heads, len, d_head]`.
+    fn split_heads(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
+        let [batch, len, width] = x.dims();
+        x.reshape([batch, len, self.n_heads, width / self.n_heads])
+            .swap_dims(1, 2)
+    }
+
+    /// Keys and values standing side by side in the last dimension, per head.
+    fn split_key_value(&self, key_value: Tensor<B, 3>) -> KeyValue<B> {
+        let width = self.n_heads * self.d_k;
+        let both = width + self.n_heads * self.d_v;
+        KeyValue {
+            key: self.split_heads(key_value.clone().slice_dim(2, 0..width)),
+            value: self.split_heads(key_value.slice_dim(2, width..both)),
+        }
+    }
+
+    /// Attends with every head and joins them.
+    ///
+    /// # Shapes
+    /// - query: `[batch, query_len, n_heads · d_k]`
+    /// - key_value: key_len positions
+    /// - output: `[batch, query_len, d_model]`
+    fn forward(
+        &self,
+        query: Tensor<B, 3>,
+        key_value: &KeyValue<B>,
+        mask: Option<&AttentionMask<B>>,
+        maps: Option<&mut Vec<Tensor<B, 4>>>,
+    ) -> Tensor<B, 3> {
+        let [batch, query_len, _] = query.dims();
+        let attention = scaled_dot_product_attention(
+            self.split_heads(query),
+            key_value.key.clone(),
+            key_value.value.clone(),
+            mask,
+            &self.dropout,
+        );
+        if let Some(maps) = maps {
+            maps.push(attention.weights);
+        }
+        let heads =
+            attention
+                .output
+                .swap_dims(1, 2)
+                .reshape([batch, query_len, self.n_heads * self.d_v]);
+        self.projection.forward(heads)
+    }
+}
+
+/// Multi-head attention whose queries, keys and values come from one sequence (§3.2.3): in the
+/// encoder, and masked in the decoder.
+#[derive(Module, Debug)]
+pub struct SelfAttention<B: Backend> {
+    /// `W^Q`, `W^K` and `W^V` side by side, each head after head:
+    /// `[d_model, n_heads · (2 d_k + d_v)]`.
+    pub query_key_value: Linear<B>,
+    /// The heads and `W^O`.
+    pub heads: MultiHeadAttention<B>,
+}
+
+impl<B: Backend> SelfAttention<B> {
+    /// A new one, drawn from `init`.
+    pub fn new(config: &LayerConfig, init: &mut WeightInit, device: &B::Device) -> Self {
+        let (keys, values) = (config.n_heads * config.d_k, config.n_heads * config.d_v);
+        Self {
+            query_key_value: init.packed_linear(
+                config.d_model,
+                &[keys, keys, values],
+                config.attention_bias,
+                device,
+            ),
+            heads: MultiHeadAttention::new(config, init, device),
+        }
+    }
+
+    /// Each position attends to all positions that the mask lets through.
+    ///
+    /// With a cache, `x` holds the positions after those in it; they are appended, and the mask's
+    /// keys are all of them.
+    ///
+    /// # Shapes
+    /// - x: `[batch, len, d_model]`
+    /// - output: `[batch, len, d_model]`
+    /// - each entry of maps, one per call: `[batch, n_heads, len, key_len]`
+    pub fn forward(
+        &self,
+        x: Tensor<B, 3>,
+        mask: Option<&AttentionMask<B>>,
+        cache: Option<&mut Option<KeyValue<B>>>,
+        maps: Option<&mut Vec<Tensor<B, 4>>>,
+    ) -> Tensor<B, 3> {
+        let width = self.heads.n_heads * self.heads.d_k;
+        let projected = self.query_key_value.forward(x);
+        let [_, _, all] = projected.dims();
+        let query = projected.clone().slice_dim(2, 0..width);
+        let mut key_value = self
+            .heads
+            .split_key_value(projected.slice_dim(2, width..all));
+        if let Some(cache) = cache {
+            if let Some(past) = cache.take() {
+                key_value = past.append(key_value);
+            }
+            *cache = Some(key_value.clone());
+        }
+        self.heads.forward(query, &key_value, mask, maps)
+    }
+}
+
+/// Multi-head attention from the decoder to the memory (§3.2.3).
+#[derive(Module, Debug)]
+pub struct CrossAttention<B: Backend> {
+    /// `W^Q`: `[d_model, n_heads · d_k]`.
+    pub query: Linear<B>,
+    /// `W^K` and `W^V` side by side: `[d_model, n_heads · (d_k + d_v)]`.
+    pub key_value: Linear<B>,
+    /// The heads and `W^O`.
+    pub heads: MultiHeadAttention<B>,
+}
+
+impl<B: Backend> CrossAttention<B> {
+    /// A new one, drawn from `init`.
+    pub fn new(config: &LayerConfig, init: &mut WeightInit, device: &B::Device) -> Self {
+        let (keys, values) = (config.n_heads * config.d_k, config.n_heads * config.d_v);
+        let bias = config.attention_bias;
+        Self {
+            query: init.linear(config.d_model, keys, bias, device),
+            key_value: init.packed_linear(config.d_model, &[keys, values], bias, device),
+            heads: MultiHeadAttention::new(config, init, device),
+        }
+    }
+
+    /// The memory's keys and values, computed once however many tokens are decoded.
+    ///
+    /// # Shapes
+    /// - memory: `[batch, src_len, d_model]`
+    pub fn project_memory(&self, memory: Tensor<B, 3>) -> KeyValue<B> {
+        self.heads.split_key_value(self.key_value.forward(memory))
+    }
+
+    /// Each target position attends to the memory.
+    ///
+    /// # Shapes
+    /// - x: `[batch, tgt_len, d_model]`
+    /// - memory: src_len positions, from [`project_memory`](Self::project_memory)
+    /// - output: `[batch, tgt_len, d_model]`
+    /// - each entry of maps, one per call: `[batch, n_heads, tgt_len, src_len]`
+    pub fn forward(
+        &self,
+        x: Tensor<B, 3>,
+        memory: &KeyValue<B>,
+        mask: Option<&AttentionMask<B>>,
+        maps: Option<&mut Vec<Tensor<B, 4>>>,
+    ) -> Tensor<B, 3> {
+        self.heads
+            .forward(self.query.forward(x), memory, mask, maps)
+    }
+}

@@ -1,0 +1,164 @@
+//! What can go wrong, as types: every error names the thing and carries the numbers.
+
+use std::path::PathBuf;
+
+/// A [`TransformerConfig`](crate::TransformerConfig) that contradicts itself.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ConfigError {
+    /// A size that must be at least one is zero.
+    #[error("`{key}` is 0; it must be at least 1")]
+    Zero {
+        /// The configuration key.
+        key: &'static str,
+    },
+    /// The heads cannot share `d_model` evenly and no `d_k` or `d_v` is given.
+    #[error(
+        "`d_model` {d_model} is not divisible by `n_heads` {n_heads}; choose another or set `d_k` and `d_v`"
+    )]
+    HeadsDoNotDivide {
+        /// Width of the model.
+        d_model: usize,
+        /// Number of attention heads.
+        n_heads: usize,
+    },
+    /// Sinusoidal positions come in pairs of sine and cosine.
+    #[error("`d_model` {d_model} is odd; sinusoidal positions need an even width")]
+    OddWidth {
+        /// Width of the model.
+        d_model: usize,
+    },
+    /// A probability outside [0, 1).
+    #[error("`{key}` is {value}; a dropout probability must be in [0, 1)")]
+    Dropout {
+        /// The configuration key.
+        key: &'static str,
+        /// The value found.
+        value: f64,
+    },
+    /// Layer normalisation needs a small positive epsilon.
+    #[error("`layer_norm_eps` is {value}; it must be positive and finite")]
+    Epsilon {
+        /// The value found.
+        value: f64,
+    },
+    /// Source and target embeddings are tied but their vocabularies differ.
+    #[error(
+        "`tying` {tying} shares source and target embeddings, but `src_vocab_size` is {src_vocab_size} and `tgt_vocab_size` is {tgt_vocab_size}"
+    )]
+    TiedVocabularies {
+        /// The tying asked for.
+        tying: &'static str,
+        /// Entries of the source vocabulary.
+        src_vocab_size: usize,
+        /// Entries of the target vocabulary.
+        tgt_vocab_size: usize,
+    },
+    /// A size beyond anything that can be allocated.
+    #[error("`{key}` is {value}; at most {limit} is supported")]
+    TooLarge {
+        /// The configuration key.
+        key: &'static str,
+        /// The value found.
+        value: usize,
+        /// The largest value accepted.
+        limit: usize,
+    },
+    /// A special token outside the vocabulary it is used in.
+    #[error("`{key}` is {id}, outside the vocabulary of {vocab_size}")]
+    SpecialToken {
+        /// The configuration key.
+        key: &'static str,
+        /// The token found.
+        id: u32,
+        /// Entries of the smaller vocabulary it must be in.
+        vocab_size: usize,
+    },
+    /// Two special tokens are the same entry.
+    #[error("`{first}` and `{second}` are both {id}; special tokens must differ")]
+    SameSpecialToken {
+        /// One configuration key.
+        first: &'static str,
+        /// The other configuration key.
+        second: &'static str,
+        /// The token they share.
+        id: u32,
+    },
+}
+
+/// A model directory that cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// A file could not be opened, read, written or renamed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// `config.json` is not a configuration.
+    #[error("{}: {source}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What the parser said, with line and column.
+        source: serde_json::Error,
+    },
+    /// `config.json` contradicts itself.
+    #[error("{}: {source}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// The contradiction.
+        source: ConfigError,
+    },
+    /// The weights do not belong to the configuration, or the file is damaged.
+    #[error("{}: {problem}", path.display())]
+    Weights {
+        /// The file.
+        path: PathBuf,
+        /// Every missing, unknown or mis-shaped tensor, or why the file cannot be parsed.
+        problem: String,
+    },
+}
+
+impl ModelError {
+    /// An input or output error at `path`.
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, source }
+    }
+}
+
+/// A source or an option that decoding cannot take.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum DecodeError {
+    /// The source has more tokens than the model has positions.
+    #[error(
+        "source {index} has {length} tokens, more than the model's {max_len} learned positions"
+    )]
+    SourceTooLong {
+        /// Which source of the batch, from 0.
+        index: usize,
+        /// Its tokens, `<eos>` included.
+        length: usize,
+        /// Positions of the model.
+        max_len: usize,
+    },
+    /// A source without a single token.
+    #[error("source {index} has no token")]
+    EmptySource {
+        /// Which source of the batch, from 0.
+        index: usize,
+    },
+    /// A token that the source vocabulary does not have.
+    #[error("source {index} holds token {token}, outside the vocabulary of {vocab_size}")]
+    UnknownToken {
+        /// Which source of the batch, from 0.
+        index: usize,
+        /// The token.
+        token: u32,
+        /// Entries of the source vocabulary.
+        vocab_size: usize,
+    },
+}

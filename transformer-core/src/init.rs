@@ -1,0 +1,106 @@
+//! Initial weights, drawn on the host so that a seed means the same model on every backend.
+
+use burn::module::Param;
+use burn::nn::{Dropout, DropoutConfig, LayerNorm, LayerNormConfig, Linear};
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorData};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Normal, Uniform};
+
+/// A source of initial weights.
+///
+/// Matrices are Xavier-uniform, `U(-a, a)` with `a = √(6 / (d_input + d_output))`, each projection
+/// by its own sizes even where several are stored side by side; biases are zero; layer norms are
+/// the identity. What is drawn depends on the seed and the order of the calls alone.
+#[derive(Debug, Clone)]
+pub struct WeightInit {
+    rng: Option<ChaCha8Rng>,
+}
+
+impl WeightInit {
+    /// Weights drawn from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            rng: Some(ChaCha8Rng::seed_from_u64(seed)),
+        }
+    }
+
+    /// Zeros everywhere, for a model whose weights are about to be loaded.
+    pub fn zeros() -> Self {
+        Self { rng: None }
+    }
+
+    /// A linear layer `[d_input, d_output]`.
+    pub(crate) fn linear<B: Backend>(
+        &mut self,
+        d_input: usize,
+        d_output: usize,
+        bias: bool,
+        device: &B::Device,
+    ) -> Linear<B> {
+        self.packed_linear(d_input, &[d_output], bias, device)
+    }
+
+    /// Several linear layers that share their input, stored side by side as one:
+    /// `[d_input, Σ d_outputs]`.
+    pub(crate) fn packed_linear<B: Backend>(
+        &mut self,
+        d_input: usize,
+        d_outputs: &[usize],
+        bias: bool,
+        device: &B::Device,
+    ) -> Linear<B> {
+        let width: usize = d_outputs.iter().sum();
+        let mut values = vec![0.0; d_input * width];
+        let mut first = 0;
+        for &d_output in d_outputs {
+            let bound = (6.0 / (d_input + d_output) as f64).sqrt() as f32;
+            let uniform = Uniform::new(-bound, bound).expect("the bound is positive and finite");
+            if let Some(rng) = &mut self.rng {
+                for row in values.chunks_exact_mut(width) {
+                    row[first..first + d_output].fill_with(|| uniform.sample(rng));
+                }
+            }
+            first += d_output;
+        }
+        Linear {
+            weight: matrix(values, [d_input, width], device),
+            bias: bias.then(|| Param::from_tensor(Tensor::zeros([width], device))),
+        }
+    }
+
+    /// A matrix of `N(0, std²)`.
+    pub(crate) fn normal<B: Backend>(
+        &mut self,
+        shape: [usize; 2],
+        std: f64,
+        device: &B::Device,
+    ) -> Param<Tensor<B, 2>> {
+        let normal = Normal::new(0.0, std as f32).expect("the deviation is positive and finite");
+        let mut values = vec![0.0; shape[0] * shape[1]];
+        if let Some(rng) = &mut self.rng {
+            values.fill_with(|| normal.sample(rng));
+        }
+        matrix(values, shape, device)
+    }
+}
+
+fn matrix<B: Backend>(
+    values: Vec<f32>,
+    shape: [usize; 2],
+    device: &B::Device,
+) -> Param<Tensor<B, 2>> {
+    let data = TensorData::new(values, shape).convert::<B::FloatElem>();
+    Param::from_tensor(Tensor::from_data(data, device))
+}
+
+/// The identity layer normalisation of width `d_model`.
+pub(crate) fn layer_norm<B: Backend>(d_model: usize, eps: f64, device: &B::Device) -> LayerNorm<B> {
+    LayerNormConfig::new(d_model).with_epsilon(eps).init(device)
+}
+
+/// Dropout with probability `p`.
+pub(crate) fn dropout(p: f64) -> Dropout {
+    DropoutConfig::new(p).init()
+}

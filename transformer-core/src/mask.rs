@@ -1,0 +1,126 @@
+//! Which keys a query may not look at (§3.2.3): the one place where polarity is stated.
+//!
+//! **`true` means blocked**, in every mask of this crate.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Bool, Int, Tensor};
+
+/// The positions of `tokens` that hold `pad_id`, which nothing may attend to.
+///
+/// # Shapes
+/// - tokens: `[batch, len]`
+/// - output: `[batch, len]`, `true` = blocked
+pub fn padding_positions<B: Backend>(tokens: Tensor<B, 2, Int>, pad_id: u32) -> Tensor<B, 2, Bool> {
+    tokens.equal_elem(pad_id as i64)
+}
+
+/// An attention mask, broadcast over heads.
+///
+/// A query whose every key is blocked attends to nothing: its output is zero and its gradients are
+/// finite.
+///
+/// ```
+/// use burn_ndarray::NdArray;
+/// use transformer_core::AttentionMask;
+///
+/// // One query for each of three positions: the future is blocked.
+/// let mask = AttentionMask::<NdArray>::causal(3, 3, &Default::default());
+/// let blocked = mask.blocked().into_data();
+/// assert_eq!(
+///     blocked.iter::<bool>().collect::<Vec<_>>(),
+///     [false, true, true, false, false, true, false, false, false],
+/// );
+/// ```
+#[derive(Debug, Clone)]
+pub struct AttentionMask<B: Backend> {
+    blocked: Tensor<B, 4, Bool>,
+    bias: Tensor<B, 4>,
+    blocked_rows: Option<Tensor<B, 4, Bool>>,
+}
+
+impl<B: Backend> AttentionMask<B> {
+    /// Blocks the keys at padded positions, for every query.
+    ///
+    /// # Shapes
+    /// - padding: `[batch, key_len]`, `true` = blocked
+    pub fn padding(padding: Tensor<B, 2, Bool>) -> Self {
+        Self::from_blocked(padding.unsqueeze_dims(&[1, 1]))
+    }
+
+    /// Blocks the keys after each query's own position.
+    ///
+    /// Where there are more keys than queries, the queries are the last positions: query `i` stands
+    /// at position `key_len - query_len + i`.
+    ///
+    /// # Panics
+    /// When there are more queries than keys.
+    pub fn causal(query_len: usize, key_len: usize, device: &B::Device) -> Self {
+        // A query always sees its own position, so that no row is blocked.
+        Self::new(Self::future(query_len, key_len, device), None)
+    }
+
+    /// Blocks both the future and the padded positions.
+    ///
+    /// # Shapes
+    /// - padding: `[batch, key_len]`, `true` = blocked
+    ///
+    /// # Panics
+    /// When there are more queries than keys.
+    pub fn causal_padding(query_len: usize, padding: Tensor<B, 2, Bool>) -> Self {
+        let [_, key_len] = padding.dims();
+        let future = Self::future(query_len, key_len, &padding.device());
+        let [batch, _] = padding.dims();
+        let shape = [batch, 1, query_len, key_len];
+        let padding: Tensor<B, 4, Bool> = padding.unsqueeze_dims(&[1, 1]);
+        Self::from_blocked(padding.expand(shape).bool_or(future.expand(shape)))
+    }
+
+    /// Any mask.
+    ///
+    /// # Shapes
+    /// - blocked: `[batch or 1, n_heads or 1, query_len or 1, key_len]`, `true` = blocked
+    pub fn from_blocked(blocked: Tensor<B, 4, Bool>) -> Self {
+        let rows = blocked.clone().all_dim(3);
+        Self::new(blocked, Some(rows))
+    }
+
+    /// The mask itself: `[batch or 1, n_heads or 1, query_len or 1, key_len]`, `true` = blocked.
+    pub fn blocked(&self) -> Tensor<B, 4, Bool> {
+        self.blocked.clone()
+    }
+
+    fn new(blocked: Tensor<B, 4, Bool>, blocked_rows: Option<Tensor<B, 4, Bool>>) -> Self {
+        let zeros = Tensor::zeros(blocked.dims(), &blocked.device());
+        // Half the lowest finite number: added to any score it stays finite, and its exponential
+        // is zero beside that of any score that is not blocked.
+        let lowest = zeros.dtype().finfo().map_or(f64::from(f32::MIN), |f| f.min) / 2.0;
+        Self {
+            bias: zeros.mask_fill(blocked.clone(), lowest),
+            blocked,
+            blocked_rows,
+        }
+    }
+
+    fn future(query_len: usize, key_len: usize, device: &B::Device) -> Tensor<B, 4, Bool> {
+        assert!(
+            query_len <= key_len,
+            "{query_len} queries cannot be the last of {key_len} positions"
+        );
+        let offset = (key_len - query_len) as i64;
+        Tensor::<B, 2, Bool>::tril_mask([query_len, key_len], offset, device)
+            .unsqueeze_dims(&[0, 1])
+    }
+
+    /// Adds to each blocked score what makes its weight zero.
+    pub(crate) fn apply_to_scores(&self, scores: Tensor<B, 4>) -> Tensor<B, 4> {
+        scores + self.bias.clone()
+    }
+
+    /// Makes the weights of every query without a key zero.
+    pub(crate) fn apply_to_weights(&self, weights: Tensor<B, 4>) -> Tensor<B, 4> {
+        match &self.blocked_rows {
+            Some(rows) => weights.mask_fill(rows.clone(), 0),
+            None => weights,
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Tiny models and the helpers that the test files share.
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Int, Tensor, TensorData};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use transformer_core::{
+    NormPlacement, Positions, Transformer, TransformerConfig, WeightTying, padded,
+};
+
+pub type NdArray = burn_ndarray::NdArray;
+pub type Flex = burn_flex::Flex;
+pub type Autodiff<B> = burn_autodiff::Autodiff<B>;
+
+/// Untied, with every bias, and no two sizes alike. Its dropouts must not act without gradients.
+pub fn tiny() -> TransformerConfig {
+    TransformerConfig {
+        src_vocab_size: 13,
+        tgt_vocab_size: 11,
+        d_model: 12,
+        n_heads: 2,
+        d_k: Some(3),
+        d_v: Some(5),
+        d_ff: 14,
+        n_encoder_layers: 2,
+        n_decoder_layers: 3,
+        attention_bias: true,
+        generator_bias: true,
+        tying: WeightTying::None,
+        dropout: 0.1,
+        attention_dropout: 0.2,
+        activation_dropout: 0.3,
+        ..TransformerConfig::base(13)
+    }
+}
+
+/// [`tiny`] as gradients want it: each call computes the same.
+pub fn tiny_without_dropout() -> TransformerConfig {
+    TransformerConfig {
+        dropout: 0.0,
+        attention_dropout: 0.0,
+        activation_dropout: 0.0,
+        ..tiny()
+    }
+}
+
+/// [`tiny`] with the norm after and before, positions sinusoidal and learned.
+pub fn variants() -> Vec<TransformerConfig> {
+    let mut variants = Vec::new();
+    for (norm, final_norm) in [(NormPlacement::Post, false), (NormPlacement::Pre, true)] {
+        for positions in [Positions::Sinusoidal, Positions::Learned { max_len: 16 }] {
+            variants.push(TransformerConfig {
+                norm,
+                final_norm,
+                positions,
+                ..tiny()
+            });
+        }
+    }
+    variants
+}
+
+pub fn rng(seed: u64) -> ChaCha8Rng {
+    ChaCha8Rng::seed_from_u64(seed)
+}
+
+/// A model in which biases and norms act too, as in a trained one.
+pub fn model<B: Backend>(config: &TransformerConfig, seed: u64) -> Transformer<B> {
+    let model = config.init(seed, &B::Device::default()).unwrap();
+    shaken(model, seed)
+}
+
+/// Every parameter moved by up to 0.3.
+pub fn shaken<B: Backend, M: Module<B>>(module: M, seed: u64) -> M {
+    module.map(&mut Shaker(rng(seed)))
+}
+
+struct Shaker(ChaCha8Rng);
+
+impl<B: Backend> ModuleMapper<B> for Shaker {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        param.map(|tensor| {
+            let tracked = tensor.is_require_grad();
+            let noise = uniform(&mut self.0, tensor.dims()) * 0.3;
+            (tensor.detach() + noise).set_require_grad(tracked)
+        })
+    }
+}
+
+/// Numbers in [-1, 1).
+pub fn uniform<B: Backend, const D: usize>(
+    rng: &mut ChaCha8Rng,
+    shape: [usize; D],
+) -> Tensor<B, D> {
+    let count = shape.iter().product();
+    let values: Vec<f32> = (0..count).map(|_| rng.random_range(-1.0..1.0)).collect();
+    Tensor::from_data(TensorData::new(values, shape), &B::Device::default())
+}
+
+/// The rows, filled up with `<pad>` 0.
+pub fn tokens<B: Backend>(rows: &[impl AsRef<[u32]>]) -> Tensor<B, 2, Int> {
+    padded(rows, 0, &B::Device::default())
+}
+
+pub fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+pub fn largest_difference(left: &[f64], right: &[f64]) -> f64 {
+    assert_eq!(left.len(), right.len());
+    left.iter()
+        .zip(right)
+        .map(|(left, right)| (left - right).abs())
+        .fold(0.0, |largest, difference| {
+            // A NaN must not pass for a small difference.
+            if difference <= largest {
+                largest
+            } else {
+                difference
+            }
+        })
+}
+
+/// Asserts that no two values differ by more than `tolerance`; tensors or plain numbers.
+#[track_caller]
+pub fn assert_close(left: impl Numbers, right: impl Numbers, tolerance: f64) {
+    let (left, right) = (left.numbers(), right.numbers());
+    let difference = largest_difference(&left, &right);
+    assert!(
+        difference <= tolerance,
+        "off by {difference}: {left:?} is not {right:?}"
+    );
+}
+
+pub trait Numbers {
+    fn numbers(self) -> Vec<f64>;
+}
+
+impl Numbers for &[f64] {
+    fn numbers(self) -> Vec<f64> {
+        self.to_vec()
+    }
+}
+
+impl Numbers for &Vec<f64> {
+    fn numbers(self) -> Vec<f64> {
+        self.clone()
+    }
+}
+
+impl<B: Backend, const D: usize> Numbers for Tensor<B, D> {
+    fn numbers(self) -> Vec<f64> {
+        values(self)
+    }
+}
+
+/// A parameter's path, shape and values.
+pub type NamedValues = (String, Vec<usize>, Vec<f64>);
+
+/// Every parameter, in the order of the modules.
+pub fn parameters<B: Backend>(module: &impl Module<B>) -> Vec<NamedValues> {
+    let mut collector = Collector {
+        path: Vec::new(),
+        found: Vec::new(),
+    };
+    module.visit(&mut collector);
+    collector.found
+}
+
+struct Collector {
+    path: Vec<String>,
+    found: Vec<NamedValues>,
+}
+
+impl<B: Backend> ModuleVisitor<B> for Collector {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let tensor = param.val();
+        self.found
+            .push((self.path.join("."), tensor.dims().to_vec(), values(tensor)));
+    }
+}
+
+/// Every parameter's gradient; panics where there is none.
+pub fn gradients<B: AutodiffBackend>(
+    module: &impl Module<B>,
+    gradients: &B::Gradients,
+) -> Vec<NamedValues> {
+    let mut collector = GradientCollector::<B> {
+        path: Vec::new(),
+        gradients,
+        found: Vec::new(),
+    };
+    module.visit(&mut collector);
+    collector.found
+}
+
+struct GradientCollector<'a, B: AutodiffBackend> {
+    path: Vec<String>,
+    gradients: &'a B::Gradients,
+    found: Vec<NamedValues>,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for GradientCollector<'_, B> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let name = self.path.join(".");
+        let gradient = param.val().grad(self.gradients);
+        let gradient = gradient.unwrap_or_else(|| panic!("`{name}` has no gradient"));
+        self.found
+            .push((name, gradient.dims().to_vec(), values(gradient)));
+    }
+}

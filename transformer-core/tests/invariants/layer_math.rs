@@ -1,0 +1,268 @@
+//! Layers, against their formulas.
+
+use burn::module::Param;
+use burn::nn::Linear;
+use burn::tensor::Tensor;
+use transformer_core::{
+    Activation, AttentionMask, DecoderLayer, DecoderMasks, EncoderLayer, LayerCache, LayerConfig,
+    NormPlacement, Positions, PositionwiseFeedForward, Sublayer, TransformerConfig, WeightInit,
+    sinusoidal_encoding,
+};
+
+use crate::common::*;
+
+const D_MODEL: usize = 6;
+
+/// Layer normalisation of one row: the variance is the mean of squares, ε is added inside the root.
+fn layer_norm(x: &[f64], gamma: &[f64], beta: &[f64], eps: f64) -> Vec<f64> {
+    let n = x.len() as f64;
+    let mean = x.iter().sum::<f64>() / n;
+    let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+    let scale = 1.0 / (variance + eps).sqrt();
+    let normed = x.iter().map(|x| (x - mean) * scale);
+    normed
+        .zip(gamma.iter().zip(beta))
+        .map(|(x, (gamma, beta))| x * gamma + beta)
+        .collect()
+}
+
+fn rows(x: &Tensor<NdArray, 3>) -> Vec<Vec<f64>> {
+    values(x.clone())
+        .chunks(D_MODEL)
+        .map(<[f64]>::to_vec)
+        .collect()
+}
+
+/// What the tests wrap: not linear, so that the norm before and after it differ.
+fn square_and_shift(x: f64) -> f64 {
+    x * x + 0.5
+}
+
+fn sublayer(norm: NormPlacement, layer_norm_eps: f64) -> Sublayer<NdArray> {
+    let config = LayerConfig {
+        norm,
+        layer_norm_eps,
+        // Without gradients it must not act.
+        dropout: 0.5,
+        ..LayerConfig::new(D_MODEL, 2, 8).unwrap()
+    };
+    shaken(Sublayer::new(&config, &Default::default()), 1)
+}
+
+#[test]
+fn post_norm_is_the_norm_of_the_sum() {
+    for eps in [1e-5, 0.7] {
+        let sublayer = sublayer(NormPlacement::Post, eps);
+        let gamma = values(sublayer.norm.gamma.val());
+        let beta = values(sublayer.norm.beta.as_ref().unwrap().val());
+        let x = uniform(&mut rng(2), [2, 3, D_MODEL]);
+
+        let found = sublayer.forward(x.clone(), |x| x.powi_scalar(2) + 0.5);
+        for (x, found) in rows(&x).iter().zip(rows(&found)) {
+            let sum: Vec<f64> = x.iter().map(|&x| x + square_and_shift(x)).collect();
+            assert_close(&found, &layer_norm(&sum, &gamma, &beta, eps), 1e-5);
+        }
+    }
+}
+
+#[test]
+fn pre_norm_is_the_sum_with_what_the_norm_gives() {
+    for eps in [1e-5, 0.7] {
+        let sublayer = sublayer(NormPlacement::Pre, eps);
+        let gamma = values(sublayer.norm.gamma.val());
+        let beta = values(sublayer.norm.beta.as_ref().unwrap().val());
+        let x = uniform(&mut rng(3), [2, 3, D_MODEL]);
+
+        let found = sublayer.forward(x.clone(), |x| x.powi_scalar(2) + 0.5);
+        for (x, found) in rows(&x).iter().zip(rows(&found)) {
+            let normed = layer_norm(x, &gamma, &beta, eps);
+            let sum: Vec<f64> = x
+                .iter()
+                .zip(normed)
+                .map(|(x, normed)| x + square_and_shift(normed))
+                .collect();
+            assert_close(&found, &sum, 1e-5);
+        }
+    }
+}
+
+#[test]
+fn activations_have_their_known_values() {
+    // At -1, 0, 1 and 2: max(0, x); x Φ(x) with Φ(1) = 0.8413447, Φ(2) = 0.9772499; x σ(x) with
+    // σ(1) = 0.7310586, σ(2) = 0.8807971.
+    for (activation, expected) in [
+        (Activation::Relu, [0.0, 0.0, 1.0, 2.0]),
+        (Activation::Gelu, [-0.1586553, 0.0, 0.8413447, 1.9544997]),
+        (Activation::Silu, [-0.2689414, 0.0, 0.7310586, 1.7615942]),
+    ] {
+        let config = LayerConfig {
+            activation,
+            activation_dropout: 0.5,
+            ..LayerConfig::new(1, 1, 1).unwrap()
+        };
+        let device = Default::default();
+        let mut network =
+            PositionwiseFeedForward::<NdArray>::new(&config, &mut WeightInit::zeros(), &device);
+        // FFN(x) = 3 act(2x - 1) + 4
+        set(&mut network.inner, 2.0, -1.0);
+        set(&mut network.outer, 3.0, 4.0);
+        let x = Tensor::from_data([[[0.0], [0.5], [1.0], [1.5]]], &device);
+        let expected: Vec<f64> = expected.iter().map(|y| 3.0 * y + 4.0).collect();
+        assert_close(network.forward(x), &expected, 1e-5);
+    }
+}
+
+fn set(linear: &mut Linear<NdArray>, weight: f32, bias: f32) {
+    let device = Default::default();
+    linear.weight = Param::from_data([[weight]], &device);
+    linear.bias = Some(Param::from_data([bias], &device));
+}
+
+#[test]
+fn an_encoder_layer_is_self_attention_then_feed_forward() {
+    for norm in [NormPlacement::Post, NormPlacement::Pre] {
+        let config = LayerConfig {
+            norm,
+            ..LayerConfig::new(D_MODEL, 2, 8).unwrap()
+        };
+        let layer = EncoderLayer::new(&config, &mut WeightInit::new(1), &Default::default());
+        let layer: EncoderLayer<NdArray> = shaken(layer, 1);
+        let x = uniform(&mut rng(4), [2, 3, D_MODEL]);
+        let mask = AttentionMask::padding(tokens(&[[7, 7, 0], [7, 7, 7]]).equal_elem(0));
+
+        let found = layer.forward(x.clone(), Some(&mask), None);
+        let attended = layer.self_attention_sublayer.forward(x, |x| {
+            layer.self_attention.forward(x, Some(&mask), None, None)
+        });
+        let expected = layer
+            .feed_forward_sublayer
+            .forward(attended, |x| layer.feed_forward.forward(x));
+        assert_close(found, expected, 0.0);
+    }
+}
+
+#[test]
+fn a_decoder_layer_is_self_attention_cross_attention_feed_forward() {
+    for norm in [NormPlacement::Post, NormPlacement::Pre] {
+        let config = LayerConfig {
+            norm,
+            ..LayerConfig::new(D_MODEL, 2, 8).unwrap()
+        };
+        let layer = DecoderLayer::new(&config, &mut WeightInit::new(1), &Default::default());
+        let layer: DecoderLayer<NdArray> = shaken(layer, 1);
+        let x = uniform(&mut rng(5), [2, 3, D_MODEL]);
+        let memory = layer
+            .cross_attention
+            .project_memory(uniform(&mut rng(6), [2, 4, D_MODEL]));
+        let masks = DecoderMasks {
+            self_attention: AttentionMask::causal(3, 3, &Default::default()),
+            cross_attention: AttentionMask::padding(
+                tokens(&[[7, 7, 7, 0], [7, 7, 7, 7]]).equal_elem(0),
+            ),
+        };
+
+        let mut cache = LayerCache {
+            memory: memory.clone(),
+            target: None,
+        };
+        let found = layer.forward(x.clone(), &mut cache, &masks, None);
+        let x = layer.self_attention_sublayer.forward(x, |x| {
+            let mask = Some(&masks.self_attention);
+            layer.self_attention.forward(x, mask, None, None)
+        });
+        let x = layer.cross_attention_sublayer.forward(x, |x| {
+            let mask = Some(&masks.cross_attention);
+            layer.cross_attention.forward(x, &memory, mask, None)
+        });
+        let expected = layer
+            .feed_forward_sublayer
+            .forward(x, |x| layer.feed_forward.forward(x));
+        assert_close(found, expected, 0.0);
+    }
+}
+
+/// The encoder by hand: embedding × √d_model, position, layers, norm.
+#[test]
+fn encoding_is_embedding_position_layers_norm() {
+    for (embedding_scale, final_norm) in [(true, true), (false, false)] {
+        for positions in [Positions::Sinusoidal, Positions::Learned { max_len: 9 }] {
+            let config = TransformerConfig {
+                embedding_scale,
+                final_norm,
+                positions,
+                ..tiny()
+            };
+            let model = model::<NdArray>(&config, 7);
+            let ids = [3, 11, 5, 5];
+            let table = values(model.src_embedding.weight.val());
+            let places = match &model.src_positions.learned {
+                Some(learned) => values(learned.val()),
+                None => values(sinusoidal_encoding::<NdArray>(
+                    0,
+                    4,
+                    12,
+                    &Default::default(),
+                )),
+            };
+            let scale = if embedding_scale { 12_f64.sqrt() } else { 1.0 };
+            let mut x = Vec::new();
+            for (at, &id) in ids.iter().enumerate() {
+                x.extend(
+                    (0..12).map(|d| (table[id * 12 + d] * scale + places[at * 12 + d]) as f32),
+                );
+            }
+            let data = burn::tensor::TensorData::new(x, [1, 4, 12]);
+            let mut x = Tensor::<NdArray, 3>::from_data(data, &Default::default());
+            for layer in &model.encoder.layers {
+                x = layer.forward(x, None, None);
+            }
+            assert_eq!(model.encoder.final_norm.is_some(), final_norm);
+            assert_eq!(model.decoder.final_norm.is_some(), final_norm);
+            if let Some(norm) = &model.encoder.final_norm {
+                x = norm.forward(x);
+            }
+            assert_close(
+                model.encode(tokens(&[ids.map(|id| id as u32)])).hidden,
+                x,
+                1e-5,
+            );
+        }
+    }
+}
+
+#[test]
+fn logits_are_the_generator_s_product_and_bias() {
+    let model = model::<NdArray>(&tiny(), 8);
+    let hidden = uniform(&mut rng(8), [1, 1, 12]);
+    let weight = values(model.generator.weight.as_ref().unwrap().val());
+    let bias = values(model.generator.bias.as_ref().unwrap().val());
+    let x = values(hidden.clone());
+    let expected: Vec<f64> = (0..11)
+        .map(|token| bias[token] + (0..12).map(|d| x[d] * weight[d * 11 + token]).sum::<f64>())
+        .collect();
+    assert_close(model.generate(hidden), &expected, 1e-5);
+}
+
+#[test]
+fn dropout_acts_where_gradients_are_taken_and_only_there() {
+    let only = |dropout: f64, attention_dropout: f64, activation_dropout: f64| TransformerConfig {
+        dropout,
+        attention_dropout,
+        activation_dropout,
+        ..tiny()
+    };
+    let run = |config: &TransformerConfig| {
+        let model = model::<Autodiff<NdArray>>(config, 9);
+        values(model.forward(tokens(&[[5, 6, 7]]), tokens(&[[1, 3]])))
+    };
+    for config in [
+        only(0.5, 0.0, 0.0),
+        only(0.0, 0.5, 0.0),
+        only(0.0, 0.0, 0.5),
+    ] {
+        assert!(largest_difference(&run(&config), &run(&config)) > 1e-3);
+        let plain = model::<NdArray>(&config, 9);
+        let quiet = values(plain.forward(tokens(&[[5, 6, 7]]), tokens(&[[1, 3]])));
+        assert_close(&quiet, &run(&tiny_without_dropout()), 1e-5);
+    }
+}

@@ -1,0 +1,40 @@
+//! What the metrics ask of a corpus.
+
+use thiserror::Error;
+
+/// Why a corpus cannot be scored.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum MetricError {
+    /// There is nothing to score.
+    #[error("a corpus metric needs at least one hypothesis and its reference")]
+    Empty,
+
+    /// Hypotheses and references do not pair up.
+    #[error("{hypotheses} hypotheses for {references} references; a metric needs one of each")]
+    UnequalCounts {
+        /// Number of hypotheses.
+        hypotheses: usize,
+        /// Number of references.
+        references: usize,
+    },
+}
+
+/// Pairs each hypothesis with its reference.
+pub(super) fn pairs<'a, H: AsRef<str>, R: AsRef<str>>(
+    hypotheses: &'a [H],
+    references: &'a [R],
+) -> Result<impl Iterator<Item = (&'a str, &'a str)>, MetricError> {
+    if hypotheses.len() != references.len() {
+        return Err(MetricError::UnequalCounts {
+            hypotheses: hypotheses.len(),
+            references: references.len(),
+        });
+    }
+    if hypotheses.is_empty() {
+        return Err(MetricError::Empty);
+    }
+    Ok(hypotheses
+        .iter()
+        .map(H::as_ref)
+        .zip(references.iter().map(R::as_ref)))
+}

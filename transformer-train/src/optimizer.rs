@@ -1,0 +1,171 @@
+//! Adam(0.9, 0.98, 1e-9) (§5.3), whose state a checkpoint can read.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
+use burn::optim::adaptor::OptimizerAdaptor;
+use burn::optim::{Adam, AdamConfig, GradientsParams, MultiGradientsParams, Optimizer};
+use burn::tensor::Tensor;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+
+/// Burn's Adam with the paper's constants, behind a handle.
+///
+/// Burn's `Learner` keeps its optimizer to itself; a clone of this handle shares the state of the
+/// one that the learner holds, so that it can be saved after any update.
+pub struct PaperAdam<M, B>
+where
+    M: AutodiffModule<B>,
+    B: AutodiffBackend,
+{
+    shared: Arc<Mutex<OptimizerAdaptor<Adam, M, B>>>,
+    clip_norm: Option<f64>,
+}
+
+impl<M, B> Clone for PaperAdam<M, B>
+where
+    M: AutodiffModule<B>,
+    B: AutodiffBackend,
+{
+    fn clone(&self) -> Self {
+        Self {
+            shared: self.shared.clone(),
+            clip_norm: self.clip_norm,
+        }
+    }
+}
+
+impl<M, B> PaperAdam<M, B>
+where
+    M: AutodiffModule<B>,
+    B: AutodiffBackend,
+{
+    /// A new optimizer; with `clip_norm` the gradients of an update are scaled down together to at
+    /// most that Euclidean norm (the paper does not clip).
+    pub fn new(clip_norm: Option<f64>) -> Self {
+        let adam = AdamConfig::new()
+            .with_beta_1(0.9)
+            .with_beta_2(0.98)
+            .with_epsilon(1e-9)
+            .init();
+        Self {
+            shared: Arc::new(Mutex::new(adam)),
+            clip_norm,
+        }
+    }
+
+    /// The optimizer itself. A panic elsewhere leaves it whole: `step` takes and returns modules.
+    fn adam(&self) -> MutexGuard<'_, OptimizerAdaptor<Adam, M, B>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<M, B> Optimizer<M, B> for PaperAdam<M, B>
+where
+    M: AutodiffModule<B>,
+    B: AutodiffBackend,
+{
+    type Record = <OptimizerAdaptor<Adam, M, B> as Optimizer<M, B>>::Record;
+
+    fn step(&mut self, lr: f64, module: M, grads: GradientsParams) -> M {
+        let grads = match self.clip_norm {
+            Some(max_norm) => clip_global_norm(&module, grads, max_norm),
+            None => grads,
+        };
+        self.adam().step(lr, module, grads)
+    }
+
+    fn step_multi(&mut self, lr: f64, module: M, grads: MultiGradientsParams) -> M {
+        // Clipping needs the whole gradient of every parameter in one place.
+        let mut gathered = Gathered {
+            parts: grads,
+            result: GradientsParams::new(),
+        };
+        Module::<B>::visit(&module, &mut gathered);
+        self.step(lr, module, gathered.result)
+    }
+
+    fn to_record(&self) -> Self::Record {
+        self.adam().to_record()
+    }
+
+    fn load_record(self, record: Self::Record) -> Self {
+        {
+            let mut adam = self.adam();
+            *adam = adam.clone().load_record(record);
+        }
+        self
+    }
+}
+
+/// Scales all gradients together so that their Euclidean norm is at most `max_norm`.
+pub fn clip_global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
+    module: &M,
+    grads: GradientsParams,
+    max_norm: f64,
+) -> GradientsParams {
+    let mut squares = SumOfSquares::<B::InnerBackend> {
+        grads: &grads,
+        sum: None,
+    };
+    Module::<B>::visit(module, &mut squares);
+    let Some(sum) = squares.sum else {
+        return grads;
+    };
+    let scale = (sum.sqrt().clamp_min(max_norm).recip() * max_norm).reshape([1]);
+    let mut scaled = Scaled {
+        grads,
+        scale,
+        result: GradientsParams::new(),
+    };
+    Module::<B>::visit(module, &mut scaled);
+    scaled.result
+}
+
+/// Adds up the squares of every parameter's gradient.
+struct SumOfSquares<'a, I: Backend> {
+    grads: &'a GradientsParams,
+    sum: Option<Tensor<I, 1>>,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for SumOfSquares<'_, B::InnerBackend> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if let Some(grad) = self.grads.get::<B::InnerBackend, D>(param.id) {
+            let square = grad.square().sum();
+            self.sum = Some(match self.sum.take() {
+                Some(sum) => sum + square,
+                None => square,
+            });
+        }
+    }
+}
+
+/// Multiplies every parameter's gradient by the same number.
+struct Scaled<I: Backend> {
+    grads: GradientsParams,
+    scale: Tensor<I, 1>,
+    result: GradientsParams,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Scaled<B::InnerBackend> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if let Some(grad) = self.grads.remove::<B::InnerBackend, D>(param.id) {
+            let scaled = grad * self.scale.clone().unsqueeze();
+            self.result.register(param.id, scaled);
+        }
+    }
+}
+
+/// Adds up each parameter's gradients from several devices.
+struct Gathered {
+    parts: MultiGradientsParams,
+    result: GradientsParams,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Gathered {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if let Some((grad, _)) = self.parts.remove::<B::InnerBackend, D>(param.id) {
+            let grad = grad.to_device(&param.val().device());
+            self.result.register(param.id, grad);
+        }
+    }
+}

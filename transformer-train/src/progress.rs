@@ -1,0 +1,172 @@
+//! What a run shows: Burn's TUI in a terminal, plain lines elsewhere.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use burn::train::metric::{MetricDefinition, MetricId, NumericEntry};
+use burn::train::renderer::{
+    EvaluationName, EvaluationProgress, MetricState, MetricsRenderer, MetricsRendererEvaluation,
+    MetricsRendererTraining, ProgressType, TrainingProgress,
+};
+
+/// Updates between two lines.
+const LINE_EVERY: usize = 50;
+
+/// The longest wait for a line.
+const LINE_WITHIN: Duration = Duration::from_secs(30);
+
+/// How a run shows its progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ProgressDisplay {
+    /// Burn's TUI where standard output is a terminal, plain lines otherwise.
+    #[default]
+    Auto,
+    /// Plain lines.
+    Lines,
+    /// Nothing.
+    Silent,
+}
+
+/// One line every 50 updates or 30 seconds, one for each validation.
+#[derive(Default)]
+pub struct PlainLines {
+    names: HashMap<MetricId, String>,
+    /// In the order of the first line.
+    metrics: Vec<(String, Mean)>,
+    last_line: Option<Instant>,
+}
+
+/// A mean weighted by tokens, since the last line.
+#[derive(Default)]
+struct Mean {
+    sum: f64,
+    weight: f64,
+}
+
+impl PlainLines {
+    fn note(&mut self, state: MetricState) {
+        let MetricState::Numeric(entry, value) = state else {
+            return;
+        };
+        let Some(name) = self.names.get(&entry.metric_id) else {
+            return;
+        };
+        let (value, weight) = match value {
+            NumericEntry::Value(value) => (value, 1.0),
+            NumericEntry::Aggregated {
+                aggregated_value,
+                count,
+            } => (aggregated_value, count as f64),
+        };
+        let place = self.metrics.iter().position(|(known, _)| known == name);
+        let place = place.unwrap_or_else(|| {
+            self.metrics.push((name.clone(), Mean::default()));
+            self.metrics.len() - 1
+        });
+        let mean = &mut self.metrics[place].1;
+        if value.is_finite() {
+            mean.sum += value * weight;
+            mean.weight += weight;
+        }
+    }
+
+    fn line(&mut self, title: &str) {
+        let mut line = title.to_owned();
+        for (name, mean) in self.metrics.drain(..) {
+            if mean.weight > 0.0 {
+                line += &format!(
+                    "  {} {}",
+                    name.to_lowercase(),
+                    number(mean.sum / mean.weight)
+                );
+            }
+        }
+        self.last_line = Some(Instant::now());
+        // Progress that nobody reads any more must not end the training.
+        let _ = writeln!(std::io::stdout(), "{line}");
+    }
+}
+
+/// Four digits that matter.
+fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.2}"),
+        size if size >= 0.01 => format!("{value:.4}"),
+        _ => format!("{value:.3e}"),
+    }
+}
+
+impl MetricsRendererTraining for PlainLines {
+    fn update_train(&mut self, state: MetricState) {
+        self.note(state);
+    }
+
+    fn update_valid(&mut self, state: MetricState) {
+        self.note(state);
+    }
+
+    fn render_train(&mut self, item: TrainingProgress, _: Vec<ProgressType>) {
+        let update = item.iteration.unwrap_or(0);
+        let ends_round = item
+            .progress
+            .is_some_and(|p| p.items_processed >= p.items_total);
+        let last_line = *self.last_line.get_or_insert_with(Instant::now);
+        if update == 1
+            || ends_round
+            || update.is_multiple_of(LINE_EVERY)
+            || last_line.elapsed() >= LINE_WITHIN
+        {
+            self.line(&format!("update {update}"));
+        }
+    }
+
+    fn render_valid(&mut self, item: TrainingProgress, _: Vec<ProgressType>) {
+        if item
+            .progress
+            .is_some_and(|p| p.items_processed >= p.items_total)
+        {
+            self.line("validation");
+        }
+    }
+}
+
+impl MetricsRendererEvaluation for PlainLines {
+    fn update_test(&mut self, _: EvaluationName, _: MetricState) {}
+
+    fn render_test(&mut self, _: EvaluationProgress, _: Vec<ProgressType>) {}
+}
+
+impl MetricsRenderer for PlainLines {
+    fn manual_close(&mut self) {}
+
+    fn register_metric(&mut self, definition: MetricDefinition) {
+        self.names.insert(definition.metric_id, definition.name);
+    }
+}
+
+/// Shows nothing.
+pub(crate) struct Silent;
+
+impl MetricsRendererTraining for Silent {
+    fn update_train(&mut self, _: MetricState) {}
+
+    fn update_valid(&mut self, _: MetricState) {}
+
+    fn render_train(&mut self, _: TrainingProgress, _: Vec<ProgressType>) {}
+
+    fn render_valid(&mut self, _: TrainingProgress, _: Vec<ProgressType>) {}
+}
+
+impl MetricsRendererEvaluation for Silent {
+    fn update_test(&mut self, _: EvaluationName, _: MetricState) {}
+
+    fn render_test(&mut self, _: EvaluationProgress, _: Vec<ProgressType>) {}
+}
+
+impl MetricsRenderer for Silent {
+    fn manual_close(&mut self) {}
+
+    fn register_metric(&mut self, _: MetricDefinition) {}
+}

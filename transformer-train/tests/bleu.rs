@@ -1,0 +1,72 @@
+//! `corpus_bleu` and `corpus_chrf` equal Python's sacreBLEU: every case of `fixtures/bleu.json`,
+//! as `scripts/make-bleu-fixture`, which names the source of its sentences, wrote them.
+
+use serde_json::Value;
+use transformer_train::metrics::{Bleu, Chrf, corpus_bleu, corpus_chrf};
+
+const TOLERANCE: f64 = 1e-6;
+
+fn cases() -> Vec<Value> {
+    serde_json::from_str(include_str!("fixtures/bleu.json")).expect("a list of cases")
+}
+
+fn strings<'a>(case: &'a Value, key: &str) -> Vec<&'a str> {
+    let list = case[key].as_array().expect("a list");
+    list.iter()
+        .map(|text| text.as_str().expect("a string"))
+        .collect()
+}
+
+fn score(case: &Value) -> (Bleu, Chrf) {
+    let (hypotheses, references) = (strings(case, "hypotheses"), strings(case, "references"));
+    (
+        corpus_bleu(&hypotheses, &references).expect("paired segments"),
+        corpus_chrf(&hypotheses, &references).expect("paired segments"),
+    )
+}
+
+#[track_caller]
+fn assert_close(case: &Value, what: &str, actual: f64, expected: &Value) {
+    let expected = expected.as_f64().expect("a number");
+    assert!(
+        (actual - expected).abs() <= TOLERANCE,
+        "{} of {}: {actual} instead of {expected}",
+        what,
+        case["name"]
+    );
+}
+
+#[test]
+fn bleu_equals_sacrebleu() {
+    for case in cases() {
+        let (bleu, _) = score(&case);
+        assert_close(&case, "BLEU", bleu.score, &case["bleu"]);
+        assert_close(&case, "BP", bleu.brevity_penalty, &case["bp"]);
+        for (n, precision) in bleu.precisions.into_iter().enumerate() {
+            assert_close(&case, "a precision", precision, &case["precisions"][n]);
+        }
+    }
+}
+
+#[test]
+fn chrf_equals_sacrebleu() {
+    for case in cases() {
+        assert_close(&case, "chrF2", score(&case).1.score, &case["chrf"]);
+    }
+}
+
+/// sacreBLEU prints its signature inside the line: `BLEU|nrefs:1|... = 26.90 ...`.
+#[test]
+fn lines_and_signatures_equal_sacrebleus() {
+    for case in cases() {
+        let (bleu, chrf) = score(&case);
+        let lines = [
+            (bleu.to_string(), Bleu::signature(), "bleu_line"),
+            (chrf.to_string(), Chrf::signature(), "chrf_line"),
+        ];
+        for (line, signature, key) in lines {
+            let signed = line.replacen(" =", &format!("|{signature} ="), 1);
+            assert_eq!(case[key], signed, "{}", case["name"]);
+        }
+    }
+}

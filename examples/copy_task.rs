@@ -44,6 +44,9 @@ struct Cli {
     /// Updates in which the learning rate rises
     #[arg(long, default_value_t = 200)]
     warmup: usize,
+    /// Multiplies the learning rate
+    #[arg(long, default_value_t = 0.5)]
+    learning_rate_factor: f64,
     /// Tokens of a batch
     #[arg(long, default_value_t = 1024)]
     batch_tokens: usize,
@@ -84,6 +87,7 @@ impl BackendTask for Cli {
             seed: self.common.seed,
             batch_tokens: self.batch_tokens,
             warmup: self.warmup,
+            learning_rate_factor: self.learning_rate_factor,
             updates: self.updates,
             validate_every: 100,
             ..TrainingConfig::default()
@@ -114,6 +118,7 @@ impl Cli {
             d_model: self.d_model,
             n_heads: 4,
             d_ff: 4 * self.d_model,
+            dropout: 0.0,
             n_encoder_layers: 2,
             n_decoder_layers: 2,
             ..TransformerConfig::base(FIRST_SYMBOL as usize + self.symbols as usize)

@@ -47,18 +47,18 @@ pub struct LayerCache<B: Backend> {
 pub struct DecoderCache<B: Backend> {
     pub(crate) layers: Vec<LayerCache<B>>,
     pub(crate) memory_padding: Tensor<B, 2, Bool>,
-    pub(crate) target_padding: Option<Tensor<B, 2, Bool>>,
+    pub(crate) target: Option<Tensor<B, 2, Int>>,
 }
 
 impl<B: Backend> DecoderCache<B> {
     /// Target tokens in the cache.
     pub fn len(&self) -> usize {
-        self.target_padding.as_ref().map_or(0, |p| p.dims()[1])
+        self.target.as_ref().map_or(0, |target| target.dims()[1])
     }
 
     /// Whether no token has been decoded yet.
     pub fn is_empty(&self) -> bool {
-        self.target_padding.is_none()
+        self.target.is_none()
     }
 
     /// Keeps the given rows of the batch, in the given order; a row may be given more than once.
@@ -76,17 +76,17 @@ impl<B: Backend> DecoderCache<B> {
                 })
                 .collect(),
             memory_padding: self.memory_padding.select(0, rows.clone()),
-            target_padding: self.target_padding.map(|p| p.select(0, rows.clone())),
+            target: self.target.map(|target| target.select(0, rows.clone())),
         }
     }
 
-    /// Notes the padding of the next tokens and returns that of all tokens: `[batch, len]`.
-    pub(crate) fn append_padding(&mut self, next: Tensor<B, 2, Bool>) -> Tensor<B, 2, Bool> {
-        let all = match self.target_padding.take() {
+    /// Notes the next tokens and returns all tokens so far: `[batch, len]`.
+    pub(crate) fn append(&mut self, next: Tensor<B, 2, Int>) -> Tensor<B, 2, Int> {
+        let all = match self.target.take() {
             Some(past) => Tensor::cat(vec![past, next], 1),
             None => next,
         };
-        self.target_padding = Some(all.clone());
+        self.target = Some(all.clone());
         all
     }
 }

@@ -42,3 +42,81 @@ fn publish(side: &Path, path: &Path) -> io::Result<()> {
     File::open(side)?.sync_all()?;
     fs::rename(side, path)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The files of a directory and what they hold.
+    fn listed(directory: &Path) -> Vec<(String, String)> {
+        let mut files: Vec<_> = fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .map(|path| {
+                let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+                (name, fs::read_to_string(path).unwrap_or_default())
+            })
+            .collect();
+        files.sort();
+        files
+    }
+
+    fn pair(name: &str, text: &str) -> (String, String) {
+        (name.to_owned(), text.to_owned())
+    }
+
+    #[test]
+    fn a_new_file_takes_the_place_of_the_old() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        replace_file_with(&path, "old").unwrap();
+        replace_file_with(&path, "new").unwrap();
+        assert_eq!(listed(directory.path()), [pair("file", "new")]);
+    }
+
+    #[test]
+    fn the_old_file_stays_until_the_new_one_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        replace_file_with(&path, "old").unwrap();
+        replace_file(&path, |side| {
+            assert_eq!(side.parent(), path.parent());
+            fs::write(side, "new")?;
+            assert_eq!(fs::read_to_string(&path)?, "old");
+            Ok::<_, io::Error>(())
+        })
+        .unwrap();
+        assert_eq!(listed(directory.path()), [pair("file", "new")]);
+    }
+
+    #[test]
+    fn a_failed_write_leaves_the_old_file_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        replace_file_with(&path, "old").unwrap();
+        let error = replace_file(&path, |side| {
+            fs::write(side, "half of the n")?;
+            Err::<(), _>(io::Error::other("disk full"))
+        })
+        .unwrap_err();
+        assert_eq!(error.to_string(), "disk full");
+        assert_eq!(listed(directory.path()), [pair("file", "old")]);
+    }
+
+    #[test]
+    fn a_failed_rename_leaves_nothing_either() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::create_dir(&path).unwrap();
+        replace_file_with(&path, "new").unwrap_err();
+        assert_eq!(listed(directory.path()), [pair("file", "")]);
+    }
+
+    #[test]
+    fn a_write_that_writes_nothing_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        replace_file(&path, |_| Ok::<_, io::Error>(())).unwrap_err();
+        assert_eq!(listed(directory.path()), []);
+    }
+}

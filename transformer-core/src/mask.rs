@@ -124,3 +124,55 @@ impl<B: Backend> AttentionMask<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_ndarray::NdArray;
+
+    fn tokens<const ROWS: usize, const LEN: usize>(
+        rows: [[i64; LEN]; ROWS],
+    ) -> Tensor<NdArray, 2, Int> {
+        Tensor::from_data(rows, &Default::default())
+    }
+
+    /// Each row of the mask as a word: `x` where it blocks.
+    fn drawn(mask: &AttentionMask<NdArray>) -> Vec<String> {
+        let [_, _, _, key_len] = mask.blocked().dims();
+        let blocked: Vec<bool> = mask.blocked().into_data().iter().collect();
+        blocked
+            .chunks(key_len)
+            .map(|row| row.iter().map(|&b| if b { 'x' } else { '.' }).collect())
+            .collect()
+    }
+
+    #[test]
+    fn padding_is_where_the_pad_token_stands() {
+        let padding = padding_positions(tokens([[5, 9, 9], [9, 1, 0]]), 9);
+        let mask = AttentionMask::padding(padding);
+        assert_eq!(mask.blocked().dims(), [2, 1, 1, 3]);
+        assert_eq!(drawn(&mask), [".xx", "x.."]);
+    }
+
+    #[test]
+    fn causal_queries_are_the_last_positions() {
+        let causal = |query_len, key_len| {
+            drawn(&AttentionMask::causal(
+                query_len,
+                key_len,
+                &Default::default(),
+            ))
+        };
+        assert_eq!(causal(3, 3), [".xx", "..x", "..."]);
+        assert_eq!(causal(2, 5), ["....x", "....."]);
+        assert_eq!(causal(1, 4), ["...."]);
+    }
+
+    #[test]
+    fn causal_and_padding_block_what_either_blocks() {
+        let padding = padding_positions(tokens([[5, 5, 0], [0, 5, 5]]), 0);
+        let mask = AttentionMask::causal_padding(2, padding);
+        assert_eq!(mask.blocked().dims(), [2, 1, 2, 3]);
+        assert_eq!(drawn(&mask), ["..x", "..x", "x.x", "x.."]);
+    }
+}

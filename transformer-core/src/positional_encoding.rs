@@ -107,3 +107,77 @@ impl<B: Backend> PositionalEncoding<B> {
         x + encoding.unsqueeze()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_ndarray::NdArray;
+
+    fn config(positions: Positions) -> TransformerConfig {
+        TransformerConfig {
+            d_model: 6,
+            n_heads: 2,
+            positions,
+            ..TransformerConfig::base(10)
+        }
+    }
+
+    fn encoded(positions: &PositionalEncoding<NdArray>, first: usize, len: usize) -> Vec<f32> {
+        let zeros = Tensor::zeros([1, len, 6], &Default::default());
+        values(positions.forward(zeros, first))
+    }
+
+    fn values<const D: usize>(tensor: Tensor<NdArray, D>) -> Vec<f32> {
+        tensor.into_data().iter().collect()
+    }
+
+    #[test]
+    fn sines_and_cosines_are_the_paper_s() {
+        let encoding = sinusoidal_encoding::<NdArray>(0, 5001, 6, &Default::default());
+        let found = values(encoding);
+        for position in [0, 1, 2, 511, 5000] {
+            for pair in 0..3 {
+                let angle = f64::from(position) / 10_000_f64.powf(2.0 * f64::from(pair) / 6.0);
+                let at = (position * 6 + 2 * pair) as usize;
+                assert!((f64::from(found[at]) - angle.sin()).abs() < 1e-6);
+                assert!((f64::from(found[at + 1]) - angle.cos()).abs() < 1e-6);
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_goes_on_where_it_ends() {
+        let init = &mut WeightInit::new(0);
+        let config = config(Positions::Sinusoidal);
+        let positions = PositionalEncoding::<NdArray>::new(&config, init, &Default::default());
+        for (first, len) in [
+            (0, 3),
+            (TABLE_LEN - 3, 3),
+            (TABLE_LEN - 3, 4),
+            (TABLE_LEN, 1),
+            (900, 2),
+        ] {
+            let expected = sinusoidal_encoding::<NdArray>(first, len, 6, &Default::default());
+            assert_eq!(encoded(&positions, first, len), values(expected));
+        }
+    }
+
+    #[test]
+    fn learned_positions_are_rows_of_their_table() {
+        let init = &mut WeightInit::new(0);
+        let config = config(Positions::Learned { max_len: 5 });
+        let positions = PositionalEncoding::<NdArray>::new(&config, init, &Default::default());
+        let table = values(positions.learned.as_ref().unwrap().val());
+        assert_eq!(encoded(&positions, 0, 5), table);
+        assert_eq!(encoded(&positions, 2, 3), table[12..]);
+    }
+
+    #[test]
+    #[should_panic(expected = "6 positions asked of a model that has 5")]
+    fn learned_positions_end() {
+        let init = &mut WeightInit::new(0);
+        let config = config(Positions::Learned { max_len: 5 });
+        let positions = PositionalEncoding::<NdArray>::new(&config, init, &Default::default());
+        encoded(&positions, 4, 2);
+    }
+}

@@ -170,7 +170,7 @@ impl<B: Backend> Transformer<B> {
         DecoderCache {
             layers: self.decoder.project_memory(&memory.hidden),
             memory_padding: memory.padding.clone(),
-            target_padding: None,
+            target: None,
         }
     }
 
@@ -193,7 +193,7 @@ impl<B: Backend> Transformer<B> {
         let [memory_batch, _] = cache.memory_padding.dims();
         assert_eq!(batch, memory_batch, "targets and sources must pair up");
         let first = cache.len();
-        let padding = cache.append_padding(padding_positions(tgt.clone(), self.config.pad_id));
+        let padding = padding_positions(cache.append(tgt.clone()), self.config.pad_id);
         let masks = DecoderMasks {
             self_attention: AttentionMask::causal_padding(new_len, padding),
             cross_attention: AttentionMask::padding(cache.memory_padding.clone()),

@@ -181,6 +181,14 @@ pub(crate) struct Restored<B: AutodiffBackend> {
     pub state: RunState,
 }
 
+/// Whether a directory holds a model or checkpoints, which a new run would write over.
+pub fn holds_model(directory: impl AsRef<Path>) -> bool {
+    let directory = directory.as_ref();
+    [CONFIG_FILE, WEIGHTS_FILE, CHECKPOINTS]
+        .iter()
+        .any(|name| directory.join(name).exists())
+}
+
 /// The directory of a run.
 pub(crate) struct Checkpoints {
     directory: PathBuf,
@@ -195,18 +203,13 @@ impl Checkpoints {
             directory: directory.to_owned(),
             keep,
         };
-        if !resume && checkpoints.is_occupied()? {
+        if !resume && holds_model(directory) {
             return Err(TrainError::Occupied(directory.to_owned()));
         }
         let below = checkpoints.below();
         fs::create_dir_all(&below).map_err(TrainError::io(&below))?;
         checkpoints.remove_unfinished()?;
         Ok(checkpoints)
-    }
-
-    fn is_occupied(&self) -> Result<bool, TrainError> {
-        let has_file = |name: &str| self.directory.join(name).exists();
-        Ok(has_file(CONFIG_FILE) || has_file(WEIGHTS_FILE) || !self.updates()?.is_empty())
     }
 
     fn below(&self) -> PathBuf {

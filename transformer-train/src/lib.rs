@@ -27,7 +27,7 @@ mod schedule;
 mod tokenizer;
 
 pub use batch::{BatchError, BatchSampler, TokenizedPair};
-pub use checkpoint::Validation;
+pub use checkpoint::{Validation, holds_model};
 pub use config::TrainingConfig;
 pub use corpus::{Corpus, CorpusError, Pair};
 pub use error::TrainError;

@@ -317,13 +317,8 @@ fn head_by_head(
     mask: &AttentionMask<NdArray>,
 ) -> (Tensor<NdArray, 3>, Tensor<NdArray, 4>) {
     let [batch, len, d_model] = x.dims();
-    let mut output = projection
-        .bias
-        .as_ref()
-        .unwrap()
-        .val()
-        .unsqueeze()
-        .expand([batch, len, d_model]);
+    let bias = projection.bias.as_ref().unwrap().val();
+    let mut output = bias.unsqueeze::<3>().expand([batch, len, d_model]);
     let mut weights = Vec::new();
     for head in heads {
         let attention = scaled_dot_product_attention(

@@ -72,7 +72,6 @@ fn model_on_rows_of_padding<B: AutodiffBackend>() {
                 gradient.iter().all(|g| g.is_finite()),
                 "{name}: {gradient:?}"
             );
-            // The softmax does not see the biases of keys; everything else must learn.
             let learns = gradient.iter().any(|&g| g != 0.0);
             assert!(learns, "{name} gets no gradient");
         }

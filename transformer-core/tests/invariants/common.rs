@@ -83,7 +83,8 @@ impl<B: Backend> ModuleMapper<B> for Shaker {
         param.map(|tensor| {
             let tracked = tensor.is_require_grad();
             let noise = uniform(&mut self.0, tensor.dims()) * 0.3;
-            (tensor.detach() + noise).set_require_grad(tracked)
+            let moved = (tensor.detach() + noise).into_data();
+            Tensor::from_data(moved, &B::Device::default()).set_require_grad(tracked)
         })
     }
 }

@@ -1,0 +1,99 @@
+//! `translate evaluate`
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use burn::tensor::backend::Backend;
+use clap::Args;
+use transformer_core::Translator;
+use transformer_train::metrics::{Bleu, Chrf, corpus_bleu, corpus_chrf};
+use transformer_train::{TokenizedPair, TrainingConfig, evaluate};
+
+use crate::read_corpora;
+
+/// Measures a model on sentence pairs: loss, perplexity, BLEU and chrF.
+#[derive(Debug, Args)]
+pub struct Evaluate {
+    /// Directory of a trained model
+    #[arg(long, value_name = "DIR")]
+    model: PathBuf,
+    /// Sentence pairs, `source<TAB>target` per line, plain or gzip
+    #[arg(long, num_args = 1.., required = true, value_name = "FILE")]
+    data: Vec<PathBuf>,
+    /// Translate and score only the first N pairs
+    #[arg(long, value_name = "N")]
+    sentences: Option<usize>,
+    /// Write the translations to this file
+    #[arg(long, value_name = "FILE")]
+    hypotheses: Option<PathBuf>,
+}
+
+/// Sentences translated at a time.
+const BATCH: usize = 64;
+
+impl Evaluate {
+    pub fn run<B: Backend>(self, device: &B::Device) -> Result<(), Box<dyn Error>> {
+        let translator = Translator::<B>::load(&self.model, device)?;
+        let corpus = read_corpora(&self.data)?;
+
+        let tokenizer = translator.tokenizer();
+        let mut pairs = Vec::with_capacity(corpus.len());
+        for pair in corpus.pairs() {
+            pairs.push(TokenizedPair {
+                source: tokenizer.encode(&pair.source)?,
+                target: tokenizer.encode(&pair.target)?,
+            });
+        }
+        let TrainingConfig {
+            batch_tokens,
+            label_smoothing,
+            ..
+        } = TrainingConfig::default();
+        let longest = pairs.iter().map(|p| p.src_len().max(p.tgt_len())).max();
+        let batch_tokens = batch_tokens.max(longest.unwrap_or(0));
+        let model = translator.model();
+        let statistics = evaluate(model, pairs, batch_tokens, label_smoothing, device)?;
+        println!(
+            "loss {:.4} (label smoothing {label_smoothing})  nll {:.4}  perplexity {:.3}  token accuracy {:.2} %  tokens {}",
+            statistics.mean_loss(),
+            statistics.mean_nll(),
+            statistics.perplexity(),
+            statistics.accuracy(),
+            statistics.tokens
+        );
+
+        let count = self.sentences.unwrap_or(corpus.len()).min(corpus.len());
+        let (sources, references): (Vec<_>, Vec<_>) = corpus.pairs()[..count]
+            .iter()
+            .map(|pair| (pair.source.as_str(), pair.target.as_str()))
+            .unzip();
+        let translations = translate_by_length(&translator, &sources)?;
+        if let Some(path) = &self.hypotheses {
+            let lines = translations.join("\n") + "\n";
+            transformer_core::replace_file_with(path, lines)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        let bleu = corpus_bleu(&translations, &references)?;
+        println!("{bleu}  {}", Bleu::signature());
+        let chrf = corpus_chrf(&translations, &references)?;
+        println!("{chrf}  {}", Chrf::signature());
+        Ok(())
+    }
+}
+
+/// Translates sentences of similar length together, and answers in their order.
+fn translate_by_length<B: Backend>(
+    translator: &Translator<B>,
+    sources: &[&str],
+) -> Result<Vec<String>, Box<dyn Error>> {
+    let mut order: Vec<usize> = (0..sources.len()).collect();
+    order.sort_by_key(|&index| sources[index].len());
+    let mut translations = vec![String::new(); sources.len()];
+    for places in order.chunks(BATCH) {
+        let batch: Vec<_> = places.iter().map(|&place| sources[place]).collect();
+        for (&place, translation) in places.iter().zip(translator.translate_batch(&batch)?) {
+            translations[place] = translation;
+        }
+    }
+    Ok(translations)
+}

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use burn::module::{AutodiffModule, Module, ModuleMapper, Param, ParamId};
 use burn::optim::Optimizer;
-use burn::record::{FullPrecisionSettings, NamedMpkFileRecorder, Recorder};
+use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Recorder};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use flate2::Crc;
@@ -30,7 +30,7 @@ use crate::metrics::Statistics;
 use crate::optimizer::PaperAdam;
 
 const CHECKPOINTS: &str = "checkpoints";
-const OPTIMIZER: &str = "optimizer";
+const OPTIMIZER_FILE: &str = "optimizer.mpk";
 const RUN_FILE: &str = "run.json";
 const PREFIX: &str = "update-";
 
@@ -76,6 +76,8 @@ pub(crate) struct RunState {
     pub pairs: usize,
     pub pairs_checksum: u32,
     pub validations: Vec<Validation>,
+    /// What has been trained on since the last of them.
+    pub since_validation: Statistics,
 }
 
 impl RunState {
@@ -96,6 +98,7 @@ impl RunState {
             pairs: pairs.len(),
             pairs_checksum: checksum.sum(),
             validations: Vec::new(),
+            since_validation: Statistics::default(),
         }
     }
 
@@ -126,7 +129,7 @@ impl RunState {
             now,
         };
         if comparable(self) != comparable(now) {
-            let (what, before, now) = first_difference(&self.config, &now.config);
+            let (what, before, now) = first_difference(&comparable(self), &comparable(now));
             return Err(differs(&what, before, now));
         }
         let data = |state: &Self| {
@@ -296,17 +299,37 @@ fn write<B: AutodiffBackend>(
     directory: &Path,
 ) -> Result<(), TrainError> {
     checkpoint.model.save(directory)?;
-    let path = directory.join(OPTIMIZER);
-    Recorder::<B>::record(&recorder(), checkpoint.optimizer.clone(), path.clone())
+    let path = directory.join(OPTIMIZER_FILE);
+    let optimizer = Recorder::<B>::record(&recorder(), checkpoint.optimizer.clone(), ())
         .map_err(|error| TrainError::io(&path)(std::io::Error::other(error)))?;
-    let json = serde_json::to_vec_pretty(&checkpoint.state).map_err(std::io::Error::other);
+    replace_file_with(&path, &optimizer).map_err(TrainError::io(&path))?;
     let path = directory.join(RUN_FILE);
+    let run = RunFile {
+        optimizer_checksum: checksum(&optimizer),
+        state: checkpoint.state.clone(),
+    };
+    let json = serde_json::to_vec_pretty(&run).map_err(std::io::Error::other);
     json.and_then(|json| replace_file_with(&path, json))
         .map_err(TrainError::io(path))
 }
 
-fn recorder() -> NamedMpkFileRecorder<FullPrecisionSettings> {
-    NamedMpkFileRecorder::new()
+/// `run.json`.
+#[derive(Serialize, Deserialize)]
+struct RunFile {
+    /// Of `optimizer.mpk`, whose format would not notice every damage.
+    optimizer_checksum: u32,
+    #[serde(flatten)]
+    state: RunState,
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    let mut checksum = Crc::new();
+    checksum.update(bytes);
+    checksum.sum()
+}
+
+fn recorder() -> NamedMpkBytesRecorder<FullPrecisionSettings> {
+    NamedMpkBytesRecorder::new()
 }
 
 /// A checkpoint in its directory.
@@ -323,11 +346,14 @@ impl Found {
         let Self(directory) = self;
         let path = directory.join(RUN_FILE);
         let json = fs::read(&path).map_err(TrainError::io(&path))?;
-        let state: RunState =
-            serde_json::from_slice(&json).map_err(|error| TrainError::Damaged {
-                path,
-                problem: error.to_string(),
-            })?;
+        let damaged = |path: &Path, problem: String| TrainError::Damaged {
+            path: path.to_owned(),
+            problem,
+        };
+        let RunFile {
+            optimizer_checksum,
+            state,
+        } = serde_json::from_slice(&json).map_err(|error| damaged(&path, error.to_string()))?;
         state.continues_as(now, directory)?;
         let model = Transformer::<B>::load(directory, device)?;
         if model.config() != config {
@@ -339,14 +365,15 @@ impl Found {
                 now,
             });
         }
-        let path = directory.join(OPTIMIZER);
-        let optimizer =
-            Recorder::<B>::load(&recorder(), path.clone(), device).map_err(|error| {
-                TrainError::Damaged {
-                    path: path.with_extension("mpk"),
-                    problem: error.to_string(),
-                }
-            })?;
+        let path = directory.join(OPTIMIZER_FILE);
+        let bytes = fs::read(&path).map_err(TrainError::io(&path))?;
+        let found = checksum(&bytes);
+        if found != optimizer_checksum {
+            let problem = format!("checksum {found:08x}, not {optimizer_checksum:08x}");
+            return Err(damaged(&path, problem));
+        }
+        let optimizer = Recorder::<B>::load(&recorder(), bytes, device)
+            .map_err(|error| damaged(&path, error.to_string()))?;
         Ok(Restored {
             model,
             optimizer,

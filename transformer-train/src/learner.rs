@@ -33,7 +33,7 @@ use crate::loader::{Batch, Source, Update, UpdateLoader, ValidLoader as ValidBat
 use crate::loss::{LabelSmoothedCrossEntropy, TokenSums};
 use crate::metrics::{DeviceStatistics, Statistics, Throughput, TokenMean};
 use crate::optimizer::PaperAdam;
-use crate::progress::{PlainLines, ProgressDisplay, Silent};
+use crate::progress::{PlainLines, ProgressDisplay, Silent, let_ctrl_c_through};
 use crate::schedule::noam_schedule;
 
 /// A Transformer with the loss that it is trained by.
@@ -443,7 +443,6 @@ impl<B: AutodiffBackend> SupervisedLearningStrategy<Components<B>> for UpdateStr
             processor: components.event_processor,
             interrupter: components.interrupter,
             state: start.expect("a strategy runs once"),
-            since_validation: Statistics::default(),
         };
         let result = run.updates(train);
         let outcome = result.map(|stopped| Outcome {
@@ -466,7 +465,6 @@ struct Run<'a, B: AutodiffBackend> {
     processor: SupervisedTrainingEventProcessor<Components<B>>,
     interrupter: Interrupter,
     state: RunState,
-    since_validation: Statistics,
 }
 
 impl<B: AutodiffBackend> Run<'_, B> {
@@ -481,7 +479,7 @@ impl<B: AutodiffBackend> Run<'_, B> {
             let due = self.state.update > self.state.validated_update()
                 && self.state.update.is_multiple_of(config.validate_every);
             let last = stopped.is_some();
-            if (last || self.state.update.is_multiple_of(CHECK_EVERY))
+            if (due || last || self.state.update.is_multiple_of(CHECK_EVERY))
                 && let Some(statistics) = unread.take()
             {
                 self.read_back(statistics)?;
@@ -551,6 +549,7 @@ impl<B: AutodiffBackend> Run<'_, B> {
 
         let statistics = statistics.expect("an update has a batch");
         let (progress, round) = self.progress();
+        let_ctrl_c_through();
         self.processor
             .process_train(LearnerEvent::ProcessedItem(TrainingItem::new(
                 statistics.clone(),
@@ -583,14 +582,20 @@ impl<B: AutodiffBackend> Run<'_, B> {
         statistics: DeviceStatistics<B::InnerBackend>,
     ) -> Result<(), TrainError> {
         let statistics = statistics.sync();
-        if !statistics.loss.is_finite() {
-            return Err(TrainError::Diverged {
-                update: self.state.update,
-                loss: statistics.mean_loss(),
-            });
-        }
-        self.since_validation.add(&statistics);
+        self.check(&statistics)?;
+        self.state.since_validation.add(&statistics);
         Ok(())
+    }
+
+    /// Ends a run whose loss is no longer a number: nothing it could save would be of use.
+    fn check(&self, statistics: &Statistics) -> Result<(), TrainError> {
+        if statistics.loss.is_finite() {
+            return Ok(());
+        }
+        Err(TrainError::Diverged {
+            update: self.state.update,
+            loss: statistics.mean_loss(),
+        })
     }
 
     /// Validates where training may go on or is complete, and saves.
@@ -598,7 +603,7 @@ impl<B: AutodiffBackend> Run<'_, B> {
         let changed = self.state.update > self.state.validated_update();
         // An interruption is answered at once; the next run validates.
         if changed && stopped != Some(StopReason::Interrupted) {
-            let validation = self.validate();
+            let validation = self.validate()?;
             let best = self.state.is_best(&validation);
             self.state.validations.push(validation);
             if best && let Some(checkpoints) = &self.strategy.checkpoints {
@@ -619,7 +624,7 @@ impl<B: AutodiffBackend> Run<'_, B> {
         })
     }
 
-    fn validate(&mut self) -> Validation {
+    fn validate(&mut self) -> Result<Validation, TrainError> {
         let (_, round) = self.progress();
         self.processor
             .process_train(LearnerEvent::EndEpoch(round.items_processed));
@@ -642,8 +647,14 @@ impl<B: AutodiffBackend> Run<'_, B> {
         }
         self.processor
             .process_valid(LearnerEvent::EndEpoch(round.items_processed));
-        let train = std::mem::take(&mut self.since_validation);
-        Validation::new(self.state.update, self.state.seconds, &train, &all)
+        self.check(&all)?;
+        let train = std::mem::take(&mut self.state.since_validation);
+        Ok(Validation::new(
+            self.state.update,
+            self.state.seconds,
+            &train,
+            &all,
+        ))
     }
 }
 

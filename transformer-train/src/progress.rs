@@ -170,3 +170,23 @@ impl MetricsRenderer for Silent {
 
     fn register_metric(&mut self, _: MetricDefinition) {}
 }
+
+/// Lets Ctrl-C end the run although Burn's TUI has put the terminal in raw mode, which would make a
+/// key press of it that nobody reads.
+pub(crate) fn let_ctrl_c_through() {
+    #[cfg(unix)]
+    {
+        use rustix::termios::{LocalModes, OptionalActions, isatty, tcgetattr, tcsetattr};
+        let terminal = std::io::stdin();
+        if !isatty(&terminal) {
+            return;
+        }
+        if let Ok(mut modes) = tcgetattr(&terminal)
+            && !modes.local_modes.contains(LocalModes::ISIG)
+        {
+            modes.local_modes |= LocalModes::ISIG;
+            // Without it, `q` still ends the run.
+            let _ = tcsetattr(&terminal, OptionalActions::Now, &modes);
+        }
+    }
+}

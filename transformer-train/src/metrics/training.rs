@@ -11,10 +11,12 @@ use burn::train::metric::{
     NumericEntry, SerializedEntry,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::loss::TokenSums;
 
 /// Sums over the tokens of one or more batches.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Statistics {
     /// The label-smoothed loss, in nats.
     pub loss: f64,

@@ -1,0 +1,422 @@
+//! Training holds its promises: an update is one step whatever its batches, a resumed run is the run
+//! that was not stopped, and nothing is written over.
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::Tensor;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::train::{Interrupter, TrainStep};
+use burn_autodiff::Autodiff;
+use burn_ndarray::NdArray;
+use transformer_core::{Transformer, TransformerConfig, WeightTying};
+use transformer_train::{
+    Batch, ProgressDisplay, StopReason, TokenizedPair, TrainError, Trainer, TrainingConfig,
+    TrainingModel, Update, clip_global_norm,
+};
+
+type Inner = NdArray;
+type B = Autodiff<Inner>;
+
+const VOCAB_SIZE: usize = 13;
+
+fn model_config() -> TransformerConfig {
+    TransformerConfig {
+        d_model: 8,
+        n_heads: 2,
+        d_ff: 16,
+        n_encoder_layers: 1,
+        n_decoder_layers: 1,
+        tying: WeightTying::All,
+        ..TransformerConfig::base(VOCAB_SIZE)
+    }
+}
+
+fn model() -> Transformer<B> {
+    model_config().init(3, &Default::default()).unwrap()
+}
+
+/// Sources of 1 to 5 tokens; targets twice as long.
+fn pairs(count: usize) -> Vec<TokenizedPair> {
+    (0..count)
+        .map(|index| {
+            let source: Vec<u32> = (0..=index % 5)
+                .map(|at| 3 + ((index * 7 + at * 3) % 10) as u32)
+                .collect();
+            TokenizedPair {
+                target: source.iter().flat_map(|&token| [token, token]).collect(),
+                source,
+            }
+        })
+        .collect()
+}
+
+fn run() -> TrainingConfig {
+    TrainingConfig {
+        seed: 5,
+        batch_tokens: 40,
+        warmup: 4,
+        updates: 12,
+        validate_every: 4,
+        ..TrainingConfig::default()
+    }
+}
+
+/// Burn draws dropout from one generator per process: a test that trains has it to itself.
+fn alone() -> MutexGuard<'static, ()> {
+    static GENERATOR: Mutex<()> = Mutex::new(());
+    GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn trainer(config: TrainingConfig) -> Trainer<B> {
+    Trainer::new(config, vec![Default::default()]).display(ProgressDisplay::Silent)
+}
+
+/// Every parameter's values, in the order of the model.
+fn weights<T: Backend, M: Module<T>>(model: &M) -> Vec<Vec<f32>> {
+    struct Values(Vec<Vec<f32>>);
+    impl<T: Backend> ModuleVisitor<T> for Values {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<T, D>>) {
+            self.0.push(param.val().into_data().iter().collect());
+        }
+    }
+    let mut values = Values(Vec::new());
+    model.visit(&mut values);
+    values.0
+}
+
+/// Every parameter's gradient, in the order of the model.
+fn gradients<M: AutodiffModule<B>>(model: &M, grads: &GradientsParams) -> Vec<Vec<f32>> {
+    struct Values<'a>(&'a GradientsParams, Vec<Vec<f32>>);
+    impl<T: AutodiffBackend> ModuleVisitor<T> for Values<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<T, D>>) {
+            let grad = self.0.get::<T::InnerBackend, D>(param.id);
+            let grad = grad.expect("every parameter has a gradient");
+            self.1.push(grad.into_data().iter().collect());
+        }
+    }
+    let mut values = Values(grads, Vec::new());
+    Module::<B>::visit(model, &mut values);
+    values.1
+}
+
+fn largest_difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    let differences = a.iter().flatten().zip(b.iter().flatten());
+    differences.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+fn update(batches: &[&[TokenizedPair]]) -> Update<B> {
+    let config = model_config();
+    let batches: Vec<Batch<B>> = batches
+        .iter()
+        .map(|pairs| Batch::new(pairs.iter(), &config, &Default::default()))
+        .collect();
+    Update {
+        target_tokens: batches.iter().map(|batch| batch.target_tokens).sum(),
+        batches,
+    }
+}
+
+#[test]
+fn an_update_is_the_same_however_its_pairs_are_batched() {
+    let _alone = alone();
+    let config = TransformerConfig {
+        dropout: 0.0,
+        ..model_config()
+    };
+    let model = config.init::<B>(3, &Default::default()).unwrap();
+    let model = TrainingModel::new(model, 0.1);
+    let pairs = pairs(7);
+    // One batch, and three of unequal sizes: a mean of the batches' means would differ.
+    let whole = TrainStep::step(&model, update(&[&pairs]));
+    let parts = TrainStep::step(&model, update(&[&pairs[..1], &pairs[1..3], &pairs[3..]]));
+    let whole = gradients(&model, &whole.grads);
+    let parts = gradients(&model, &parts.grads);
+    assert!(whole.iter().flatten().any(|&g| g.abs() > 1e-3));
+    assert!(largest_difference(&whole, &parts) < 1e-6);
+}
+
+#[test]
+fn labels_are_the_target_shifted_and_padding_counts_for_nothing() {
+    let _alone = alone();
+    let pair = |source: &[u32], target: &[u32]| TokenizedPair {
+        source: source.to_vec(),
+        target: target.to_vec(),
+    };
+    let pairs = [pair(&[5, 6, 7], &[8]), pair(&[9], &[10, 11])];
+    let batch = Batch::<Inner>::new(pairs.iter(), &model_config(), &Default::default());
+    let rows = |tensor: Tensor<Inner, 2, burn::tensor::Int>| -> Vec<i64> {
+        tensor.into_data().iter().collect()
+    };
+    assert_eq!(batch.target_tokens, 5);
+    assert_eq!(rows(batch.source), [5, 6, 7, 2, 9, 2, 0, 0]);
+    assert_eq!(rows(batch.target), [1, 8, 0, 1, 10, 11]);
+    assert_eq!(rows(batch.labels), [8, 2, 0, 10, 11, 2]);
+}
+
+#[test]
+fn clipping_scales_all_gradients_together() {
+    let _alone = alone();
+    let model = TrainingModel::new(model(), 0.1);
+    let pairs = pairs(4);
+    let grads = || TrainStep::step(&model, update(&[&pairs])).grads;
+    B::seed(&Default::default(), 1);
+    let free = gradients(&model, &grads());
+    let norm = |g: &[Vec<f32>]| g.iter().flatten().map(|g| g * g).sum::<f32>().sqrt();
+
+    for max_norm in [norm(&free) / 10.0, norm(&free) * 10.0] {
+        B::seed(&Default::default(), 1);
+        let clipped = clip_global_norm(&model, grads(), f64::from(max_norm));
+        let clipped = gradients(&model, &clipped);
+        let scale = (max_norm / norm(&free)).min(1.0);
+        let expected: Vec<Vec<f32>> = free
+            .iter()
+            .map(|g| g.iter().map(|g| g * scale).collect())
+            .collect();
+        assert!(largest_difference(&clipped, &expected) < 1e-6);
+    }
+}
+
+#[test]
+fn training_learns_and_keeps_the_best_model() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    let config = TrainingConfig {
+        updates: 60,
+        validate_every: 20,
+        warmup: 20,
+        ..run()
+    };
+    let trained = trainer(config)
+        .directory(&out)
+        .train(model(), pairs(30), pairs(10))
+        .unwrap();
+    assert_eq!(trained.stopped, StopReason::Updates);
+    let losses: Vec<f64> = trained.validations.iter().map(|v| v.valid_loss).collect();
+    assert_eq!(losses.len(), 3);
+    assert!(losses[2] < losses[0], "{losses:?}");
+
+    let best = losses.iter().copied().fold(f64::INFINITY, f64::min);
+    let kept = Transformer::<Inner>::load(&out, &Default::default()).unwrap();
+    let statistics =
+        transformer_train::evaluate(&kept, pairs(10), 40, 0.1, &Default::default()).unwrap();
+    assert!((statistics.mean_loss() - best).abs() < 1e-6);
+}
+
+#[test]
+fn a_resumed_run_is_the_run_that_was_not_stopped() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let whole = trainer(run()).train(model(), pairs(30), pairs(10)).unwrap();
+
+    let out = folder.path().join("model");
+    let first = TrainingConfig {
+        // In the middle of an epoch, and of a round.
+        updates: 6,
+        ..run()
+    };
+    let stopped = trainer(first)
+        .directory(&out)
+        .train(model(), pairs(30), pairs(10))
+        .unwrap();
+    assert_eq!(stopped.updates, 6);
+    let resumed = trainer(run())
+        .directory(&out)
+        .resume(true)
+        .train(model(), pairs(30), pairs(10))
+        .unwrap();
+    assert_eq!(resumed.updates, 12);
+    assert!(weights(&resumed.model) == weights(&whole.model));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_model_and_another_one_another() {
+    let _alone = alone();
+    let train = |seed| {
+        let config = TrainingConfig { seed, ..run() };
+        weights(
+            &trainer(config)
+                .train(model(), pairs(30), pairs(10))
+                .unwrap()
+                .model,
+        )
+    };
+    assert!(train(1) == train(1));
+    assert!(train(1) != train(2));
+}
+
+#[test]
+fn an_interrupted_run_saves_and_goes_on() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    let interrupter = Interrupter::new();
+    interrupter.stop(None);
+    let trained = trainer(run())
+        .directory(&out)
+        .interrupter(interrupter)
+        .train(model(), pairs(30), pairs(10))
+        .unwrap();
+    assert_eq!(
+        (trained.stopped, trained.updates),
+        (StopReason::Interrupted, 0)
+    );
+    let resumed = trainer(run())
+        .directory(&out)
+        .resume(true)
+        .train(model(), pairs(30), pairs(10))
+        .unwrap();
+    assert_eq!(resumed.updates, 12);
+}
+
+/// A run of four updates in `out`, with its checkpoint.
+fn short_run(out: &Path) {
+    let config = TrainingConfig {
+        updates: 4,
+        ..run()
+    };
+    trainer(config)
+        .directory(out)
+        .train(model(), pairs(30), pairs(10))
+        .unwrap();
+}
+
+fn resume(
+    out: &Path,
+    config: TrainingConfig,
+    train: Vec<TokenizedPair>,
+) -> Result<usize, TrainError> {
+    trainer(config)
+        .directory(out)
+        .resume(true)
+        .train(model(), train, pairs(10))
+        .map(|trained| trained.updates)
+}
+
+#[test]
+fn a_model_is_not_written_over() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    short_run(&out);
+    let before = fs::read(out.join("model.safetensors")).unwrap();
+    let error = trainer(run())
+        .directory(&out)
+        .train(model(), pairs(30), pairs(10))
+        .unwrap_err();
+    let expected = "already holds a model; resume it, or choose another directory";
+    assert!(error.to_string().contains(expected), "{error}");
+    assert_eq!(fs::read(out.join("model.safetensors")).unwrap(), before);
+}
+
+#[test]
+fn resuming_with_other_settings_or_data_says_which() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    short_run(&out);
+    let other = TrainingConfig { warmup: 9, ..run() };
+    let error = resume(&out, other, pairs(30)).unwrap_err().to_string();
+    assert!(error.contains("made with `warmup` 4, not 9"), "{error}");
+    let error = resume(&out, run(), pairs(29)).unwrap_err().to_string();
+    assert!(
+        error.contains("30 pairs") && error.contains("29 pairs"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_a_killed_run_left_half_written_is_removed() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    short_run(&out);
+    let unfinished = out.join("checkpoints/update-00000008.tmp");
+    fs::create_dir(&unfinished).unwrap();
+    fs::write(unfinished.join("model.safetensors"), b"half").unwrap();
+    assert_eq!(resume(&out, run(), pairs(30)).unwrap(), 12);
+    assert!(!unfinished.exists());
+}
+
+#[test]
+fn damage_to_any_file_of_a_checkpoint_is_an_error_that_names_it() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    for name in [
+        "config.json",
+        "model.safetensors",
+        "optimizer.mpk",
+        "run.json",
+    ] {
+        let out = folder.path().join(name);
+        short_run(&out);
+        let path = out.join("checkpoints/update-00000004").join(name);
+        let whole = fs::read(&path).unwrap();
+        for damaged in [&whole[..whole.len() / 2], &whole[..1], b""] {
+            fs::write(&path, damaged).unwrap();
+            let error = resume(&out, run(), pairs(30)).unwrap_err().to_string();
+            assert!(error.contains(name), "{error}");
+        }
+        fs::remove_file(&path).unwrap();
+        let error = resume(&out, run(), pairs(30)).unwrap_err().to_string();
+        assert!(error.contains(name), "{error}");
+        fs::write(&path, whole).unwrap();
+        assert_eq!(resume(&out, run(), pairs(30)).unwrap(), 12);
+    }
+}
+
+#[test]
+fn a_loss_that_is_not_a_number_ends_the_run() {
+    let _alone = alone();
+    let config = TrainingConfig {
+        learning_rate_factor: 1e30,
+        ..run()
+    };
+    let error = trainer(config)
+        .train(model(), pairs(30), pairs(10))
+        .unwrap_err();
+    assert!(error.to_string().contains("is NaN; a lower"), "{error}");
+}
+
+#[test]
+fn pairs_that_do_not_fit_are_refused() {
+    let _alone = alone();
+    let long = |target: Vec<u32>| TokenizedPair {
+        source: vec![3],
+        target,
+    };
+    let refused = |pair: TokenizedPair| {
+        let error = trainer(run()).train(model(), vec![pair], pairs(10));
+        error.unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused(long(vec![3; 40])),
+        "training pairs: pair 0 has 2 source and 41 target tokens, more than the 40 of a batch"
+    );
+    assert_eq!(
+        refused(long(vec![13])),
+        "training pairs: pair 0 holds token 13, outside the vocabulary of 13"
+    );
+}
+
+#[test]
+fn oldest_checkpoints_make_room() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    trainer(run())
+        .directory(&out)
+        .train(model(), pairs(30), pairs(10))
+        .unwrap();
+    let mut names: Vec<_> = fs::read_dir(out.join("checkpoints"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["update-00000008", "update-00000012"]);
+}

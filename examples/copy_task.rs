@@ -33,19 +33,19 @@ struct Cli {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     symbols: u32,
     /// Length of the shortest sequence
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=512))]
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=512))]
     min_length: u16,
     /// Length of the longest sequence
-    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=512))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=512))]
     max_length: u16,
     /// Updates to train for
-    #[arg(long, default_value_t = 700)]
+    #[arg(long, default_value_t = 800)]
     updates: usize,
     /// Updates in which the learning rate rises
     #[arg(long, default_value_t = 200)]
     warmup: usize,
     /// Multiplies the learning rate
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value_t = 0.25)]
     learning_rate_factor: f64,
     /// Tokens of a batch
     #[arg(long, default_value_t = 1024)]

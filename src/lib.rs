@@ -11,3 +11,8 @@ pub use cli::{Common, finish, stop_on_ctrl_c};
 #[cfg(unix)]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// The README's snippet, compiled and run as a test.
+#[cfg(all(doctest, feature = "ndarray"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

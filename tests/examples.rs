@@ -1,0 +1,419 @@
+//! Every example runs, at a tiny size, as a user would run it; bad input ends in one clear line and
+//! a non-zero exit, and nothing is damaged.
+//!
+//! The examples are started as programs: `cargo test` has built them beside this test.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+fn example(name: &str) -> Command {
+    let this = std::env::current_exe().expect("a running test has a path");
+    let profile = this.ancestors().nth(2).expect("target/PROFILE/deps/TEST");
+    let path = profile.join("examples").join(name);
+    assert!(path.exists(), "{} is not built", path.display());
+    Command::new(path)
+}
+
+fn run(command: &mut Command) -> Output {
+    let output = command.stdin(Stdio::null()).output();
+    output.expect("the example starts")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The output of a command that must succeed.
+fn succeeds(command: &mut Command) -> String {
+    let output = run(command);
+    let (out, err) = (stdout(&output), stderr(&output));
+    assert!(output.status.success(), "{command:?}\n{out}\n{err}");
+    out
+}
+
+/// The error line of a command that must fail: with exit code 1 and no panic.
+fn fails(command: &mut Command) -> String {
+    let output = run(command);
+    let err = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{command:?}\n{err}");
+    assert!(!err.contains("panicked"), "{command:?}\n{err}");
+    let errors: Vec<_> = err
+        .lines()
+        .filter(|line| line.starts_with("error: "))
+        .collect();
+    assert_eq!(errors.len(), 1, "{command:?}\n{err}");
+    errors[0].to_owned()
+}
+
+/// A copy task of a few updates.
+fn copy_task() -> Command {
+    let mut command = example("copy_task");
+    command.args(["--d-model", "8", "--batch-tokens", "64", "--updates", "6"]);
+    command
+}
+
+/// `translate train` on a small corpus, for a few updates.
+fn train(folder: &Path, out: &Path) -> Command {
+    train_for(4, folder, out)
+}
+
+fn train_for(updates: usize, folder: &Path, out: &Path) -> Command {
+    let mut command = example("translate");
+    command.args(["train", "--preset", "tiny", "--vocab-size", "300"]);
+    command.args(["--hold-out", "10", "--batch-tokens", "200", "--warmup", "4"]);
+    command
+        .args(["--validate-every", "2", "--updates"])
+        .arg(updates.to_string());
+    command
+        .arg("--data")
+        .arg(corpus(folder))
+        .arg("--out")
+        .arg(out);
+    command
+}
+
+fn translate(subcommand: &str, model: &Path) -> Command {
+    let mut command = example("translate");
+    command.arg(subcommand).arg("--model").arg(model);
+    command
+}
+
+fn corpus(folder: &Path) -> PathBuf {
+    let path = folder.join("corpus.tsv");
+    let numbers = ["one", "two", "three", "four", "five", "six", "seven"];
+    let nombres = ["un", "deux", "trois", "quatre", "cinq", "six", "sept"];
+    let mut text = String::new();
+    for a in 0..7 {
+        for b in 0..7 {
+            text += &format!(
+                "{} and {}\t{} et {}\n",
+                numbers[a], numbers[b], nombres[a], nombres[b]
+            );
+        }
+    }
+    fs::write(&path, text).expect("a corpus can be written");
+    path
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+#[test]
+fn smoke_test_passes_all_checks() {
+    let out = succeeds(&mut example("smoke_test"));
+    assert!(out.contains("Parameters   : 59463680 ✓"), "{out}");
+    assert!(out.ends_with("All checks passed.\n"), "{out}");
+}
+
+#[test]
+fn smoke_test_help_names_every_flag() {
+    let out = succeeds(example("smoke_test").arg("--help"));
+    assert!(out.contains("--backend") && out.contains("--seed"), "{out}");
+}
+
+#[test]
+fn copy_task_counts_and_says_when_it_is_not_enough() {
+    let output = run(&mut copy_task());
+    let out = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{out}");
+    assert!(
+        out.contains("exact match: ") && out.contains("/1000"),
+        "{out}"
+    );
+    assert!(stderr(&output).contains("error: fewer than 990"), "{out}");
+}
+
+#[test]
+fn toy_translation_prints_source_prediction_and_target() {
+    for norm in ["pre", "post"] {
+        let out = succeeds(example("toy_translation").args(["--norm", norm]));
+        assert!(
+            out.contains("prediction: aufmerksamkeit hilft modellen fokus"),
+            "{out}"
+        );
+        assert!(out.contains("exact: 6/6"), "{out}");
+    }
+}
+
+#[test]
+fn translate_trains_translates_and_evaluates() {
+    let folder = folder();
+    let model = folder.path().join("model");
+    let out = succeeds(&mut train(folder.path(), &model));
+    assert!(
+        out.contains("39 training pairs, 10 validation pairs"),
+        "{out}"
+    );
+    for file in [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "valid.tsv",
+    ] {
+        assert!(model.join(file).exists(), "{file}");
+    }
+
+    let input = folder.path().join("input.txt");
+    fs::write(&input, "one and two\n\n<eos> <pad> é\u{1f600}\nlast").expect("an input");
+    let out = succeeds(translate("translate", &model).arg("--input").arg(&input));
+    assert_eq!(out.lines().count(), 4, "{out}");
+    assert_eq!(out.lines().nth(1), Some(""));
+
+    let data = model.join("valid.tsv");
+    let out = succeeds(translate("evaluate", &model).arg("--data").arg(&data));
+    assert!(out.contains("perplexity"), "{out}");
+    assert!(
+        out.contains("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp"),
+        "{out}"
+    );
+}
+
+#[test]
+fn translate_reads_standard_input() {
+    let folder = folder();
+    let model = folder.path().join("model");
+    succeeds(&mut train(folder.path(), &model));
+    let mut child = translate("translate", &model)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the example starts");
+    let mut input = child.stdin.take().expect("standard input");
+    input
+        .write_all(b"one and two\ntwo and one\n")
+        .expect("written");
+    drop(input);
+    let output = child.wait_with_output().expect("the example ends");
+    assert_eq!(stdout(&output).lines().count(), 2);
+}
+
+#[test]
+fn a_seed_gives_the_same_model_and_validation_never_shares_a_source() {
+    let folder = folder();
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    succeeds(&mut train(folder.path(), &first));
+    succeeds(&mut train(folder.path(), &second));
+    for file in ["model.safetensors", "tokenizer.json", "valid.tsv"] {
+        let read = |model: &Path| fs::read(model.join(file)).expect("a file");
+        assert!(read(&first) == read(&second), "{file} differs");
+    }
+    let sources = |file: &str| -> Vec<String> {
+        let text = fs::read_to_string(first.join(file)).expect("a file");
+        let source = |line: &str| line.split('\t').next().unwrap_or_default().to_owned();
+        text.lines().map(source).collect()
+    };
+    let train = sources("train.tsv");
+    assert!(
+        sources("valid.tsv")
+            .iter()
+            .all(|source| !train.contains(source))
+    );
+}
+
+#[test]
+fn a_killed_run_resumes_to_the_model_it_would_have_made() {
+    let folder = folder();
+    let whole = folder.path().join("whole");
+    let command = |out: &Path| train_for(30, folder.path(), out);
+    succeeds(&mut command(&whole));
+
+    let killed = folder.path().join("killed");
+    for wait in [300, 600, 900, 1200] {
+        let mut child = command(&killed)
+            .arg("--resume")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the example starts");
+        thread::sleep(Duration::from_millis(wait));
+        // It may have ended by itself.
+        let _ = child.kill();
+        child.wait().expect("the example ends");
+    }
+    succeeds(command(&killed).arg("--resume"));
+    let weights = |out: &Path| {
+        fs::read(out.join("checkpoints/update-00000030/model.safetensors")).expect("the checkpoint")
+    };
+    assert!(weights(&whole) == weights(&killed));
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_keeps_a_checkpoint_to_resume_from() {
+    let folder = folder();
+    let out = folder.path().join("model");
+    let mut command = example("copy_task");
+    command.args([
+        "--d-model",
+        "8",
+        "--batch-tokens",
+        "64",
+        "--updates",
+        "100000",
+    ]);
+    let child = command
+        .arg("--out")
+        .arg(&out)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the example starts");
+    thread::sleep(Duration::from_secs(2));
+    let id = child.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &id]).status();
+    assert!(sent.expect("kill runs").success());
+    let output = child.wait_with_output().expect("the example ends");
+    let err = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("error: interrupted after "), "{err}");
+    let checkpoints = fs::read_dir(out.join("checkpoints")).expect("checkpoints");
+    assert_eq!(checkpoints.count(), 1);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_full_disk_is_one_line_and_leaves_no_half_written_file() {
+    let folder = folder();
+    let out = folder.path().join("model");
+    let command = copy_task();
+    // Without the signal, writing past the limit is an error, as on a full disk.
+    let output = run(Command::new("bash")
+        .arg("-c")
+        .arg("trap '' XFSZ; ulimit -f 4; exec \"$@\"")
+        .arg("bash")
+        .arg(command.get_program())
+        .args(command.get_args())
+        .arg("--out")
+        .arg(&out));
+    let err = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(!err.contains("panicked"), "{err}");
+    assert!(
+        err.contains("error: ") && err.contains("model.safetensors"),
+        "{err}"
+    );
+    assert!(!out.join("model.safetensors").exists());
+    let left = fs::read_dir(out.join("checkpoints")).expect("the folder");
+    assert_eq!(left.count(), 0);
+}
+
+#[test]
+fn a_model_is_not_written_over_without_resume() {
+    let folder = folder();
+    let model = folder.path().join("model");
+    succeeds(&mut train(folder.path(), &model));
+    let before = fs::read(model.join("tokenizer.json")).expect("the tokenizer");
+    let error = fails(&mut train(folder.path(), &model));
+    assert!(
+        error.contains("already holds a model; add --resume"),
+        "{error}"
+    );
+    assert_eq!(fs::read(model.join("tokenizer.json")).expect("it"), before);
+}
+
+#[test]
+fn a_bad_corpus_is_named_with_its_line() {
+    let folder = folder();
+    let path = folder.path().join("bad.tsv");
+    let gzip_start = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 2, 3];
+    let cases: [(&[u8], &str); 4] = [
+        (b"", "bad.tsv: no sentence pair"),
+        (b"one\tun\ntwo\n", "bad.tsv: line 2: no tab"),
+        (b"one\tun\n\xff\xfe\tdeux\n", "bad.tsv: line 2: not UTF-8"),
+        (
+            &gzip_start,
+            "bad.tsv: line 1: gzip data is truncated or corrupt",
+        ),
+    ];
+    for (bytes, expected) in cases {
+        fs::write(&path, bytes).expect("a corpus");
+        let out = folder.path().join("model");
+        let mut command = example("translate");
+        command
+            .arg("train")
+            .arg("--data")
+            .arg(&path)
+            .arg("--out")
+            .arg(&out);
+        let error = fails(&mut command);
+        assert!(error.contains(expected), "{error}");
+        assert!(!out.exists());
+    }
+    let mut command = example("translate");
+    let missing = folder.path().join("missing.tsv");
+    command
+        .arg("train")
+        .arg("--data")
+        .arg(missing)
+        .args(["--out", "x"]);
+    let error = fails(&mut command);
+    assert!(error.contains("missing.tsv: cannot open"), "{error}");
+}
+
+#[test]
+fn a_damaged_model_directory_is_named() {
+    let folder = folder();
+    let model = folder.path().join("model");
+    succeeds(&mut train(folder.path(), &model));
+    for file in ["config.json", "model.safetensors", "tokenizer.json"] {
+        let path = model.join(file);
+        let whole = fs::read(&path).expect("a file");
+        fs::write(&path, &whole[..whole.len() / 2]).expect("written");
+        let error = fails(&mut translate("translate", &model));
+        assert!(error.contains(file), "{error}");
+        fs::remove_file(&path).expect("removed");
+        let error = fails(&mut translate("translate", &model));
+        assert!(error.contains(file), "{error}");
+        fs::write(&path, whole).expect("written");
+    }
+    let config = model.join("config.json");
+    let text = fs::read_to_string(&config).expect("the configuration");
+    let wrong = text.replace("\"n_heads\": 4", "\"n_heads\": 7");
+    fs::write(&config, wrong).expect("written");
+    let error = fails(&mut translate("translate", &model));
+    assert!(
+        error.contains("`d_model` 128 is not divisible by `n_heads` 7"),
+        "{error}"
+    );
+    let wrong = text.replace("\"d_ff\": 512", "\"d_ff\": 256");
+    fs::write(&config, wrong).expect("written");
+    let error = fails(&mut translate("translate", &model));
+    assert!(error.contains("model.safetensors: "), "{error}");
+}
+
+#[test]
+fn flags_out_of_range_are_refused() {
+    let cases: [(&[&str], &str); 3] = [
+        (
+            &["--min-length", "9", "--max-length", "8"],
+            "--min-length 9",
+        ),
+        (
+            &["--symbols", "2", "--min-length", "1"],
+            "too few sequences",
+        ),
+        (
+            &["--learning-rate-factor", "nan"],
+            "`learning_rate_factor` is NaN",
+        ),
+    ];
+    for (flags, expected) in cases {
+        let error = fails(example("copy_task").args(flags));
+        assert!(error.contains(expected), "{error}");
+    }
+    let output = run(example("copy_task").args(["--backend", "abacus"]));
+    assert_eq!(output.status.code(), Some(2));
+}

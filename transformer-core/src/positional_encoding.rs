@@ -99,9 +99,9 @@ impl<B: Backend> PositionalEncoding<B> {
                     end <= max_len,
                     "{end} positions asked of a model that has {max_len}"
                 );
-                learned.val().slice([first..end])
+                learned.val().slice_dim(0, first..end)
             }
-            (None, Some(table)) if end <= table.dims()[0] => table.clone().slice([first..end]),
+            (None, Some(table)) if end <= table.dims()[0] => table.clone().slice_dim(0, first..end),
             (None, _) => sinusoidal_encoding(first, len, d_model, &x.device()),
         };
         x + encoding.unsqueeze()

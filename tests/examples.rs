@@ -280,7 +280,7 @@ fn ctrl_c_keeps_a_checkpoint_to_resume_from() {
     assert_eq!(output.status.code(), Some(1), "{err}");
     assert!(err.contains("error: interrupted after "), "{err}");
     let checkpoints = fs::read_dir(out.join("checkpoints")).expect("checkpoints");
-    assert_eq!(checkpoints.count(), 1);
+    assert!((1..=2).contains(&checkpoints.count()));
 }
 
 #[cfg(unix)]

@@ -17,7 +17,7 @@ pub enum NormPlacement {
 
 /// How the model knows the order of its tokens (§3.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Positions {
     /// Fixed sines and cosines, for any length.
     Sinusoidal,

@@ -3,6 +3,7 @@
 //! Each parameter is stored in single precision under its path in [`Transformer`], matrices as
 //! `[d_input, d_output]`; tied ones are stored once.
 
+use std::cell::Cell;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -46,12 +47,18 @@ impl TransformerConfig {
     /// When the file cannot be written; an older one then stays as it was.
     pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
         let path = directory.as_ref().join(CONFIG_FILE);
-        let mut json = serde_json::to_string_pretty(self).map_err(|source| ModelError::Json {
-            path: path.clone(),
-            source,
-        })?;
-        json.push('\n');
+        let json = self.to_json(&path)?;
         replace_file_with(&path, json).map_err(ModelError::io(path))
+    }
+
+    fn to_json(&self, path: &Path) -> Result<String, ModelError> {
+        match serde_json::to_string_pretty(self) {
+            Ok(json) => Ok(json + "\n"),
+            Err(source) => Err(ModelError::Json {
+                path: path.to_owned(),
+                source,
+            }),
+        }
     }
 }
 
@@ -63,13 +70,26 @@ impl<B: Backend> Transformer<B> {
     pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
         let directory = directory.as_ref();
         fs::create_dir_all(directory).map_err(ModelError::io(directory))?;
-        let path = directory.join(WEIGHTS_FILE);
-        replace_file(&path, |side| {
-            let mut store = SafetensorsStore::from_file(side);
-            store.collect_from(self).map_err(io::Error::other)
+        let config_path = directory.join(CONFIG_FILE);
+        let weights_path = directory.join(WEIGHTS_FILE);
+        let json = self.config().to_json(&config_path)?;
+        // Both are on the disk before either takes its place.
+        let at_work = Cell::new(&config_path);
+        replace_file(&config_path, |side| -> io::Result<()> {
+            fs::write(side, json)?;
+            at_work.set(&weights_path);
+            replace_file(&weights_path, |side| {
+                // One entry: several would be written in an order that changes from run to run.
+                let mut store = SafetensorsStore::from_file(side)
+                    .overwrite(true)
+                    .clear_metadata()
+                    .metadata("format", "burn");
+                store.collect_from(self).map_err(io::Error::other)
+            })?;
+            at_work.set(&config_path);
+            Ok(())
         })
-        .map_err(ModelError::io(path))?;
-        self.config().save(directory)
+        .map_err(|source| ModelError::io(at_work.get())(source))
     }
 
     /// Reads a model from a directory.
@@ -87,6 +107,9 @@ impl<B: Backend> Transformer<B> {
     }
 }
 
+/// Bytes by which a file may be too short and its missing tensors still be named one by one.
+const SLACK: u128 = 1 << 28;
+
 /// Builds the model and fills it from the file at `path`, of `size` bytes.
 fn load_weights<B: Backend>(
     config: &TransformerConfig,
@@ -96,7 +119,7 @@ fn load_weights<B: Backend>(
 ) -> Result<Transformer<B>, String> {
     // Checked before anything is allocated: a damaged configuration can ask for any size.
     let needed = config.num_params() * size_of::<f32>() as u128;
-    if u128::from(size) < needed {
+    if u128::from(size) + SLACK < needed {
         return Err(format!(
             "{size} bytes, but the configuration has {needed} bytes of weights"
         ));
@@ -115,16 +138,14 @@ fn load_weights<B: Backend>(
         .filter(|(_, tensor)| tensor.dtype != DType::F32)
         .map(|(name, tensor)| format!("`{name}` is {}, not F32", tensor.dtype.name()))
         .collect();
-    if problems.is_empty() {
-        let applied = store
-            .apply_to(&mut model)
-            .map_err(|error| error.to_string())?;
-        let missing = applied.missing.iter();
-        problems.extend(missing.map(|(name, _)| format!("`{name}` is missing")));
-        let unused = applied.unused.iter();
-        problems.extend(unused.map(|name| format!("`{name}` is unknown")));
-        problems.extend(applied.errors.iter().map(ToString::to_string));
-    }
+    let applied = store
+        .apply_to(&mut model)
+        .map_err(|error| error.to_string())?;
+    let missing = applied.missing.iter();
+    problems.extend(missing.map(|(name, _)| format!("`{name}` is missing")));
+    let unused = applied.unused.iter();
+    problems.extend(unused.map(|name| format!("`{name}` is unknown")));
+    problems.extend(applied.errors.iter().map(ToString::to_string));
     if problems.is_empty() {
         Ok(model)
     } else {

@@ -138,6 +138,10 @@ fn load_weights<B: Backend>(
         .filter(|(_, tensor)| tensor.dtype != DType::F32)
         .map(|(name, tensor)| format!("`{name}` is {}, not F32", tensor.dtype.name()))
         .collect();
+    if !problems.is_empty() {
+        // A tensor of another type must never reach a backend, which trusts the type.
+        return Err(problems.join("; "));
+    }
     let applied = store
         .apply_to(&mut model)
         .map_err(|error| error.to_string())?;

@@ -249,6 +249,47 @@ fn a_killed_run_resumes_to_the_model_it_would_have_made() {
     assert!(weights(&whole) == weights(&killed));
 }
 
+#[cfg(feature = "ndarray")]
+#[test]
+fn a_source_longer_than_the_positions_is_an_error_that_names_its_line() {
+    use burn_ndarray::NdArray;
+    use transformer_core::{Positions, TransformerConfig};
+
+    let folder = folder();
+    let model = folder.path().join("model");
+    succeeds(&mut train(folder.path(), &model));
+    let vocab_size = TransformerConfig::load(&model)
+        .expect("a model's configuration")
+        .src_vocab_size;
+    TransformerConfig {
+        d_model: 8,
+        n_heads: 2,
+        d_ff: 8,
+        positions: Positions::Learned { max_len: 12 },
+        ..TransformerConfig::base(vocab_size)
+    }
+    .init::<NdArray>(0, &Default::default())
+    .expect("a configuration of a model")
+    .save(&model)
+    .expect("a model can be saved");
+
+    let input = folder.path().join("input.txt");
+    let long = "one and two and three and four and five and six and seven";
+    fs::write(&input, format!("one\n\n{long}\ntwo\n")).expect("a file");
+    let mut command = translate("translate", &model);
+    let output = run(command.arg("--input").arg(&input));
+    assert_eq!(output.status.code(), Some(1));
+    // What stands before it is answered.
+    assert_eq!(stdout(&output).lines().count(), 2);
+    let err = stderr(&output);
+    let expected = format!("error: {}: line 3: the sentence has ", input.display());
+    assert!(err.contains(&expected), "{err}");
+    assert!(
+        err.contains("more than the model's 12 learned positions"),
+        "{err}"
+    );
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_keeps_a_checkpoint_to_resume_from() {

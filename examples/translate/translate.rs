@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::Translator;
+use transformer_core::{DecodeError, TextError, Translator};
 
 /// Translates line by line, one line out for each line in.
 #[derive(Debug, Args)]
@@ -48,26 +48,49 @@ impl Translate {
 
         let mut output = io::stdout().lock();
         let mut sentences = Vec::new();
+        let mut answered = 0;
+        let mut answer = |sentences: &mut Vec<String>| -> Result<(), Box<dyn Error>> {
+            if let Some(error) = write_translations(&translator, sentences, &mut output)? {
+                let line = answered + error.index + 1;
+                return Err(format!("{name}: line {line}: the sentence {}", error.problem).into());
+            }
+            answered += sentences.len();
+            sentences.clear();
+            Ok(())
+        };
         for (index, line) in input.lines().enumerate() {
-            let line = line.map_err(|error| format!("{name}: line {}: {error}", index + 1))?;
-            sentences.push(line);
+            match line {
+                Ok(line) => sentences.push(line),
+                Err(error) => {
+                    answer(&mut sentences)?;
+                    return Err(format!("{name}: line {}: {error}", index + 1).into());
+                }
+            }
             if sentences.len() == batch_size {
-                answer(&translator, &mut sentences, &mut output)?;
+                answer(&mut sentences)?;
             }
         }
-        answer(&translator, &mut sentences, &mut output)
+        answer(&mut sentences)
     }
 }
 
-fn answer<B: Backend>(
+/// Writes a line for each sentence, up to one that cannot be translated and is given back.
+fn write_translations<B: Backend>(
     translator: &Translator<B>,
-    sentences: &mut Vec<String>,
+    sentences: &[String],
     output: &mut impl Write,
-) -> Result<(), Box<dyn Error>> {
-    for translation in translator.translate_batch(sentences)? {
+) -> Result<Option<DecodeError>, Box<dyn Error>> {
+    let (translations, error) = match translator.translate_batch(sentences) {
+        Ok(translations) => (translations, None),
+        Err(TextError::Decode(error)) => (
+            translator.translate_batch(&sentences[..error.index])?,
+            Some(error),
+        ),
+        Err(error) => return Err(error.into()),
+    };
+    for translation in translations {
         writeln!(output, "{translation}")?;
     }
     output.flush()?;
-    sentences.clear();
-    Ok(())
+    Ok(error)
 }

@@ -1,14 +1,16 @@
 //! Scaled dot-product attention and its heads (§3.2).
 
 use burn::module::Module;
-use burn::nn::{Dropout, Linear};
+use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
 use burn::tensor::backend::Backend;
 
 use crate::cache::KeyValue;
 use crate::config::LayerConfig;
-use crate::init::{WeightInit, dropout};
+use crate::dropout::Dropout;
+use crate::init::WeightInit;
+use crate::linear::LinearAtEveryPosition;
 use crate::mask::AttentionMask;
 
 /// What attention computes.
@@ -36,9 +38,8 @@ pub struct AttentionOutput<B: Backend> {
 ///
 /// ```
 /// use burn_ndarray::NdArray;
-/// use burn::nn::DropoutConfig;
 /// use burn::tensor::Tensor;
-/// use transformer_core::scaled_dot_product_attention;
+/// use transformer_core::{Dropout, scaled_dot_product_attention};
 ///
 /// // One query, two keys, d_k = 1: the scores are 2·ln 3 and 0·ln 3 over √1 once the second key is
 /// // zero, so the weights are 9/10 and 1/10 and the output 0.9 · 10 + 0.1 · 20 = 11.
@@ -46,8 +47,7 @@ pub struct AttentionOutput<B: Backend> {
 /// let query = Tensor::<NdArray, 4>::from_data([[[[2.0]]]], &device);
 /// let key = Tensor::from_data([[[[3.0_f32.ln()], [0.0]]]], &device);
 /// let value = Tensor::from_data([[[[10.0], [20.0]]]], &device);
-/// let no_dropout = DropoutConfig::new(0.0).init();
-///
+/// let no_dropout = Dropout::new(0.0);
 /// let attention = scaled_dot_product_attention(query, key, value, None, &no_dropout);
 /// assert!((attention.output.into_scalar() - 11.0).abs() < 1e-5);
 /// ```
@@ -96,7 +96,7 @@ impl<B: Backend> MultiHeadAttention<B> {
                 config.attention_bias,
                 device,
             ),
-            dropout: dropout(config.attention_dropout),
+            dropout: Dropout::new(config.attention_dropout),
             n_heads: config.n_heads,
             d_k: config.d_k,
             d_v: config.d_v,
@@ -149,7 +149,7 @@ impl<B: Backend> MultiHeadAttention<B> {
                 .output
                 .swap_dims(1, 2)
                 .reshape([batch, query_len, self.n_heads * self.d_v]);
-        self.projection.forward(heads)
+        self.projection.at_every_position(heads)
     }
 }
 
@@ -196,7 +196,7 @@ impl<B: Backend> SelfAttention<B> {
         maps: Option<&mut Vec<Tensor<B, 4>>>,
     ) -> Tensor<B, 3> {
         let width = self.heads.n_heads * self.heads.d_k;
-        let projected = self.query_key_value.forward(x);
+        let projected = self.query_key_value.at_every_position(x);
         let [_, _, all] = projected.dims();
         let query = projected.clone().slice_dim(2, 0..width);
         let mut key_value = self
@@ -240,7 +240,8 @@ impl<B: Backend> CrossAttention<B> {
     /// # Shapes
     /// - memory: `[batch, src_len, d_model]`
     pub fn project_memory(&self, memory: Tensor<B, 3>) -> KeyValue<B> {
-        self.heads.split_key_value(self.key_value.forward(memory))
+        self.heads
+            .split_key_value(self.key_value.at_every_position(memory))
     }
 
     /// Each target position attends to the memory.
@@ -258,6 +259,6 @@ impl<B: Backend> CrossAttention<B> {
         maps: Option<&mut Vec<Tensor<B, 4>>>,
     ) -> Tensor<B, 3> {
         self.heads
-            .forward(self.query.forward(x), memory, mask, maps)
+            .forward(self.query.at_every_position(x), memory, mask, maps)
     }
 }

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::ConfigError;
+use crate::parameters::count;
 
 /// Where layer normalisation stands in a sub-layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +76,19 @@ pub enum Activation {
     Silu,
 }
 
+/// How layer normalisation measures the spread of a position's features; [`LayerNorm`] has the
+/// formulas.
+///
+/// [`LayerNorm`]: crate::LayerNorm
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LayerNormFormula {
+    /// By the root of the variance and ε together, as everywhere.
+    Variance,
+    /// By the unbiased standard deviation, then ε: The Annotated Transformer's.
+    UnbiasedDeviation,
+}
+
 /// Everything that one encoder or decoder layer needs to know.
 ///
 /// Built by [`TransformerConfig::layer`], or by [`LayerConfig::new`] for a layer on its own.
@@ -92,7 +106,9 @@ pub struct LayerConfig {
     pub d_ff: usize,
     /// Where layer normalisation stands.
     pub norm: NormPlacement,
-    /// Added to the variance by layer normalisation.
+    /// What layer normalisation computes.
+    pub layer_norm: LayerNormFormula,
+    /// ε of layer normalisation.
     pub layer_norm_eps: f64,
     /// Whether the attention projections have biases.
     pub attention_bias: bool,
@@ -180,7 +196,10 @@ pub struct TransformerConfig {
     /// stack needs it.
     #[serde(default)]
     pub final_norm: bool,
-    /// Added to the variance by layer normalisation: 1e-5.
+    /// What layer normalisation computes: variance.
+    #[serde(default = "paper::layer_norm")]
+    pub layer_norm: LayerNormFormula,
+    /// ε of layer normalisation: 1e-5.
     #[serde(default = "paper::layer_norm_eps")]
     pub layer_norm_eps: f64,
     /// Kind of positional encoding: sinusoidal.
@@ -223,7 +242,7 @@ pub struct TransformerConfig {
 
 /// The base model of the paper, key by key; the one place that says its numbers.
 mod paper {
-    use super::{Activation, NormPlacement, Positions, WeightTying};
+    use super::{Activation, LayerNormFormula, NormPlacement, Positions, WeightTying};
 
     pub fn d_model() -> usize {
         512
@@ -239,6 +258,9 @@ mod paper {
     }
     pub fn norm() -> NormPlacement {
         NormPlacement::Post
+    }
+    pub fn layer_norm() -> LayerNormFormula {
+        LayerNormFormula::Variance
     }
     pub fn layer_norm_eps() -> f64 {
         1e-5
@@ -306,6 +328,7 @@ impl TransformerConfig {
             n_decoder_layers: paper::n_layers(),
             norm: paper::norm(),
             final_norm: false,
+            layer_norm: paper::layer_norm(),
             layer_norm_eps: paper::layer_norm_eps(),
             positions: paper::positions(),
             attention_bias: false,
@@ -428,6 +451,28 @@ impl TransformerConfig {
         }
     }
 
+    /// The base model as PyTorch's `torch.nn.Transformer` builds it, inside the model of PyTorch's
+    /// translation tutorial: biases everywhere, a final norm on each stack, dropout on the
+    /// attention weights and inside the feed-forward network too, nothing tied.
+    pub fn torch_nn(src_vocab_size: usize, tgt_vocab_size: usize) -> Self {
+        Self {
+            attention_bias: true,
+            generator_bias: true,
+            ..Self::paper_readme(src_vocab_size, tgt_vocab_size)
+        }
+    }
+
+    /// The base model as The Annotated Transformer builds it: that of
+    /// [`torch_nn`](Self::torch_nn), pre-norm, with a layer normalisation of its own.
+    pub fn annotated(src_vocab_size: usize, tgt_vocab_size: usize) -> Self {
+        Self {
+            norm: NormPlacement::Pre,
+            layer_norm: LayerNormFormula::UnbiasedDeviation,
+            layer_norm_eps: 1e-6,
+            ..Self::torch_nn(src_vocab_size, tgt_vocab_size)
+        }
+    }
+
     /// Width of a head's queries and keys.
     pub fn d_k(&self) -> usize {
         self.d_k.unwrap_or(self.d_model / self.n_heads)
@@ -455,6 +500,7 @@ impl TransformerConfig {
             d_v: self.d_v(),
             d_ff: self.d_ff,
             norm: self.norm,
+            layer_norm: self.layer_norm,
             layer_norm_eps: self.layer_norm_eps,
             attention_bias: self.attention_bias,
             activation: self.activation,
@@ -474,45 +520,10 @@ impl TransformerConfig {
     /// assert_eq!(config.num_params(), 59_463_680);
     /// ```
     pub fn num_params(&self) -> u128 {
-        let [d_model, d_ff, vocab_src, vocab_tgt] = [
-            self.d_model,
-            self.d_ff,
-            self.src_vocab_size,
-            self.tgt_vocab_size,
-        ]
-        .map(|size| size as u128);
-        let linear = |d_input: u128, d_output: u128, bias: bool| {
-            d_input * d_output + if bias { d_output } else { 0 }
-        };
-        let norm = 2 * d_model;
-        let keys = (self.n_heads * self.d_k()) as u128;
-        let values = (self.n_heads * self.d_v()) as u128;
-        let attention = 2 * linear(d_model, keys, self.attention_bias)
-            + linear(d_model, values, self.attention_bias)
-            + linear(values, d_model, self.attention_bias);
-        let feed_forward = linear(d_model, d_ff, true) + linear(d_ff, d_model, true);
-        let encoder_layer = attention + feed_forward + 2 * norm;
-        let decoder_layer = 2 * attention + feed_forward + 3 * norm;
-        let final_norms = if self.final_norm { 2 * norm } else { 0 };
-
-        let tgt_embedding = if self.tying.ties_source_target() {
-            0
-        } else {
-            vocab_tgt * d_model
-        };
-        let generator = if self.tying.ties_generator() {
-            0
-        } else {
-            vocab_tgt * d_model
-        } + if self.generator_bias { vocab_tgt } else { 0 };
-        let positions = 2 * self.max_len().unwrap_or(0) as u128 * d_model;
-        vocab_src * d_model
-            + tgt_embedding
-            + positions
-            + self.n_encoder_layers as u128 * encoder_layer
-            + self.n_decoder_layers as u128 * decoder_layer
-            + final_norms
-            + generator
+        let layer = self.layer();
+        count(&self.parameters_outside_layers())
+            + self.n_encoder_layers as u128 * count(&layer.encoder_layer_parameters())
+            + self.n_decoder_layers as u128 * count(&layer.decoder_layer_parameters())
     }
 
     /// Checks that the configuration describes a model.
@@ -632,6 +643,8 @@ mod tests {
             TransformerConfig::paper_readme(100, 90),
             TransformerConfig::prenorm_notebook(100, 90),
             TransformerConfig::learned_positions(100, 90, 10),
+            TransformerConfig::torch_nn(100, 90),
+            TransformerConfig::annotated(100, 90),
             TransformerConfig::table3(Table3::Heads(32), 100),
             TransformerConfig::table3(Table3::KeySize(16), 100),
             TransformerConfig::table3(Table3::Layers(8), 100),

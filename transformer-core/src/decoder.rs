@@ -1,7 +1,6 @@
 //! The decoder (§3.1).
 
 use burn::module::Module;
-use burn::nn::LayerNorm;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
@@ -9,7 +8,8 @@ use crate::attention::{CrossAttention, SelfAttention};
 use crate::cache::LayerCache;
 use crate::config::{LayerConfig, TransformerConfig};
 use crate::feed_forward::PositionwiseFeedForward;
-use crate::init::{WeightInit, layer_norm};
+use crate::init::WeightInit;
+use crate::layer_norm::LayerNorm;
 use crate::mask::AttentionMask;
 use crate::sublayer::Sublayer;
 
@@ -122,9 +122,7 @@ impl<B: Backend> Decoder<B> {
             layers: (0..config.n_decoder_layers)
                 .map(|_| DecoderLayer::new(&layer, init, device))
                 .collect(),
-            final_norm: config
-                .final_norm
-                .then(|| layer_norm(config.d_model, config.layer_norm_eps, device)),
+            final_norm: config.final_norm.then(|| LayerNorm::new(&layer, device)),
         }
     }
 

@@ -1,14 +1,14 @@
 //! The encoder (§3.1).
 
 use burn::module::Module;
-use burn::nn::LayerNorm;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::attention::SelfAttention;
 use crate::config::{LayerConfig, TransformerConfig};
 use crate::feed_forward::PositionwiseFeedForward;
-use crate::init::{WeightInit, layer_norm};
+use crate::init::WeightInit;
+use crate::layer_norm::LayerNorm;
 use crate::mask::AttentionMask;
 use crate::sublayer::Sublayer;
 
@@ -92,9 +92,7 @@ impl<B: Backend> Encoder<B> {
             layers: (0..config.n_encoder_layers)
                 .map(|_| EncoderLayer::new(&layer, init, device))
                 .collect(),
-            final_norm: config
-                .final_norm
-                .then(|| layer_norm(config.d_model, config.layer_norm_eps, device)),
+            final_norm: config.final_norm.then(|| LayerNorm::new(&layer, device)),
         }
     }
 

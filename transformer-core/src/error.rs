@@ -130,32 +130,155 @@ impl ModelError {
     }
 }
 
-/// A source or an option that decoding cannot take.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum DecodeError {
+/// A PyTorch state dict that cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum PytorchError {
+    /// The file could not be opened, read, written or renamed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The model's configuration contradicts itself.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The system's classes lack what the configuration asks for.
+    #[error("{system} has no names for `{}`", parameters.join("`, `"))]
+    Unnamed {
+        /// The system.
+        system: &'static str,
+        /// Paths of the parameters without a name.
+        parameters: Vec<String>,
+    },
+    /// The file is damaged, or is no state dict.
+    #[error("{}: not a state dict: {problem}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The tensors are not those of the configuration.
+    #[error("{}: not the state dict of its configuration: {}", path.display(), listed(problems))]
+    Mismatch {
+        /// The file.
+        path: PathBuf,
+        /// Everything that is wrong, by name.
+        problems: Vec<TensorProblem>,
+    },
+    /// The extension names no format of state dicts.
+    #[error("{}: write a .pt, .pth or .safetensors file", path.display())]
+    Extension {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl PytorchError {
+    /// An input or output error at `path`.
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, source }
+    }
+}
+
+fn listed(problems: &[TensorProblem]) -> String {
+    let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    problems.join("; ")
+}
+
+/// What is wrong with a tensor of a state dict.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum TensorProblem {
+    /// The configuration has it, the state dict does not.
+    #[error("`{name}` is missing")]
+    Missing {
+        /// The tensor's name.
+        name: String,
+    },
+    /// The state dict has it, the configuration does not.
+    #[error("`{name}` is unknown")]
+    Unknown {
+        /// The tensor's name.
+        name: String,
+    },
+    /// It is of another shape.
+    #[error("`{name}` is {found:?}, not {expected:?}")]
+    Shape {
+        /// The tensor's name.
+        name: String,
+        /// Its shape in the state dict.
+        found: Vec<usize>,
+        /// The configuration's shape.
+        expected: Vec<usize>,
+    },
+    /// It is not in single precision.
+    #[error("`{name}` is {found}, not f32")]
+    Type {
+        /// The tensor's name.
+        name: String,
+        /// The type of its elements.
+        found: &'static str,
+    },
+    /// It is no tensor at all.
+    #[error("`{name}` is not a tensor")]
+    NotATensor {
+        /// The name.
+        name: String,
+    },
+    /// The configuration ties it to another one, which holds other numbers.
+    #[error("`{name}` differs from `{other}`, which it is tied to")]
+    NotTied {
+        /// The tensor's name.
+        name: String,
+        /// The other one's name.
+        other: String,
+    },
+    /// It should be the table of sines and cosines (§3.5).
+    #[error("`{name}` is not the table of sines and cosines")]
+    NotPositions {
+        /// The tensor's name.
+        name: String,
+    },
+    /// Its numbers cannot be read.
+    #[error("`{name}` cannot be read: {problem}")]
+    Unreadable {
+        /// The tensor's name.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+/// A source that decoding cannot take.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("source {index} {problem}")]
+pub struct DecodeError {
+    /// Which source of the batch, from 0.
+    pub index: usize,
+    /// What is wrong with it.
+    pub problem: SourceProblem,
+}
+
+/// Why decoding cannot take a source.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SourceProblem {
     /// The source has more tokens than the model has positions.
-    #[error(
-        "source {index} has {length} tokens, more than the model's {max_len} learned positions"
-    )]
-    SourceTooLong {
-        /// Which source of the batch, from 0.
-        index: usize,
+    #[error("has {length} tokens, more than the model's {max_len} learned positions")]
+    TooLong {
         /// Its tokens, `<eos>` included.
         length: usize,
         /// Positions of the model.
         max_len: usize,
     },
     /// A source without a single token.
-    #[error("source {index} has no token")]
-    EmptySource {
-        /// Which source of the batch, from 0.
-        index: usize,
-    },
+    #[error("has no token")]
+    Empty,
     /// A token that the source vocabulary does not have.
-    #[error("source {index} holds token {token}, outside the vocabulary of {vocab_size}")]
+    #[error("holds token {token}, outside the vocabulary of {vocab_size}")]
     UnknownToken {
-        /// Which source of the batch, from 0.
-        index: usize,
         /// The token.
         token: u32,
         /// Entries of the source vocabulary.

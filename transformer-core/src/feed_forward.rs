@@ -1,13 +1,17 @@
 //! The position-wise feed-forward network (§3.3).
 
+use std::f64::consts::FRAC_1_SQRT_2;
+
 use burn::module::Module;
-use burn::nn::{Dropout, Linear};
+use burn::nn::Linear;
 use burn::tensor::Tensor;
-use burn::tensor::activation::{gelu, relu, silu};
+use burn::tensor::activation::{relu, silu};
 use burn::tensor::backend::Backend;
 
 use crate::config::{Activation, LayerConfig};
-use crate::init::{WeightInit, dropout};
+use crate::dropout::Dropout;
+use crate::init::WeightInit;
+use crate::linear::LinearAtEveryPosition;
 
 /// `FFN(x) = max(0, x W₁ + b₁) W₂ + b₂` (§3.3, equation 2), each position by itself.
 #[derive(Module, Debug)]
@@ -27,7 +31,7 @@ impl<B: Backend> PositionwiseFeedForward<B> {
         Self {
             inner: init.linear(config.d_model, config.d_ff, true, device),
             outer: init.linear(config.d_ff, config.d_model, true, device),
-            dropout: dropout(config.activation_dropout),
+            dropout: Dropout::new(config.activation_dropout),
             activation: config.activation,
         }
     }
@@ -38,12 +42,19 @@ impl<B: Backend> PositionwiseFeedForward<B> {
     /// - x: `[batch, len, d_model]`
     /// - output: `[batch, len, d_model]`
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let x = self.inner.forward(x);
+        let x = self.inner.at_every_position(x);
         let x = match self.activation {
             Activation::Relu => relu(x),
             Activation::Gelu => gelu(x),
             Activation::Silu => silu(x),
         };
-        self.outer.forward(self.dropout.forward(x))
+        self.outer.at_every_position(self.dropout.forward(x))
     }
+}
+
+/// `x Φ(x)`, where `Φ` is the normal distribution's. Burn's own `gelu` has the derivative of another
+/// function, the approximation by `tanh`.
+fn gelu<B: Backend>(x: Tensor<B, 3>) -> Tensor<B, 3> {
+    let phi = ((x.clone() * FRAC_1_SQRT_2).erf() + 1.0) * 0.5;
+    x * phi
 }

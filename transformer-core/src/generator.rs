@@ -3,11 +3,11 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::module::linear;
 
 use crate::config::TransformerConfig;
 use crate::embedding::TokenEmbedding;
 use crate::init::WeightInit;
+use crate::linear::at_every_position;
 
 /// Maps what the decoder computes to one logit per entry of the target vocabulary.
 ///
@@ -49,6 +49,6 @@ impl<B: Backend> Generator<B> {
             Some(weight) => weight.val(),
             None => tgt_embedding.weight.val().transpose(),
         };
-        linear(hidden, weight, self.bias.as_ref().map(Param::val))
+        at_every_position(hidden, weight, self.bias.as_ref().map(Param::val))
     }
 }

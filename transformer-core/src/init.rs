@@ -1,7 +1,7 @@
 //! Initial weights, drawn on the host so that a seed means the same model on every backend.
 
 use burn::module::Param;
-use burn::nn::{Dropout, DropoutConfig, LayerNorm, LayerNormConfig, Linear};
+use burn::nn::Linear;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use rand::SeedableRng;
@@ -93,14 +93,4 @@ fn matrix<B: Backend>(
 ) -> Param<Tensor<B, 2>> {
     let data = TensorData::new(values, shape).convert::<B::FloatElem>();
     Param::from_tensor(Tensor::from_data(data, device))
-}
-
-/// The identity layer normalisation of width `d_model`.
-pub(crate) fn layer_norm<B: Backend>(d_model: usize, eps: f64, device: &B::Device) -> LayerNorm<B> {
-    LayerNormConfig::new(d_model).with_epsilon(eps).init(device)
-}
-
-/// Dropout with probability `p`.
-pub(crate) fn dropout(p: f64) -> Dropout {
-    DropoutConfig::new(p).init()
 }

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`Transformer`]: encode, decode, forward | §3 |
 //! | [`Encoder`], [`Decoder`] and their layers | §3.1 |
-//! | [`Sublayer`]: residual, dropout, layer norm | §3.1, §5.4 |
+//! | [`Sublayer`]: residual, dropout, [`LayerNorm`] | §3.1, §5.4 |
 //! | [`scaled_dot_product_attention`], [`SelfAttention`], [`CrossAttention`] | §3.2 |
 //! | [`AttentionMask`] | §3.2.3 |
 //! | [`PositionwiseFeedForward`] | §3.3 |
@@ -38,6 +38,7 @@ mod cache;
 mod config;
 mod decoder;
 mod decoding;
+mod dropout;
 mod embedding;
 mod encoder;
 mod error;
@@ -45,8 +46,12 @@ mod feed_forward;
 mod files;
 mod generator;
 mod init;
+mod layer_norm;
+mod linear;
 mod mask;
+mod parameters;
 mod positional_encoding;
+mod pytorch;
 mod sublayer;
 #[cfg(feature = "text")]
 mod text;
@@ -59,19 +64,23 @@ pub use attention::{
 };
 pub use cache::{DecoderCache, KeyValue, LayerCache};
 pub use config::{
-    Activation, LayerConfig, NormPlacement, Positions, Table3, TransformerConfig, WeightTying,
+    Activation, LayerConfig, LayerNormFormula, NormPlacement, Positions, Table3, TransformerConfig,
+    WeightTying,
 };
 pub use decoder::{Decoder, DecoderLayer, DecoderMaps, DecoderMasks};
 pub use decoding::{GreedyOptions, Hypothesis, MaxLength, greedy, padded, source_batch};
+pub use dropout::Dropout;
 pub use embedding::TokenEmbedding;
 pub use encoder::{Encoder, EncoderLayer};
-pub use error::{ConfigError, DecodeError, ModelError};
+pub use error::{ConfigError, DecodeError, ModelError, PytorchError, SourceProblem, TensorProblem};
 pub use feed_forward::PositionwiseFeedForward;
 pub use files::{replace_file, replace_file_with};
 pub use generator::Generator;
 pub use init::WeightInit;
+pub use layer_norm::LayerNorm;
 pub use mask::{AttentionMask, padding_positions};
 pub use positional_encoding::{PositionalEncoding, sinusoidal_encoding};
+pub use pytorch::{PytorchExport, PytorchSystem};
 pub use sublayer::Sublayer;
 #[cfg(feature = "text")]
 pub use text::{TOKENIZER_FILE, TextError, Tokenizer, Translator};

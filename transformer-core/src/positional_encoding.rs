@@ -37,22 +37,23 @@ pub fn sinusoidal_encoding<B: Backend>(
     d_model: usize,
     device: &B::Device,
 ) -> Tensor<B, 2> {
-    let step = -(10_000_f64.ln()) / d_model as f64;
     let mut values = Vec::with_capacity(len * d_model);
     for position in first..first + len {
-        for dimension in 0..d_model {
-            let pair = dimension - dimension % 2;
-            let angle = position as f64 * (pair as f64 * step).exp();
-            let value = if dimension % 2 == 0 {
-                angle.sin()
-            } else {
-                angle.cos()
-            };
-            values.push(value as f32);
-        }
+        values.extend((0..d_model).map(|at| sinusoid(position, at, d_model) as f32));
     }
     let data = TensorData::new(values, [len, d_model]).convert::<B::FloatElem>();
     Tensor::from_data(data, device)
+}
+
+/// `PE(position, dimension)`.
+pub(crate) fn sinusoid(position: usize, dimension: usize, d_model: usize) -> f64 {
+    let pair = (dimension - dimension % 2) as f64;
+    let angle = position as f64 * (-pair * 10_000_f64.ln() / d_model as f64).exp();
+    if dimension.is_multiple_of(2) {
+        angle.sin()
+    } else {
+        angle.cos()
+    }
 }
 
 /// Adds to each token's embedding where it stands.

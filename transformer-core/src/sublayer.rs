@@ -2,12 +2,12 @@
 //! once.
 
 use burn::module::Module;
-use burn::nn::{Dropout, LayerNorm};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::config::{LayerConfig, NormPlacement};
-use crate::init::{dropout, layer_norm};
+use crate::dropout::Dropout;
+use crate::layer_norm::LayerNorm;
 
 /// `LayerNorm(x + Dropout(f(x)))` where the norm stands after (§3.1),
 /// `x + Dropout(f(LayerNorm(x)))` where it stands before.
@@ -24,8 +24,8 @@ impl<B: Backend> Sublayer<B> {
     /// A new one; layer normalisation starts as the identity.
     pub fn new(config: &LayerConfig, device: &B::Device) -> Self {
         Self {
-            norm: layer_norm(config.d_model, config.layer_norm_eps, device),
-            dropout: dropout(config.dropout),
+            norm: LayerNorm::new(config, device),
+            dropout: Dropout::new(config.dropout),
             placement: config.norm,
         }
     }

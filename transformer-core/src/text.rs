@@ -43,7 +43,7 @@ pub enum TextError {
     /// The model directory is damaged.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The model cannot take the sentence.
+    /// The model cannot take a sentence: its index is the place among those given.
     #[error(transparent)]
     Decode(#[from] DecodeError),
 }
@@ -203,7 +203,11 @@ impl<B: Backend> Translator<B> {
             }
         }
         let options = GreedyOptions::default();
-        let hypotheses = greedy(&self.model, &sources, &options, &self.device)?;
+        let hypotheses =
+            greedy(&self.model, &sources, &options, &self.device).map_err(|error| DecodeError {
+                index: places[error.index],
+                ..error
+            })?;
         for (place, hypothesis) in places.into_iter().zip(hypotheses) {
             // One sentence in, one line out.
             let text = self.tokenizer.decode(&hypothesis.tokens)?;

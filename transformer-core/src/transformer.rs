@@ -1,18 +1,18 @@
 //! The whole model (§3): encode, decode, and forward = decode ∘ encode.
 
 use burn::module::Module;
-use burn::nn::Dropout;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor};
 
 use crate::cache::DecoderCache;
 use crate::config::TransformerConfig;
 use crate::decoder::{Decoder, DecoderMaps, DecoderMasks};
+use crate::dropout::Dropout;
 use crate::embedding::TokenEmbedding;
 use crate::encoder::Encoder;
 use crate::error::ConfigError;
 use crate::generator::Generator;
-use crate::init::{WeightInit, dropout};
+use crate::init::WeightInit;
 use crate::mask::{AttentionMask, padding_positions};
 use crate::positional_encoding::PositionalEncoding;
 
@@ -105,7 +105,7 @@ impl TransformerConfig {
             encoder: Encoder::new(self, init, device),
             decoder: Decoder::new(self, init, device),
             generator: Generator::new(self, init, device),
-            dropout: dropout(self.dropout),
+            dropout: Dropout::new(self.dropout),
             config: self.clone(),
         })
     }

@@ -8,7 +8,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
 
 use crate::config::TransformerConfig;
-use crate::error::DecodeError;
+use crate::error::{DecodeError, SourceProblem};
 
 /// What decoding found for one source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,27 +59,24 @@ pub fn source_batch<B: Backend>(
     device: &B::Device,
 ) -> Result<Tensor<B, 2, Int>, DecodeError> {
     for (index, source) in sources.iter().enumerate() {
-        let length = source.len();
-        if length == 0 {
-            return Err(DecodeError::EmptySource { index });
-        }
-        if let Some(max_len) = config.max_len().filter(|&max_len| length > max_len) {
-            return Err(DecodeError::SourceTooLong {
-                index,
-                length,
-                max_len,
-            });
-        }
-        let vocab_size = config.src_vocab_size;
-        if let Some(&token) = source.iter().find(|&&token| token as usize >= vocab_size) {
-            return Err(DecodeError::UnknownToken {
-                index,
-                token,
-                vocab_size,
-            });
+        if let Some(problem) = source_problem(source, config) {
+            return Err(DecodeError { index, problem });
         }
     }
     Ok(padded(sources, config.pad_id, device))
+}
+
+fn source_problem(source: &[u32], config: &TransformerConfig) -> Option<SourceProblem> {
+    let length = source.len();
+    if length == 0 {
+        return Some(SourceProblem::Empty);
+    }
+    if let Some(max_len) = config.max_len().filter(|&max_len| length > max_len) {
+        return Some(SourceProblem::TooLong { length, max_len });
+    }
+    let vocab_size = config.src_vocab_size;
+    let unknown = source.iter().find(|&&token| token as usize >= vocab_size);
+    unknown.map(|&token| SourceProblem::UnknownToken { token, vocab_size })
 }
 
 /// One tensor of all rows, filled up with `pad_id`.

@@ -1,12 +1,12 @@
 //! Attention, against its equation in plain loops of double precision.
 
 use burn::module::Module;
-use burn::nn::{DropoutConfig, Linear};
+use burn::nn::Linear;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Tensor, TensorData};
 use rand::RngExt;
 use transformer_core::{
-    AttentionMask, CrossAttention, LayerConfig, SelfAttention, WeightInit,
+    AttentionMask, CrossAttention, Dropout, LayerConfig, SelfAttention, WeightInit,
     scaled_dot_product_attention,
 };
 
@@ -75,7 +75,7 @@ fn attention_of_seed<B: Backend>(seed: u64) {
             key.clone(),
             value.clone(),
             case.mask.as_ref(),
-            &DropoutConfig::new(0.5).init(),
+            &Dropout::new(0.5),
         );
         let found = values(attention.weights);
         assert_close(&found, &weights, 1e-5);
@@ -224,7 +224,7 @@ fn scores_of_any_size_leave_no_weight_on_a_blocked_key() {
         key,
         value,
         Some(&AttentionMask::from_blocked(blocked)),
-        &DropoutConfig::new(0.0).init(),
+        &Dropout::new(0.0),
     );
     assert_close(attention.weights, &vec![0.0, 1.0], 0.0);
     assert_close(attention.output, &vec![5.0], 0.0);
@@ -326,7 +326,7 @@ fn head_by_head(
             head.key.forward(memory.clone()).unsqueeze_dim(1),
             head.value.forward(memory.clone()).unsqueeze_dim(1),
             Some(mask),
-            &DropoutConfig::new(0.0).init(),
+            &Dropout::new(0.0),
         );
         output = output
             + attention

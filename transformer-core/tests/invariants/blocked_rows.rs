@@ -1,10 +1,9 @@
 //! Queries without a single key: zeros come out, and every gradient is finite.
 
-use burn::nn::DropoutConfig;
 use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
 use transformer_core::{
-    AttentionMask, DecoderMaps, TransformerConfig, scaled_dot_product_attention,
+    AttentionMask, DecoderMaps, Dropout, TransformerConfig, scaled_dot_product_attention,
 };
 
 use crate::common::*;
@@ -28,7 +27,7 @@ fn attention_of_a_blocked_row<B: AutodiffBackend>() {
         key.clone(),
         value.clone(),
         Some(&AttentionMask::padding(padding)),
-        &DropoutConfig::new(0.0).init(),
+        &Dropout::new(0.0),
     );
     let rows = |row: usize, all: Tensor<B, 4>| values(all.slice([row..row + 1]));
     assert!(rows(1, attention.output.clone()).iter().all(|&y| y == 0.0));

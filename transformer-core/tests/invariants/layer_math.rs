@@ -3,27 +3,53 @@
 use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
 use transformer_core::{
     Activation, AttentionMask, DecoderLayer, DecoderMasks, EncoderLayer, LayerCache, LayerConfig,
-    NormPlacement, Positions, PositionwiseFeedForward, Sublayer, TransformerConfig, WeightInit,
-    sinusoidal_encoding,
+    LayerNorm, LayerNormFormula, NormPlacement, Positions, PositionwiseFeedForward, Sublayer,
+    TransformerConfig, WeightInit, sinusoidal_encoding,
 };
 
 use crate::common::*;
 
 const D_MODEL: usize = 6;
 
-/// Layer normalisation of one row: the variance is the mean of squares, ε is added inside the root.
-fn layer_norm(x: &[f64], gamma: &[f64], beta: &[f64], eps: f64) -> Vec<f64> {
-    let n = x.len() as f64;
-    let mean = x.iter().sum::<f64>() / n;
-    let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
-    let scale = 1.0 / (variance + eps).sqrt();
-    let normed = x.iter().map(|x| (x - mean) * scale);
-    normed
-        .zip(gamma.iter().zip(beta))
-        .map(|(x, (gamma, beta))| x * gamma + beta)
-        .collect()
+const FORMULAS: [LayerNormFormula; 2] = [
+    LayerNormFormula::Variance,
+    LayerNormFormula::UnbiasedDeviation,
+];
+
+/// A layer normalisation in plain loops.
+struct PlainNorm {
+    formula: LayerNormFormula,
+    eps: f64,
+    gamma: Vec<f64>,
+    beta: Vec<f64>,
+}
+
+impl PlainNorm {
+    fn of(sublayer: &Sublayer<NdArray>, formula: LayerNormFormula, eps: f64) -> Self {
+        Self {
+            formula,
+            eps,
+            gamma: values(sublayer.norm.gamma.val()),
+            beta: values(sublayer.norm.beta.val()),
+        }
+    }
+
+    fn forward(&self, x: &[f64]) -> Vec<f64> {
+        let n = x.len() as f64;
+        let mean = x.iter().sum::<f64>() / n;
+        let squares = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
+        let deviation = match self.formula {
+            LayerNormFormula::Variance => (squares / n + self.eps).sqrt(),
+            LayerNormFormula::UnbiasedDeviation => (squares / (n - 1.0)).sqrt() + self.eps,
+        };
+        x.iter()
+            .zip(self.gamma.iter().zip(&self.beta))
+            .map(|(x, (gamma, beta))| (x - mean) / deviation * gamma + beta)
+            .collect()
+    }
 }
 
 fn rows(x: &Tensor<NdArray, 3>) -> Vec<Vec<f64>> {
@@ -38,51 +64,79 @@ fn square_and_shift(x: f64) -> f64 {
     x * x + 0.5
 }
 
-fn sublayer(norm: NormPlacement, layer_norm_eps: f64) -> Sublayer<NdArray> {
-    let config = LayerConfig {
-        norm,
-        layer_norm_eps,
-        // Without gradients it must not act.
-        dropout: 0.5,
-        ..LayerConfig::new(D_MODEL, 2, 8).unwrap()
-    };
-    shaken(Sublayer::new(&config, &Default::default()), 1)
+/// A sub-layer with its norm in plain loops, for each formula and an ε that hardly matters and one
+/// that does.
+fn sublayers(norm: NormPlacement) -> Vec<(Sublayer<NdArray>, PlainNorm)> {
+    let mut sublayers = Vec::new();
+    for layer_norm in FORMULAS {
+        for layer_norm_eps in [1e-5, 0.7] {
+            let config = LayerConfig {
+                norm,
+                layer_norm,
+                layer_norm_eps,
+                // Without gradients it must not act.
+                dropout: 0.5,
+                ..LayerConfig::new(D_MODEL, 2, 8).unwrap()
+            };
+            let sublayer = shaken(Sublayer::new(&config, &Default::default()), 1);
+            let plain = PlainNorm::of(&sublayer, layer_norm, layer_norm_eps);
+            sublayers.push((sublayer, plain));
+        }
+    }
+    sublayers
 }
 
 #[test]
 fn post_norm_is_the_norm_of_the_sum() {
-    for eps in [1e-5, 0.7] {
-        let sublayer = sublayer(NormPlacement::Post, eps);
-        let gamma = values(sublayer.norm.gamma.val());
-        let beta = values(sublayer.norm.beta.as_ref().unwrap().val());
+    for (sublayer, norm) in sublayers(NormPlacement::Post) {
         let x = uniform(&mut rng(2), [2, 3, D_MODEL]);
-
         let found = sublayer.forward(x.clone(), |x| x.powi_scalar(2) + 0.5);
         for (x, found) in rows(&x).iter().zip(rows(&found)) {
             let sum: Vec<f64> = x.iter().map(|&x| x + square_and_shift(x)).collect();
-            assert_close(&found, &layer_norm(&sum, &gamma, &beta, eps), 1e-5);
+            assert_close(&found, &norm.forward(&sum), 1e-5);
         }
     }
 }
 
 #[test]
 fn pre_norm_is_the_sum_with_what_the_norm_gives() {
-    for eps in [1e-5, 0.7] {
-        let sublayer = sublayer(NormPlacement::Pre, eps);
-        let gamma = values(sublayer.norm.gamma.val());
-        let beta = values(sublayer.norm.beta.as_ref().unwrap().val());
+    for (sublayer, norm) in sublayers(NormPlacement::Pre) {
         let x = uniform(&mut rng(3), [2, 3, D_MODEL]);
-
         let found = sublayer.forward(x.clone(), |x| x.powi_scalar(2) + 0.5);
         for (x, found) in rows(&x).iter().zip(rows(&found)) {
-            let normed = layer_norm(x, &gamma, &beta, eps);
             let sum: Vec<f64> = x
                 .iter()
-                .zip(normed)
+                .zip(norm.forward(x))
                 .map(|(x, normed)| x + square_and_shift(normed))
                 .collect();
             assert_close(&found, &sum, 1e-5);
         }
+    }
+}
+
+/// Features that are all alike have no deviation, and its root no derivative: the norm gives β, and
+/// what flows back is finite.
+#[test]
+fn a_position_of_equal_features_is_normed_to_the_shift() {
+    for layer_norm in FORMULAS {
+        let config = LayerConfig {
+            layer_norm,
+            ..LayerConfig::new(D_MODEL, 2, 8).unwrap()
+        };
+        let norm = LayerNorm::<Autodiff<NdArray>>::new(&config, &Default::default());
+        let norm = shaken(norm, 4);
+        let x = Tensor::<Autodiff<NdArray>, 3>::ones([1, 2, D_MODEL], &Default::default())
+            .require_grad();
+        let y = norm.forward(x.clone());
+        let shift = norm.beta.val().unsqueeze::<3>().expand([1, 2, D_MODEL]);
+        assert_close(y.clone(), shift, 1e-6);
+
+        let gradients_of_loss = y.powi_scalar(2).sum().backward();
+        let flows_back = values(x.grad(&gradients_of_loss).unwrap());
+        assert!(
+            flows_back.iter().all(|g| g.is_finite()),
+            "{layer_norm:?}: {flows_back:?}"
+        );
     }
 }
 
@@ -95,24 +149,52 @@ fn activations_have_their_known_values() {
         (Activation::Gelu, [-0.1586553, 0.0, 0.8413447, 1.9544997]),
         (Activation::Silu, [-0.2689414, 0.0, 0.7310586, 1.7615942]),
     ] {
-        let config = LayerConfig {
-            activation,
-            activation_dropout: 0.5,
-            ..LayerConfig::new(1, 1, 1).unwrap()
-        };
-        let device = Default::default();
-        let mut network =
-            PositionwiseFeedForward::<NdArray>::new(&config, &mut WeightInit::zeros(), &device);
-        // FFN(x) = 3 act(2x - 1) + 4
-        set(&mut network.inner, 2.0, -1.0);
-        set(&mut network.outer, 3.0, 4.0);
-        let x = Tensor::from_data([[[0.0], [0.5], [1.0], [1.5]]], &device);
+        let x = Tensor::from_data([[[0.0], [0.5], [1.0], [1.5]]], &Default::default());
         let expected: Vec<f64> = expected.iter().map(|y| 3.0 * y + 4.0).collect();
-        assert_close(network.forward(x), &expected, 1e-5);
+        assert_close(
+            network::<NdArray>(activation, 0.5).forward(x),
+            &expected,
+            1e-5,
+        );
     }
 }
 
-fn set(linear: &mut Linear<NdArray>, weight: f32, bias: f32) {
+#[test]
+fn activations_have_their_known_slopes() {
+    // At -1, 1 and 2: Φ(x) + x φ(x) with φ(1) = 0.2419707, φ(2) = 0.0539910;
+    // σ(x) (1 + x σ(-x)).
+    for (activation, expected) in [
+        (Activation::Relu, [0.0, 1.0, 1.0]),
+        (Activation::Gelu, [-0.0833155, 1.0833155, 1.0852319]),
+        (Activation::Silu, [0.0723295, 0.9276705, 1.0907843]),
+    ] {
+        let x =
+            Tensor::<Autodiff<NdArray>, 3>::from_data([[[0.0], [1.0], [1.5]]], &Default::default())
+                .require_grad();
+        let slopes = network(activation, 0.0).forward(x.clone()).sum().backward();
+        let expected: Vec<f64> = expected.iter().map(|slope| 6.0 * slope).collect();
+        assert_close(x.grad(&slopes).unwrap(), &expected, 1e-5);
+    }
+}
+
+/// `FFN(x) = 3 activation(2x - 1) + 4`.
+fn network<B: Backend>(
+    activation: Activation,
+    activation_dropout: f64,
+) -> PositionwiseFeedForward<B> {
+    let config = LayerConfig {
+        activation,
+        activation_dropout,
+        ..LayerConfig::new(1, 1, 1).unwrap()
+    };
+    let init = &mut WeightInit::zeros();
+    let mut network = PositionwiseFeedForward::new(&config, init, &Default::default());
+    set(&mut network.inner, 2.0, -1.0);
+    set(&mut network.outer, 3.0, 4.0);
+    network
+}
+
+fn set<B: Backend>(linear: &mut Linear<B>, weight: f32, bias: f32) {
     let device = Default::default();
     linear.weight = Param::from_data([[weight]], &device);
     linear.bias = Some(Param::from_data([bias], &device));

@@ -1,0 +1,96 @@
+//! Layer normalisation (§3.1; Ba et al., 2016).
+
+use burn::module::{Module, Param};
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorPrimitive};
+
+use crate::config::{LayerConfig, LayerNormFormula};
+
+/// Brings every position to mean 0 and deviation 1, then scales and shifts it.
+///
+/// Over the `d` features of a position `x`, with their mean `m`:
+///
+/// | [`LayerNormFormula`] | output |
+/// |---|---|
+/// | `Variance` | `γ (x - m) / √(v + ε) + β`, where `v = Σ (x - m)² / d` |
+/// | `UnbiasedDeviation` | `γ (x - m) / (s + ε) + β`, where `s² = Σ (x - m)² / (d - 1)` |
+///
+/// ```
+/// use burn_ndarray::NdArray;
+/// use burn::tensor::Tensor;
+/// use transformer_core::{LayerConfig, LayerNorm, LayerNormFormula};
+///
+/// // Four features -3, -1, 1, 3: m = 0, Σ (x - m)² = 20, so v = 5 and s² = 20/3.
+/// # fn main() -> Result<(), transformer_core::ConfigError> {
+/// let device = Default::default();
+/// let x = Tensor::<NdArray, 1>::from_data([-3.0, -1.0, 1.0, 3.0], &device);
+/// let mut config = LayerConfig::new(4, 1, 8)?;
+/// let last = |config: &LayerConfig| {
+///     let norm = LayerNorm::new(config, &device);
+///     norm.forward(x.clone()).into_data().iter::<f32>().last().unwrap()
+/// };
+/// assert!((last(&config) - 3.0 / 5.0_f32.sqrt()).abs() < 1e-5);
+///
+/// config.layer_norm = LayerNormFormula::UnbiasedDeviation;
+/// assert!((last(&config) - 3.0 / (20.0_f32 / 3.0).sqrt()).abs() < 1e-4);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Module, Debug)]
+pub struct LayerNorm<B: Backend> {
+    /// Scale, `[d_model]`.
+    pub gamma: Param<Tensor<B, 1>>,
+    /// Shift, `[d_model]`.
+    pub beta: Param<Tensor<B, 1>>,
+    epsilon: f64,
+    #[module(skip)]
+    formula: LayerNormFormula,
+}
+
+/// Its root is nothing beside any ε, and neither it nor the root's slope leaves single precision.
+const SMALLEST_VARIANCE: f64 = 1e-36;
+
+impl<B: Backend> LayerNorm<B> {
+    /// A new one: scale 1, shift 0.
+    pub fn new(config: &LayerConfig, device: &B::Device) -> Self {
+        Self {
+            gamma: Param::from_tensor(Tensor::ones([config.d_model], device)),
+            beta: Param::from_tensor(Tensor::zeros([config.d_model], device)),
+            epsilon: config.layer_norm_eps,
+            formula: config.layer_norm,
+        }
+    }
+
+    /// Normalises the last dimension.
+    ///
+    /// # Shapes
+    /// - x: `[.., d_model]`
+    /// - output: `[.., d_model]`
+    pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        match self.formula {
+            LayerNormFormula::Variance => self.by_variance(x),
+            LayerNormFormula::UnbiasedDeviation => self.by_unbiased_deviation(x),
+        }
+    }
+
+    /// The backend's own kernel, where it has one.
+    fn by_variance<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        let [gamma, beta] =
+            [&self.gamma, &self.beta].map(|param| param.val().into_primitive().tensor());
+        let x = x.into_primitive().tensor();
+        let normed = B::layer_norm(x, gamma, Some(beta), self.epsilon);
+        Tensor::from_primitive(TensorPrimitive::Float(normed))
+    }
+
+    fn by_unbiased_deviation<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        let [d_model] = self.gamma.dims();
+        let centred = x.clone() - x.mean_dim(D - 1);
+        let squares = centred.clone().powi_scalar(2).sum_dim(D - 1);
+        // Where the features are all alike the root has no slope, and the norm none.
+        let deviation = (squares / (d_model - 1) as f64)
+            .clamp_min(SMALLEST_VARIANCE)
+            .sqrt();
+        let normed = centred / (deviation + self.epsilon);
+        normed * self.gamma.val().unsqueeze() + self.beta.val().unsqueeze()
+    }
+}

@@ -1,0 +1,301 @@
+//! PyTorch state dicts, in and out, under the names of the systems that they come from.
+//!
+//! ```text
+//! file  ── state_dict (archive, pickle; safetensors) ──  tensors by their names
+//!       ── map (names, for one configuration) ──         tensors by our paths
+//!       ── burn-store ──                                 the module
+//! ```
+
+mod archive;
+mod map;
+mod names;
+mod pickle;
+mod state_dict;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::path::Path;
+
+use burn::module::ParamId;
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType, TensorData};
+use burn_store::{ModuleSnapshot, TensorSnapshot};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{LayerConfig, TransformerConfig};
+use crate::encoder::EncoderLayer;
+use crate::error::PytorchError;
+use crate::init::WeightInit;
+use crate::transformer::Transformer;
+use map::Map;
+use state_dict::StateDict;
+
+/// A PyTorch implementation of the whole model, by the names of its parameters.
+///
+/// Names say nothing of what has none: where the norms stand, the activation, the number of heads,
+/// the scale of the embeddings. That is for the configuration to say; each system has a preset with
+/// the choices that its own classes make.
+///
+/// | system | preset | names, for example |
+/// |---|---|---|
+/// | `NotebookMini` | [`notebook_mini`](TransformerConfig::notebook_mini) | `encoders.0.mha.W_q.weight` |
+/// | `PaperReadme` | [`paper_readme`](TransformerConfig::paper_readme) | `encoder.layers.0.self_attn.w_q.weight` |
+/// | `PrenormNotebook` | [`prenorm_notebook`](TransformerConfig::prenorm_notebook) | `decoder.layers.0.src_attn.out_proj.bias` |
+/// | `LearnedPositions` | [`learned_positions`](TransformerConfig::learned_positions) | `encoder.transformer_layers.0.attention.W_q.weight` |
+/// | `TorchNn` | [`torch_nn`](TransformerConfig::torch_nn) | `transformer.encoder.layers.0.self_attn.in_proj_weight` |
+/// | `Annotated` | [`annotated`](TransformerConfig::annotated) | `encoder.layers.0.self_attn.linears.0.weight` |
+///
+/// An encoder layer on its own has names, too: [`EncoderLayer::from_pytorch`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PytorchSystem {
+    /// The notebook-mini seed.
+    NotebookMini,
+    /// The paper-readme seed.
+    PaperReadme,
+    /// The prenorm-notebook seed.
+    PrenormNotebook,
+    /// The learned-positions seed.
+    LearnedPositions,
+    /// PyTorch's own `torch.nn.Transformer`.
+    ///
+    /// It has neither embeddings nor a generator. Around it stand those of PyTorch's translation
+    /// tutorial: `src_tok_emb.embedding.weight`, `tgt_tok_emb.embedding.weight`, `transformer.…`,
+    /// `generator.weight`, `generator.bias`, and the buffer `positional_encoding.pos_embedding`.
+    TorchNn,
+    /// The Annotated Transformer.
+    Annotated,
+}
+
+impl PytorchSystem {
+    /// Every system.
+    pub const ALL: [Self; 6] = [
+        Self::NotebookMini,
+        Self::PaperReadme,
+        Self::PrenormNotebook,
+        Self::LearnedPositions,
+        Self::TorchNn,
+        Self::Annotated,
+    ];
+
+    /// Its name, as in `"system"` of a fixture's `config.json`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotebookMini => "notebook-mini",
+            Self::PaperReadme => "paper-readme",
+            Self::PrenormNotebook => "prenorm-notebook",
+            Self::LearnedPositions => "learned-positions",
+            Self::TorchNn => "torch-nn",
+            Self::Annotated => "annotated",
+        }
+    }
+
+    /// The names and shapes of the state dict of a model, buffers left out.
+    ///
+    /// Tied tensors stand under each of their names.
+    ///
+    /// # Errors
+    /// When the configuration contradicts itself, or has parameters that the system has no names
+    /// for.
+    ///
+    /// ```
+    /// use transformer_core::{PytorchSystem, TransformerConfig};
+    ///
+    /// # fn main() -> Result<(), transformer_core::PytorchError> {
+    /// let names = PytorchSystem::TorchNn.names(&TransformerConfig::torch_nn(1000, 900))?;
+    /// assert_eq!(names["src_tok_emb.embedding.weight"], [1000, 512]);
+    /// assert_eq!(
+    ///     names["transformer.encoder.layers.5.self_attn.in_proj_weight"],
+    ///     [3 * 512, 512],
+    /// );
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn names(
+        self,
+        config: &TransformerConfig,
+    ) -> Result<BTreeMap<String, Vec<usize>>, PytorchError> {
+        config.validate()?;
+        Ok(Map::transformer(self, config, usize::MAX)?.shapes())
+    }
+
+    fn map(self) -> &'static names::Names {
+        match self {
+            Self::NotebookMini => &names::NOTEBOOK_MINI,
+            Self::PaperReadme => &names::PAPER_README,
+            Self::PrenormNotebook => &names::PRENORM_NOTEBOOK,
+            Self::LearnedPositions => &names::LEARNED_POSITIONS,
+            Self::TorchNn => &names::TORCH_NN,
+            Self::Annotated => &names::ANNOTATED,
+        }
+    }
+}
+
+impl fmt::Display for PytorchSystem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What [`Transformer::to_pytorch`] writes besides the parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PytorchExport {
+    /// Positions of the tables of sines and cosines that a system's classes keep as buffers, where
+    /// they do: their `max_len`, most often 5000. `None` leaves the tables out.
+    ///
+    /// `load_state_dict(strict=True)` wants exactly the buffers that the class registers.
+    pub position_table: Option<usize>,
+}
+
+impl<B: Backend> Transformer<B> {
+    /// Reads a model from a PyTorch state dict: a `.pt` file, as `torch.save(model.state_dict(), …)`
+    /// writes it, or a `.safetensors` file.
+    ///
+    /// Tied weights may stand under several names, and must then be equal. Tables of sines and
+    /// cosines that the system's classes keep as buffers must be the paper's, and are not kept.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is damaged; when the configuration contradicts itself or has
+    /// parameters that the system has no names for; when tensors are missing, unknown, mis-shaped,
+    /// not in single precision, or not tied as they should be: then one error lists them all.
+    /// Nothing that a file holds is ever executed.
+    pub fn from_pytorch(
+        path: impl AsRef<Path>,
+        system: PytorchSystem,
+        config: &TransformerConfig,
+        device: &B::Device,
+    ) -> Result<Self, PytorchError> {
+        config.validate()?;
+        let path = path.as_ref();
+        let dict = StateDict::read(path)?;
+        // The file has at most as many layers as tensors; one more than that is missed for certain.
+        let max_layers = dict.tensors.len() + 1;
+        let tensors = imported(path, &Map::transformer(system, config, max_layers)?, &dict)?;
+        let mut model = config.init_from(&mut WeightInit::zeros(), device)?;
+        apply(path, &mut model, tensors)?;
+        Ok(model)
+    }
+
+    /// Writes a PyTorch state dict, of the format that the path's extension says: `.pt` (or `.pth`)
+    /// or `.safetensors`.
+    ///
+    /// # Errors
+    /// When the configuration has parameters that the system has no names for, the extension is
+    /// another, or the file cannot be written; an older one then stays as it was.
+    pub fn to_pytorch(
+        &self,
+        path: impl AsRef<Path>,
+        system: PytorchSystem,
+        options: &PytorchExport,
+    ) -> Result<(), PytorchError> {
+        state_dict::write(path.as_ref(), &self.state_dict(system, options)?)
+    }
+
+    /// The PyTorch state dict that [`to_pytorch`](Self::to_pytorch) writes, in single precision.
+    ///
+    /// # Errors
+    /// When the configuration has parameters that the system has no names for.
+    pub fn state_dict(
+        &self,
+        system: PytorchSystem,
+        options: &PytorchExport,
+    ) -> Result<BTreeMap<String, TensorData>, PytorchError> {
+        let map = Map::transformer(system, self.config(), usize::MAX)?;
+        let mut tensors = map.export(&collected(self));
+        if let Some(len) = options.position_table {
+            tensors.extend(map.position_tables(len));
+        }
+        Ok(tensors)
+    }
+}
+
+impl<B: Backend> EncoderLayer<B> {
+    /// Reads a layer from a PyTorch state dict under the names of the encoder-layer seed, such as
+    /// `self_attn.Wq.weight` and `fc1.bias`.
+    ///
+    /// # Errors
+    /// As [`Transformer::from_pytorch`].
+    pub fn from_pytorch(
+        path: impl AsRef<Path>,
+        config: &LayerConfig,
+        device: &B::Device,
+    ) -> Result<Self, PytorchError> {
+        let path = path.as_ref();
+        let tensors = imported(path, &Map::encoder_layer(config), &StateDict::read(path)?)?;
+        let mut layer = Self::new(config, &mut WeightInit::zeros(), device);
+        apply(path, &mut layer, tensors)?;
+        Ok(layer)
+    }
+
+    /// Writes the layer under the same names, as [`Transformer::to_pytorch`] does a model.
+    ///
+    /// # Errors
+    /// When the extension is not `.pt`, `.pth` or `.safetensors`, or the file cannot be written.
+    ///
+    /// # Panics
+    /// When the configuration is not that of the layer.
+    pub fn to_pytorch(
+        &self,
+        path: impl AsRef<Path>,
+        config: &LayerConfig,
+    ) -> Result<(), PytorchError> {
+        state_dict::write(path.as_ref(), &self.state_dict(config))
+    }
+
+    /// The PyTorch state dict that [`to_pytorch`](Self::to_pytorch) writes, in single precision.
+    ///
+    /// # Panics
+    /// When the configuration is not that of the layer.
+    pub fn state_dict(&self, config: &LayerConfig) -> BTreeMap<String, TensorData> {
+        Map::encoder_layer(config).export(&collected(self))
+    }
+}
+
+/// Our tensors, from those of a file.
+fn imported(
+    path: &Path,
+    map: &Map,
+    dict: &StateDict,
+) -> Result<Vec<(String, TensorData)>, PytorchError> {
+    map.import(dict).map_err(|problems| PytorchError::Mismatch {
+        path: path.to_owned(),
+        problems,
+    })
+}
+
+/// Fills a module with its tensors.
+fn apply<B: Backend, M: ModuleSnapshot<B>>(
+    path: &Path,
+    module: &mut M,
+    tensors: Vec<(String, TensorData)>,
+) -> Result<(), PytorchError> {
+    let snapshots = tensors
+        .into_iter()
+        .map(|(name, data)| {
+            let names = name.split('.').map(str::to_owned).collect();
+            let data = data.convert::<B::FloatElem>();
+            TensorSnapshot::from_data(data, names, Vec::new(), ParamId::new())
+        })
+        .collect();
+    let applied = module.apply(snapshots, None, None, false);
+    if applied.errors.is_empty() && applied.missing.is_empty() && applied.unused.is_empty() {
+        Ok(())
+    } else {
+        Err(PytorchError::Damaged {
+            path: path.to_owned(),
+            problem: applied.to_string(),
+        })
+    }
+}
+
+/// A module's tensors by path, in single precision.
+fn collected<B: Backend>(module: &impl ModuleSnapshot<B>) -> HashMap<String, TensorData> {
+    module
+        .collect(None, None, false)
+        .into_iter()
+        .map(|tensor| {
+            let data = tensor.to_data().expect("a module's tensors can be read");
+            (tensor.full_path(), data.convert_dtype(DType::F32))
+        })
+        .collect()
+}

@@ -13,3 +13,8 @@ pub use cli::{Common, finish, stop_on_ctrl_c};
 #[cfg(all(doctest, feature = "ndarray"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The guide's programs, compiled as a test.
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/pytorch.md")]
+struct PytorchGuide;

@@ -496,7 +496,7 @@ impl Io {
             count += 1;
             if worst
                 .as_ref()
-                .is_none_or(|worst| !(row.share() <= worst.share()))
+                .is_none_or(|worst| row.share().total_cmp(&worst.share()).is_gt())
             {
                 worst = Some(row);
             }
@@ -522,7 +522,8 @@ fn difference(found: impl Iterator<Item = f64>, expected: impl Iterator<Item = f
     };
     for (found, expected) in found.zip(expected) {
         let error = (found - expected).abs();
-        if !(error <= difference.absolute) {
+        // In this order, what is not a number is the largest.
+        if error.total_cmp(&difference.absolute).is_gt() {
             difference.absolute = error;
         }
         difference.largest = difference.largest.max(expected.abs());

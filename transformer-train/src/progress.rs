@@ -10,6 +10,8 @@ use burn::train::renderer::{
     MetricsRendererTraining, ProgressType, TrainingProgress,
 };
 
+use crate::metrics::PERPLEXITY;
+
 /// Updates between two lines.
 const LINE_EVERY: usize = 50;
 
@@ -42,6 +44,30 @@ pub struct PlainLines {
 struct Mean {
     sum: f64,
     weight: f64,
+    /// Whether it is the logarithms that are summed.
+    geometric: bool,
+}
+
+impl Mean {
+    fn of(metric: &str) -> Self {
+        Self {
+            geometric: metric == PERPLEXITY,
+            ..Self::default()
+        }
+    }
+
+    fn add(&mut self, value: f64, weight: f64) {
+        let value = if self.geometric { value.ln() } else { value };
+        if value.is_finite() {
+            self.sum += value * weight;
+            self.weight += weight;
+        }
+    }
+
+    fn get(&self) -> Option<f64> {
+        let mean = (self.weight > 0.0).then(|| self.sum / self.weight)?;
+        Some(if self.geometric { mean.exp() } else { mean })
+    }
 }
 
 impl PlainLines {
@@ -61,30 +87,28 @@ impl PlainLines {
         };
         let place = self.metrics.iter().position(|(known, _)| known == name);
         let place = place.unwrap_or_else(|| {
-            self.metrics.push((name.clone(), Mean::default()));
+            self.metrics.push((name.clone(), Mean::of(name)));
             self.metrics.len() - 1
         });
-        let mean = &mut self.metrics[place].1;
-        if value.is_finite() {
-            mean.sum += value * weight;
-            mean.weight += weight;
-        }
+        self.metrics[place].1.add(value, weight);
     }
 
     fn line(&mut self, title: &str) {
-        let mut line = title.to_owned();
-        for (name, mean) in self.metrics.drain(..) {
-            if mean.weight > 0.0 {
-                line += &format!(
-                    "  {} {}",
-                    name.to_lowercase(),
-                    number(mean.sum / mean.weight)
-                );
-            }
-        }
+        let line = self.take_line(title);
         self.last_line = Some(Instant::now());
         // Progress that nobody reads any more must not end the training.
         let _ = writeln!(std::io::stdout(), "{line}");
+    }
+
+    /// The means since the last line.
+    fn take_line(&mut self, title: &str) -> String {
+        let mut line = title.to_owned();
+        for (name, mean) in self.metrics.drain(..) {
+            if let Some(mean) = mean.get() {
+                line += &format!("  {} {}", name.to_lowercase(), number(mean));
+            }
+        }
+        line
     }
 }
 
@@ -188,5 +212,51 @@ pub(crate) fn let_ctrl_c_through() {
             // Without it, `q` still ends the run.
             let _ = tcsetattr(&terminal, OptionalActions::Now, &modes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{Statistics, TokenMean};
+    use burn::data::dataloader::Progress;
+    use burn::train::metric::{Metric, MetricEntry, MetricMetadata, Numeric};
+
+    /// What a line says is what all tokens together have, whatever batches they came in.
+    #[test]
+    fn a_line_has_the_means_over_its_tokens() {
+        let batches = [(9.0, 6.0, 1.0, 3.0), (2.0, 1.0, 5.0, 7.0)];
+        let batches = batches.map(|(loss, nll, correct, tokens)| Statistics {
+            loss,
+            nll,
+            correct,
+            tokens,
+        });
+        let progress = Progress::new(1, 2);
+        let metadata = MetricMetadata {
+            progress: progress.clone(),
+            global_progress: progress,
+            iteration: None,
+            lr: None,
+        };
+        let mut lines = PlainLines::default();
+        let metrics = [
+            TokenMean::loss(),
+            TokenMean::perplexity(),
+            TokenMean::accuracy(),
+        ];
+        for mut metric in metrics {
+            let id = MetricId::new(metric.name());
+            let definition = MetricDefinition::new(id.clone(), &metric);
+            lines.register_metric(definition);
+            for batch in &batches {
+                let shown = metric.update(batch, &metadata);
+                let entry = MetricEntry::new(id.clone(), shown);
+                lines.note(MetricState::Numeric(entry, metric.value()));
+            }
+        }
+        // (9 + 2) / 10, exp((6 + 1) / 10), 100 (1 + 5) / 10
+        let expected = "validation  loss 1.1000  perplexity 2.0138  token accuracy 60.00";
+        assert_eq!(lines.take_line("validation"), expected);
     }
 }

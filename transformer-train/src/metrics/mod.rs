@@ -8,4 +8,5 @@ mod training;
 pub use bleu::{Bleu, corpus_bleu, tokenize_13a};
 pub use chrf::{Chrf, corpus_chrf};
 pub use error::MetricError;
+pub(crate) use training::PERPLEXITY;
 pub use training::{DeviceStatistics, Statistics, Throughput, TokenMean};

@@ -104,6 +104,9 @@ impl Adaptor<Statistics> for Statistics {
     }
 }
 
+/// The metric whose mean over tokens is geometric.
+pub(crate) const PERPLEXITY: &str = "Perplexity";
+
 /// A mean over tokens: loss, perplexity or accuracy.
 #[derive(Debug, Clone)]
 pub struct TokenMean {
@@ -122,7 +125,7 @@ impl TokenMean {
 
     /// Perplexity per token, without smoothing.
     pub fn perplexity() -> Self {
-        Self::new("Perplexity", Statistics::perplexity, false)
+        Self::new(PERPLEXITY, Statistics::perplexity, false)
     }
 
     /// Share of the labels that are the model's first choice, in percent.

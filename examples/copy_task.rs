@@ -25,7 +25,7 @@ const PASS: usize = 990;
 /// Trains a Transformer to copy sequences of random symbols, then decodes 1000 unseen ones of every
 /// trained length. Exits 1 when fewer than 990 are copied exactly.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version)]
 struct Cli {
     #[command(flatten)]
     common: Common,

@@ -3,7 +3,7 @@
 //! `cargo run --release --example parity -- tests/fixtures/*`
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use burn::tensor::backend::Backend;
@@ -14,14 +14,14 @@ use transformer::{BackendTask, Common, finish, run_on};
 /// Compares our models with what PyTorch computed, folder by folder. Exits 1 when an error is beyond
 /// its bound. The folders are those of scripts/make-pytorch-fixture.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version)]
 struct Cli {
     #[command(flatten)]
     common: Common,
     /// File that weights are read from
     #[arg(long, value_enum, default_value = "safetensors")]
     weights: WeightsFile,
-    /// Write the weights to this directory too, as PyTorch state dicts, for
+    /// Write the weights to folders in this directory too, as PyTorch state dicts, for
     /// tests/pytorch/check_export.py
     #[arg(long, value_name = "DIR")]
     export: Option<PathBuf>,
@@ -41,17 +41,32 @@ impl BackendTask for Cli {
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
         let mut failed = 0;
         for folder in &self.folders {
-            let fixture = Fixture::open(folder)?;
-            let report = fixture.compare::<B>(self.weights, &device)?;
-            println!("{report}");
-            failed += usize::from(!report.passed());
-            if let Some(out) = &self.export {
-                fixture.export::<B>(out, &device)?;
-            }
+            let passed = self.compare::<B>(folder, &device).unwrap_or_else(|error| {
+                eprintln!("{error}");
+                false
+            });
+            failed += usize::from(!passed);
         }
         match failed {
             0 => Ok(()),
             _ => Err(format!("{failed} of {} folders failed", self.folders.len()).into()),
         }
+    }
+}
+
+impl Cli {
+    /// Whether a folder's errors are within their bounds.
+    fn compare<B: Backend>(
+        &self,
+        folder: &Path,
+        device: &B::Device,
+    ) -> Result<bool, Box<dyn Error>> {
+        let fixture = Fixture::open(folder)?;
+        let report = fixture.compare::<B>(self.weights, device)?;
+        println!("{report}");
+        if let Some(out) = &self.export {
+            fixture.export::<B>(self.weights, out, device)?;
+        }
+        Ok(report.passed())
     }
 }

@@ -17,7 +17,7 @@ const VOCAB_SIZE: usize = 10_000;
 /// Builds the paper's base model with two vocabularies of 10 000 words and checks its shape, its
 /// mask, its heads and its size. Exits 1 when a check fails.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version)]
 struct Cli {
     #[command(flatten)]
     common: Common,

@@ -33,7 +33,7 @@ const PAIRS: [(&str, &str); 6] = [
 
 /// Learns six sentence pairs and translates them. Exits 1 unless all six are exact.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version)]
 struct Cli {
     #[command(flatten)]
     common: Common,

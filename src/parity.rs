@@ -18,7 +18,7 @@ use safetensors::SafeTensors;
 use serde::Deserialize;
 use transformer_core::{
     Activation, AttentionMask, EncoderLayer, GreedyOptions, LayerConfig, LayerNormFormula,
-    MaxLength, NormPlacement, Positions, PytorchExport, PytorchSystem, Transformer,
+    MaxLength, NormPlacement, Positions, PytorchError, PytorchExport, PytorchSystem, Transformer,
     TransformerConfig, WeightTying, greedy, sinusoidal_encoding,
 };
 use transformer_train::{LabelSmoothedCrossEntropy, PaperAdam, TrainingConfig, noam_schedule};
@@ -35,6 +35,10 @@ const GRADIENT_SHARE: f64 = 1e-4;
 const FIRST_LOSSES_BOUND: f64 = 2e-5;
 /// How many losses those are.
 const FIRST_LOSSES: usize = 3;
+/// The file of inputs and of what PyTorch computed.
+const IO_FILE: &str = "io.safetensors";
+/// Positions that a class's table of sines and cosines may have.
+const MOST_POSITIONS: usize = 1_000_000;
 /// Largest absolute error of any loss of training.
 const LOSSES_BOUND: f64 = 1e-3;
 
@@ -80,7 +84,7 @@ impl Fixture {
         let read =
             || -> Result<System> { System::from_json(serde_json::from_slice(&fs::read(&path)?)?) };
         let system = read().map_err(|error| format!("{}: {error}", path.display()))?;
-        let path = folder.join("io.safetensors");
+        let path = folder.join(IO_FILE);
         let io = Io::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Self { folder, system, io })
     }
@@ -95,21 +99,35 @@ impl Fixture {
             System::Model(system) => system.compare::<B>(&path, &self.io, device),
             System::Layer(config) => compare_layer::<B>(config, &path, &self.io, device),
         };
+        let rows = rows.map_err(|error| match error.downcast::<PytorchError>() {
+            Ok(error) => error.to_string(),
+            Err(error) => format!("{}: {error}", self.folder.join(IO_FILE).display()),
+        });
         Ok(Report {
             title: format!("{} ({})", self.folder.display(), weights.name()),
-            rows: rows.map_err(|error| format!("{}: {error}", self.folder.display()))?,
+            rows: rows?,
         })
     }
 
-    /// Writes the weights, read and written by us, to `out`, in both formats and with the buffers
-    /// that the PyTorch classes keep.
+    /// Writes the weights, read and written by us, to a folder of the same name in `out`, in both
+    /// formats and with the buffers that the PyTorch classes keep.
     ///
     /// # Errors
-    /// When the weights cannot be read or written.
-    pub fn export<B: Backend>(&self, out: &Path, device: &B::Device) -> Result<()> {
-        let path = self.folder.join(WeightsFile::Safetensors.name());
-        let out = out.join(self.folder.file_name().unwrap_or_default());
-        fs::create_dir_all(&out)?;
+    /// When the weights cannot be read or written, or the folder would be the fixture's own.
+    pub fn export<B: Backend>(
+        &self,
+        weights: WeightsFile,
+        out: &Path,
+        device: &B::Device,
+    ) -> Result<()> {
+        let path = self.folder.join(weights.name());
+        let folder = self.folder.canonicalize()?;
+        let out = out.join(folder.file_name().unwrap_or_default());
+        let named = |error| format!("{}: {error}", out.display());
+        fs::create_dir_all(&out).map_err(named)?;
+        if out.canonicalize().map_err(named)? == folder {
+            return Err(format!("{}: would be overwritten", out.display()).into());
+        }
         for weights in WeightsFile::ALL {
             let out = out.join(weights.name());
             match &self.system {
@@ -189,12 +207,12 @@ impl Row {
         }
     }
 
-    /// How much of its bound an error takes; more than 1 is too much.
+    /// How much of its bound an error takes; more than 1 is too much, and so is what is not a number.
     fn share(&self) -> f64 {
-        self.error.absolute / self.bound
+        let share = self.error.absolute / self.bound;
+        if share.is_nan() { f64::INFINITY } else { share }
     }
 
-    /// False for what is not a number, too.
     fn passed(&self) -> bool {
         self.share() <= 1.0
     }
@@ -313,6 +331,9 @@ impl System {
 
 impl LayerJson {
     fn config(&self) -> Result<LayerConfig> {
+        if !self.layer_norm_eps.is_finite() || self.layer_norm_eps <= 0.0 {
+            return Err(format!("`layer_norm_eps` is {}", self.layer_norm_eps).into());
+        }
         Ok(LayerConfig {
             norm: self.norm,
             attention_bias: self.attention_bias,
@@ -362,6 +383,13 @@ impl ModelJson {
             ..TransformerConfig::base(self.src_vocab)
         };
         config.validate()?;
+        if !(1..=MOST_POSITIONS).contains(&self.max_len) {
+            let max_len = self.max_len;
+            return Err(format!("`max_len` is {max_len}, not 1 to {MOST_POSITIONS}").into());
+        }
+        if !(0.0..=1.0).contains(&self.label_smoothing) {
+            return Err(format!("`label_smoothing` is {}", self.label_smoothing).into());
+        }
         Ok(ModelSystem {
             system: self.system,
             config,
@@ -421,7 +449,7 @@ impl Io {
         Ok(self
             .0
             .get(name)
-            .ok_or_else(|| format!("io.safetensors lacks `{name}`"))?)
+            .ok_or_else(|| format!("`{name}` is missing"))?)
     }
 
     /// A tensor of `D` dimensions of numbers of the given kind.
@@ -436,7 +464,7 @@ impl Io {
             _ => Err(format!(
                 "`{name}` is {} {:?}, not {D} dimensions of {}",
                 data.dtype.name(),
-                data.shape,
+                &data.shape[..],
                 dtype.name()
             )
             .into()),
@@ -463,8 +491,12 @@ impl Io {
     /// How far a tensor is from the one of that name.
     fn difference(&self, name: &str, found: &TensorData) -> Result<Difference> {
         let expected = self.get(name)?;
-        if expected.shape != found.shape {
-            return Err(format!("`{name}` is {:?}, not {:?}", expected.shape, found.shape).into());
+        let shapes = [&expected.shape[..], &found.shape[..]];
+        if shapes[0] != shapes[1] {
+            return Err(format!("`{name}` is {:?}, not {:?}", shapes[0], shapes[1]).into());
+        }
+        if shapes[0].contains(&0) {
+            return Err(format!("`{name}` is empty").into());
         }
         Ok(difference(found.iter(), expected.iter()))
     }
@@ -474,19 +506,25 @@ impl Io {
     }
 
     fn loss_row(&self, found: f64) -> Result<Row> {
-        let expected: Vec<f64> = self.get("loss")?.iter().collect();
-        let error = difference([found].into_iter(), expected.into_iter());
+        let [expected] = self.get("loss")?.iter().collect::<Vec<f64>>()[..] else {
+            return Err("`loss` is not one number".into());
+        };
+        let error = difference([found].into_iter(), [expected].into_iter());
         Ok(Row::new("loss", error, LOSS_BOUND))
     }
 
     /// The gradient that takes most of its bound.
-    fn gradient_row(&self, found: &BTreeMap<String, TensorData>, tied: bool) -> Result<Row> {
+    fn gradient_row(&self, found: &BTreeMap<String, TensorData>) -> Result<Row> {
         let mut worst: Option<Row> = None;
         let mut count = 0;
         for (name, gradient) in found {
             let key = format!("grad.{name}");
             // A tied tensor has one gradient, under one of its names.
-            if tied && !self.0.contains_key(&key) {
+            let twin = |(other, data): (&String, &TensorData)| {
+                self.0.contains_key(&format!("grad.{other}"))
+                    && data.as_bytes() == gradient.as_bytes()
+            };
+            if !self.0.contains_key(&key) && found.iter().any(twin) {
                 continue;
             }
             let error = self.difference(&key, gradient)?;
@@ -496,7 +534,7 @@ impl Io {
             count += 1;
             if worst
                 .as_ref()
-                .is_none_or(|worst| row.share().total_cmp(&worst.share()).is_gt())
+                .is_none_or(|worst| row.share() > worst.share())
             {
                 worst = Some(row);
             }
@@ -549,8 +587,7 @@ impl ModelSystem {
         rows.push(io.loss_row(scalar(&loss))?);
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
         let gradients = as_module(&model, gradients).state_dict(self.system, &NO_BUFFERS)?;
-        let tied = self.config.tying != WeightTying::None;
-        rows.push(io.gradient_row(&gradients, tied)?);
+        rows.push(io.gradient_row(&gradients)?);
 
         rows.push(self.greedy_row::<B>(&model.valid(), io, device)?);
         rows.extend(self.training_rows(model, &batch, io)?);
@@ -596,6 +633,9 @@ impl ModelSystem {
         let sources = io.tokens("src", config.src_vocab_size)?;
         let expected = io.tokens("greedy", config.tgt_vocab_size)?;
         let len = expected[0].len();
+        if len < 2 {
+            return Err("`greedy` has no token after `<bos>`".into());
+        }
         let options = GreedyOptions {
             max_length: MaxLength::Tokens(len - 1),
         };
@@ -633,6 +673,9 @@ impl ModelSystem {
     ) -> Result<Vec<Row>> {
         let (expected, [updates]) = io.of_rank("training_losses", DType::F32)?;
         let expected: Vec<f64> = expected.iter().collect();
+        if expected.is_empty() {
+            return Err("`training_losses` is empty".into());
+        }
         let mut optimizer = PaperAdam::new(None);
         let mut schedule = noam_schedule(&self.training, self.config.d_model);
         let mut found = Vec::new();
@@ -675,7 +718,11 @@ fn compare_layer<B: Backend>(
     device: &B::Device,
 ) -> Result<Vec<Row>> {
     let mut rows = layer_rows::<Autodiff<B>>(config, path, io, device)?;
-    if let Ok((table, [len, d_model])) = io.of_rank("positional_encoding", DType::F32) {
+    if io.0.contains_key("positional_encoding") {
+        let (table, [len, d_model]) = io.of_rank("positional_encoding", DType::F32)?;
+        if len * d_model == 0 {
+            return Err("`positional_encoding` is empty".into());
+        }
         let ours = sinusoidal_encoding::<B>(0, len, d_model, device).into_data();
         let error = difference(ours.iter(), table.iter());
         rows.push(Row::new("positional_encoding", error, OUTPUT_BOUND));
@@ -693,6 +740,9 @@ fn layer_rows<B: AutodiffBackend>(
     let (blocked, shape) = io.of_rank::<2>("key_blocked", DType::Bool(BoolStore::Native))?;
     if (shape, d_model) != ([batch, len], config.d_model) {
         return Err("`x` and `key_blocked` do not fit".into());
+    }
+    if batch * len == 0 {
+        return Err("`x` is empty".into());
     }
     let layer = EncoderLayer::<B>::from_pytorch(path, config, device)?;
     let x = Tensor::<B, 3>::from_data(x.clone(), device);
@@ -712,7 +762,7 @@ fn layer_rows<B: AutodiffBackend>(
     ];
     let gradients = GradientsParams::from_grads(loss.backward(), &layer);
     let gradients = as_module(&layer, gradients).state_dict(config);
-    rows.push(io.gradient_row(&gradients, false)?);
+    rows.push(io.gradient_row(&gradients)?);
     Ok(rows)
 }
 

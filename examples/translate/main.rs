@@ -17,7 +17,7 @@ use transformer_train::{Corpus, CorpusError};
 
 /// Trains a translation model on parallel text, translates with it, and measures it.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version)]
 struct Cli {
     #[command(flatten)]
     common: Common,

@@ -342,11 +342,20 @@ impl Machine<'_> {
         })
     }
 
-    /// `(storage, offset, shape, strides, requires_grad, hooks, …)`, all of it inside the storage.
+    /// `(storage, offset, shape, strides, requires_grad, hooks, metadata)`, all of it inside the
+    /// storage; the metadata may be absent.
     fn tensor(&self, id: Id) -> Option<PickledTensor> {
-        let &[storage, offset, shape, strides, ..] = self.as_tuple(id)? else {
+        let [storage, offset, shape, strides, rest @ ..] = self.as_tuple(id)? else {
             return None;
         };
+        let (storage, offset) = (*storage, *offset);
+        let (shape, strides) = (*shape, *strides);
+        // Hooks, and whether the numbers are to be negated or conjugated.
+        let is_filled =
+            |&id: &Id| matches!(&self.values[id], Value::Dict(items) if !items.is_empty());
+        if rest.iter().any(is_filled) {
+            return None;
+        }
         let Value::Storage(storage) = &self.values[storage] else {
             return None;
         };
@@ -475,10 +484,13 @@ impl Machine<'_> {
 
 const EMPTY_STACK: &str = "a value is missing";
 
+/// As many as PyTorch's tensors may have.
+const MOST_DIMENSIONS: usize = 64;
+
 impl PickledTensor {
     /// Whether every element is in the storage, and there are no more of them than it has.
     fn is_inside_its_storage(&self) -> bool {
-        if self.shape.len() != self.strides.len() {
+        if self.shape.len() != self.strides.len() || self.shape.len() > MOST_DIMENSIONS {
             return false;
         }
         let elements = self
@@ -493,7 +505,7 @@ impl PickledTensor {
                 at.checked_add(size.saturating_sub(1).checked_mul(stride)?)
             });
         match (elements, last) {
-            (Some(0), _) => true,
+            (Some(0), _) => self.offset <= self.storage.len,
             (Some(elements), Some(last)) => elements <= self.storage.len && last < self.storage.len,
             _ => false,
         }
@@ -618,11 +630,28 @@ mod tests {
             (20, 0, vec![1 << 62, 8], vec![0, 0]),
             (20, 0, vec![2, 2], vec![1 << 62, 1 << 62]),
             (0, 0, vec![1], vec![1]),
+            // Nothing, outside of it.
+            (1, 1 << 30, vec![0, 1], vec![1, 1]),
+            (1, 0, vec![1; 65], vec![1; 65]),
         ] {
             let problem = read(len, offset, &shape, &strides).unwrap_err();
             assert_eq!(problem, "a tensor is ill-described", "{shape:?}");
         }
         assert!(read(0, 0, &[0, 3], &[3, 1]).is_ok());
+    }
+
+    /// As `torch._neg_view` and `Tensor.conj` make them.
+    #[test]
+    fn negated_views_are_refused() {
+        let pickle = dict_of(|out| {
+            tensor(out, 2, 0, &[2], &[1]);
+            // The same again with metadata in place of its last two instructions.
+            out.0.truncate(out.0.len() - 2);
+            out.push(&[op::EMPTY_DICT]);
+            out.string("neg");
+            out.push(&[op::NEWTRUE, op::SETITEM, op::TUPLE, op::REDUCE]);
+        });
+        assert_eq!(problem(&pickle), "a tensor is ill-described");
     }
 
     #[test]

@@ -249,6 +249,19 @@ fn a_killed_run_resumes_to_the_model_it_would_have_made() {
     assert!(weights(&whole) == weights(&killed));
 }
 
+#[test]
+fn parity_compares_every_folder_and_fails_if_one_does() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let layer = fixtures.join("encoder-layer");
+    let out = succeeds(example("parity").arg(&layer));
+    assert!(out.contains("attention_weights"), "{out}");
+
+    let mut command = example("parity");
+    let err = fails(command.arg(fixtures.join("nowhere")).arg(&layer));
+    assert_eq!(err, "error: 1 of 2 folders failed");
+    assert!(stdout(&run(&mut command)).contains("attention_weights"));
+}
+
 #[cfg(feature = "ndarray")]
 #[test]
 fn a_source_longer_than_the_positions_is_an_error_that_names_its_line() {

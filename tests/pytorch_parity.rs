@@ -8,11 +8,13 @@ use std::path::PathBuf;
 use burn::tensor::backend::Backend;
 use transformer::parity::{Fixture, WeightsFile};
 
+fn folder(system: &str) -> PathBuf {
+    let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    fixtures.join(system)
+}
+
 fn compare<B: Backend>(system: &str) {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures")
-        .join(system);
-    let fixture = Fixture::open(folder).unwrap();
+    let fixture = Fixture::open(folder(system)).unwrap();
     for weights in WeightsFile::ALL {
         let report = fixture
             .compare::<B>(weights, &B::Device::default())
@@ -64,9 +66,7 @@ fn changed(
     use safetensors::SafeTensors;
     use safetensors::tensor::TensorView;
 
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures")
-        .join(system);
+    let folder = folder(system);
     let copy = tempfile::tempdir().unwrap();
     for file in ["config.json", "weights.safetensors"] {
         std::fs::copy(folder.join(file), copy.path().join(file)).unwrap();

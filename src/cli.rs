@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use burn::train::Interrupter;
 
-use crate::backend::BackendChoice;
+use crate::backend::{BackendChoice, BackendError, Precision};
 
 /// Flags of every example.
 #[derive(Debug, Clone, clap::Args)]
@@ -16,6 +16,14 @@ pub struct Common {
     /// Seed of everything random: weights, data, batches, dropout
     #[arg(long, global = true, default_value_t = 0)]
     pub seed: u64,
+}
+
+/// Flags of programs that only run a model.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Inference {
+    /// What to compute with: 16 bits need half the memory, and are less exact
+    #[arg(long, value_enum, default_value_t)]
+    pub precision: Precision,
 }
 
 /// Lets Ctrl-C end a training run after the update at hand; a second one ends the program.
@@ -34,12 +42,12 @@ pub fn stop_on_ctrl_c(interrupter: &Interrupter) {
 }
 
 /// The exit code of a program: 0, or 1 with the error in one line.
-pub fn finish<E: Display>(result: Result<(), E>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+pub fn finish<E: Display>(result: Result<Result<(), E>, BackendError>) -> ExitCode {
+    let error = match result {
+        Ok(Ok(())) => return ExitCode::SUCCESS,
+        Ok(Err(error)) => error.to_string(),
+        Err(error) => error.to_string(),
+    };
+    eprintln!("error: {error}");
+    ExitCode::FAILURE
 }

@@ -6,8 +6,8 @@ mod backend;
 mod cli;
 pub mod parity;
 
-pub use backend::{BackendChoice, BackendTask, run_on};
-pub use cli::{Common, finish, stop_on_ctrl_c};
+pub use backend::{BackendChoice, BackendError, BackendTask, Precision, run_at, run_on};
+pub use cli::{Common, Inference, finish, stop_on_ctrl_c};
 
 /// The README's snippet, compiled and run as a test.
 #[cfg(all(doctest, feature = "ndarray"))]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
 use clap::Args;
+use transformer::{BackendTask, Inference};
 use transformer_core::Translator;
 use transformer_train::metrics::{Bleu, Chrf, corpus_bleu, corpus_chrf};
 use transformer_train::{TokenizedPair, TrainingConfig, evaluate};
@@ -14,6 +15,8 @@ use crate::read_corpora;
 /// Measures a model on sentence pairs: loss, perplexity, BLEU and chrF.
 #[derive(Debug, Args)]
 pub struct Evaluate {
+    #[command(flatten)]
+    pub inference: Inference,
     /// Directory of a trained model
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
@@ -31,9 +34,11 @@ pub struct Evaluate {
 /// Sentences translated at a time.
 const BATCH: usize = 64;
 
-impl Evaluate {
-    pub fn run<B: Backend>(self, device: &B::Device) -> Result<(), Box<dyn Error>> {
-        let translator = Translator::<B>::load(&self.model, device)?;
+impl BackendTask for Evaluate {
+    type Output = Result<(), Box<dyn Error>>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
+        let translator = Translator::<B>::load(&self.model, &device)?;
         let corpus = read_corpora(&self.data)?;
 
         let tokenizer = translator.tokenizer();
@@ -52,7 +57,7 @@ impl Evaluate {
         let longest = pairs.iter().map(|p| p.src_len().max(p.tgt_len())).max();
         let batch_tokens = batch_tokens.max(longest.unwrap_or(0));
         let model = translator.model();
-        let statistics = evaluate(model, pairs, batch_tokens, label_smoothing, device)?;
+        let statistics = evaluate(model, pairs, batch_tokens, label_smoothing, &device)?;
         println!(
             "loss {:.4} (label smoothing {label_smoothing})  nll {:.4}  perplexity {:.3}  token accuracy {:.2} %  tokens {}",
             statistics.mean_loss(),

@@ -6,14 +6,16 @@ mod evaluate;
 mod train;
 mod translate;
 
-use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use burn::tensor::backend::Backend;
 use clap::{Parser, Subcommand};
-use transformer::{BackendTask, Common, finish, run_on};
+use transformer::{Common, finish, run_at, run_on};
 use transformer_train::{Corpus, CorpusError};
+
+use evaluate::Evaluate;
+use train::Train;
+use translate::Translate;
 
 /// Trains a translation model on parallel text, translates with it, and measures it.
 #[derive(Debug, Parser)]
@@ -27,26 +29,19 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Train(train::Train),
-    Translate(translate::Translate),
-    Evaluate(evaluate::Evaluate),
+    Train(Train),
+    Translate(Translate),
+    Evaluate(Evaluate),
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    finish(run_on(cli.common.backend, cli))
-}
-
-impl BackendTask for Cli {
-    type Output = Result<(), Box<dyn Error>>;
-
-    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
-        match self.command {
-            Command::Train(train) => train.run::<B>(self.common.seed, &device),
-            Command::Translate(translate) => translate.run::<B>(&device),
-            Command::Evaluate(evaluate) => evaluate.run::<B>(&device),
-        }
-    }
+    let Cli { common, command } = Cli::parse();
+    let Common { backend, seed } = common;
+    finish(match command {
+        Command::Train(train) => run_on(backend, train.seeded(seed)),
+        Command::Translate(translate) => run_at(backend, translate.inference.precision, translate),
+        Command::Evaluate(evaluate) => run_at(backend, evaluate.inference.precision, evaluate),
+    })
 }
 
 /// All pairs of several files of `source<TAB>target` lines.

@@ -8,7 +8,7 @@ use burn::tensor::backend::Backend;
 use burn::train::Interrupter;
 use burn_autodiff::Autodiff;
 use clap::{Args, ValueEnum};
-use transformer::stop_on_ctrl_c;
+use transformer::{BackendTask, stop_on_ctrl_c};
 use transformer_core::{TOKENIZER_FILE, Tokenizer, TransformerConfig};
 use transformer_train::{
     Corpus, ProgressDisplay, StopReason, TokenizedPair, Trainer, TrainingConfig, holds_model,
@@ -75,6 +75,8 @@ pub struct Train {
     /// Plain lines, even in a terminal
     #[arg(long)]
     plain: bool,
+    #[arg(skip)]
+    seed: u64,
 }
 
 /// Sizes of model. All share one vocabulary and one embedding matrix.
@@ -124,8 +126,10 @@ impl Preset {
     }
 }
 
-impl Train {
-    pub fn run<B: Backend>(self, seed: u64, device: &B::Device) -> Result<(), Box<dyn Error>> {
+impl BackendTask for Train {
+    type Output = Result<(), Box<dyn Error>>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
         // Before anything else: nothing is read for a run that cannot start, or written over a model.
         if !self.resume && holds_model(&self.out) {
             let out = self.out.display();
@@ -134,16 +138,16 @@ impl Train {
             )
             .into());
         }
-        let run = self.training_config(seed);
+        let run = self.training_config();
         run.validate()?;
         let max_duration = self.max_duration()?;
 
-        let (train, valid) = self.corpora(seed)?;
+        let (train, valid) = self.corpora()?;
         let tokenizer = self.tokenizer(&train, &valid)?;
         let config = self.preset.config(tokenizer.vocab_size());
         let train = self.tokenize(&train, &tokenizer, "training")?;
         let valid = self.tokenize(&valid, &tokenizer, "validation")?;
-        let model = config.init::<Autodiff<B>>(seed, device)?;
+        let model = config.init::<Autodiff<B>>(self.seed, &device)?;
         println!(
             "{} training pairs, {} validation pairs, {} pieces, {} parameters",
             train.len(),
@@ -154,7 +158,7 @@ impl Train {
 
         let interrupter = Interrupter::new();
         stop_on_ctrl_c(&interrupter);
-        let mut trainer = Trainer::new(run, vec![device.clone()])
+        let mut trainer = Trainer::new(run, vec![device])
             .directory(&self.out)
             .resume(self.resume)
             .interrupter(interrupter);
@@ -185,10 +189,17 @@ impl Train {
         println!("model: {}", self.out.display());
         Ok(())
     }
+}
 
-    fn training_config(&self, seed: u64) -> TrainingConfig {
+impl Train {
+    /// The same, with the program's seed.
+    pub fn seeded(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    fn training_config(&self) -> TrainingConfig {
         TrainingConfig {
-            seed,
+            seed: self.seed,
             batch_tokens: self.batch_tokens,
             batches_per_update: self.batches_per_update,
             warmup: self.warmup,
@@ -208,7 +219,7 @@ impl Train {
     }
 
     /// Training and validation pairs, which share no source sentence.
-    fn corpora(&self, seed: u64) -> Result<(Corpus, Corpus), Box<dyn Error>> {
+    fn corpora(&self) -> Result<(Corpus, Corpus), Box<dyn Error>> {
         let mut data = read_corpora(&self.data)?;
         if let [source, target] = self.parallel.as_slice() {
             data.extend(Corpus::from_parallel(source, target)?);
@@ -218,7 +229,7 @@ impl Train {
         }
         Ok(match &self.valid {
             Some(valid) => (data, Corpus::from_tsv(valid)?),
-            None => data.hold_out(self.hold_out, seed)?,
+            None => data.hold_out(self.hold_out, self.seed)?,
         })
     }
 

@@ -7,11 +7,14 @@ use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
 use clap::Args;
+use transformer::{BackendTask, Inference};
 use transformer_core::{DecodeError, TextError, Translator};
 
 /// Translates line by line, one line out for each line in.
 #[derive(Debug, Args)]
 pub struct Translate {
+    #[command(flatten)]
+    pub inference: Inference,
     /// Directory of a trained model
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
@@ -31,9 +34,11 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
-impl Translate {
-    pub fn run<B: Backend>(self, device: &B::Device) -> Result<(), Box<dyn Error>> {
-        let translator = Translator::<B>::load(&self.model, device)?;
+impl BackendTask for Translate {
+    type Output = Result<(), Box<dyn Error>>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
+        let translator = Translator::<B>::load(&self.model, &device)?;
         let (name, input): (String, Box<dyn BufRead>) = match &self.input {
             Some(path) => {
                 let name = path.display().to_string();

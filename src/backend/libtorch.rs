@@ -1,0 +1,56 @@
+//! Which libtorch is loaded.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{BackendError, threads};
+
+/// The version that burn-tch is made for; scripts/setup-tch installs it.
+const WANTED: &str = "2.9.0";
+
+/// Version and threads of libtorch.
+pub(super) fn describe() -> Result<String, BackendError> {
+    let threads = threads(tch::get_num_threads().max(1) as usize);
+    let Some((folder, found)) = loaded_from().and_then(|folder| {
+        let version = version_in(&folder)?;
+        Some((folder, version))
+    }) else {
+        // torch-sys checked the version when it was built.
+        return Ok(format!("libtorch, {threads}"));
+    };
+    // 2.9.0+cpu and 2.9.0+cu128 are of one version.
+    if found.split('+').next() != Some(WANTED) {
+        return Err(BackendError::LibtorchVersion {
+            found,
+            folder,
+            wanted: WANTED,
+        });
+    }
+    Ok(format!("libtorch {found}, {threads}"))
+}
+
+/// The folder above the `lib` that the process has libtorch from, where the system tells.
+fn loaded_from() -> Option<PathBuf> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let library = maps
+        .lines()
+        .filter_map(|line| line.find('/').map(|start| Path::new(&line[start..])))
+        .find(|path| {
+            path.file_name()
+                .is_some_and(|name| name == "libtorch_cpu.so")
+        })?;
+    Some(library.parent()?.parent()?.to_owned())
+}
+
+/// What is written beside libtorch: `build-version` in its own archives and by scripts/setup-tch,
+/// `version.py` in PyTorch.
+fn version_in(folder: &Path) -> Option<String> {
+    if let Ok(version) = fs::read_to_string(folder.join("build-version")) {
+        return Some(version.trim().to_owned());
+    }
+    let python = fs::read_to_string(folder.join("version.py")).ok()?;
+    let line = python
+        .lines()
+        .find(|line| line.starts_with("__version__"))?;
+    line.split(['\'', '"']).nth(1).map(str::to_owned)
+}

@@ -1,0 +1,214 @@
+//! Backends are compiled in by Cargo features and chosen by name when a program starts.
+
+#[cfg(feature = "tch")]
+mod libtorch;
+#[cfg(feature = "wgpu")]
+mod vulkan;
+
+use burn::tensor::backend::Backend;
+#[cfg(feature = "tch")]
+use burn::tensor::bf16;
+#[cfg(any(feature = "tch", feature = "wgpu"))]
+use burn::tensor::f16;
+use clap::ValueEnum;
+use thiserror::Error;
+
+/// A backend that is compiled in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BackendChoice {
+    /// CPU, by the ndarray crate.
+    #[cfg(feature = "ndarray")]
+    Ndarray,
+    /// CPU, Burn's own.
+    #[cfg(feature = "flex")]
+    Flex,
+    /// GPU, by Vulkan, or Metal on a Mac.
+    #[cfg(feature = "wgpu")]
+    Wgpu,
+    /// CPU, by libtorch.
+    #[cfg(feature = "tch")]
+    Tch,
+}
+
+#[cfg(not(any(
+    feature = "ndarray",
+    feature = "flex",
+    feature = "wgpu",
+    feature = "tch"
+)))]
+compile_error!("choose a backend: --features ndarray, flex, wgpu or tch");
+
+impl Default for BackendChoice {
+    /// The last of ndarray, flex, wgpu and tch that is compiled in.
+    fn default() -> Self {
+        *Self::value_variants()
+            .last()
+            .expect("at least one backend is compiled in")
+    }
+}
+
+impl std::fmt::Display for BackendChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&value_name(self))
+    }
+}
+
+/// What a backend computes with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Precision {
+    /// 32 bits: any backend.
+    #[default]
+    F32,
+    /// 16 bits, 11 of them precision, up to 65 504: wgpu and tch.
+    F16,
+    /// 16 bits, 8 of them precision, with the range of f32: tch.
+    Bf16,
+}
+
+impl std::fmt::Display for Precision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&value_name(self))
+    }
+}
+
+fn value_name(value: &impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or(String::new(), |value| value.get_name().to_owned())
+}
+
+/// Why a backend cannot start.
+#[derive(Debug, Error)]
+pub enum BackendError {
+    /// wgpu found nothing to run on.
+    #[error(
+        "wgpu: no {api} adapter ({reason}); install a GPU's driver, or by scripts/setup-wgpu one that needs no GPU"
+    )]
+    #[cfg(feature = "wgpu")]
+    NoAdapter {
+        /// The graphics interface that was asked.
+        api: String,
+        /// What it said.
+        reason: String,
+    },
+    /// The adapter cannot compute in 16 bits.
+    #[error("wgpu: {adapter} does not compute in {precision}; use --precision f32")]
+    #[cfg(feature = "wgpu")]
+    Adapter {
+        /// Its name.
+        adapter: String,
+        /// What was asked of it.
+        precision: Precision,
+    },
+    /// libtorch is not the one that the program was built for.
+    #[error(
+        "tch: libtorch {found} in {folder}, but this program needs {wanted}; run scripts/setup-tch, and unset LD_LIBRARY_PATH if it points there",
+        folder = folder.display()
+    )]
+    #[cfg(feature = "tch")]
+    LibtorchVersion {
+        /// The version found.
+        found: String,
+        /// Where.
+        folder: std::path::PathBuf,
+        /// The version needed.
+        wanted: &'static str,
+    },
+    /// The backend has no such numbers.
+    #[error("{backend} does not compute in {precision}; f16 runs on wgpu and tch, bf16 on tch")]
+    Precision {
+        /// The backend.
+        backend: BackendChoice,
+        /// What was asked of it.
+        precision: Precision,
+    },
+}
+
+/// A program that runs on any backend.
+pub trait BackendTask {
+    /// What it gives back.
+    type Output;
+
+    /// Runs on the backend `B`.
+    fn run<B: Backend>(self, device: B::Device) -> Self::Output;
+}
+
+/// Runs a program in 32 bits on the backend of that name, on its default device, and says on standard
+/// error which they are.
+///
+/// # Errors
+/// What the backend runs on is missing.
+pub fn run_on<T: BackendTask>(backend: BackendChoice, task: T) -> Result<T::Output, BackendError> {
+    Ok(match backend {
+        #[cfg(feature = "ndarray")]
+        BackendChoice::Ndarray => {
+            announce(backend, &rayon_threads());
+            task.run::<burn_ndarray::NdArray>(Default::default())
+        }
+        #[cfg(feature = "flex")]
+        BackendChoice::Flex => {
+            announce(backend, &rayon_threads());
+            task.run::<burn_flex::Flex>(Default::default())
+        }
+        #[cfg(feature = "wgpu")]
+        BackendChoice::Wgpu => {
+            let (device, adapter) = vulkan::start()?;
+            announce(backend, &adapter);
+            task.run::<burn_wgpu::Wgpu>(device)
+        }
+        #[cfg(feature = "tch")]
+        BackendChoice::Tch => {
+            announce(backend, &libtorch::describe()?);
+            task.run::<burn_tch::LibTorch>(Default::default())
+        }
+    })
+}
+
+/// Like [`run_on`], in that precision: for inference. Adam's small steps need 32 bits.
+///
+/// # Errors
+/// What the backend runs on is missing, or does not compute in that precision.
+pub fn run_at<T: BackendTask>(
+    backend: BackendChoice,
+    precision: Precision,
+    task: T,
+) -> Result<T::Output, BackendError> {
+    Ok(match (backend, precision) {
+        (_, Precision::F32) => run_on(backend, task)?,
+        #[cfg(feature = "wgpu")]
+        (BackendChoice::Wgpu, Precision::F16) => {
+            type Half = burn_wgpu::Wgpu<f16, i32, u32>;
+            let (device, adapter) = vulkan::start()?;
+            if !Half::supports_dtype(&device, burn::tensor::DType::F16) {
+                return Err(BackendError::Adapter { adapter, precision });
+            }
+            announce(backend, &format!("{adapter}, {precision}"));
+            task.run::<Half>(device)
+        }
+        #[cfg(feature = "tch")]
+        (BackendChoice::Tch, Precision::F16) => {
+            announce(backend, &format!("{}, {precision}", libtorch::describe()?));
+            task.run::<burn_tch::LibTorch<f16>>(Default::default())
+        }
+        #[cfg(feature = "tch")]
+        (BackendChoice::Tch, Precision::Bf16) => {
+            announce(backend, &format!("{}, {precision}", libtorch::describe()?));
+            task.run::<burn_tch::LibTorch<bf16>>(Default::default())
+        }
+        _ => return Err(BackendError::Precision { backend, precision }),
+    })
+}
+
+fn announce(backend: BackendChoice, device: &str) {
+    eprintln!("backend: {backend}, {device}");
+}
+
+#[cfg(any(feature = "ndarray", feature = "flex"))]
+fn rayon_threads() -> String {
+    threads(rayon::current_num_threads())
+}
+
+#[cfg(any(feature = "ndarray", feature = "flex", feature = "tch"))]
+fn threads(count: usize) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} thread{plural}")
+}

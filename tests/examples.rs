@@ -471,3 +471,23 @@ fn flags_out_of_range_are_refused() {
     let output = run(example("copy_task").args(["--backend", "abacus"]));
     assert_eq!(output.status.code(), Some(2));
 }
+
+#[test]
+fn a_precision_that_the_backend_lacks_is_refused() {
+    let mut command = translate("translate", Path::new("no-model"));
+    let error = fails(command.args(["--backend", "ndarray", "--precision", "bf16"]));
+    assert_eq!(
+        error,
+        "error: ndarray does not compute in bf16; f16 runs on wgpu and tch, bf16 on tch"
+    );
+}
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn without_a_vulkan_driver_wgpu_says_what_to_do() {
+    let mut command = example("smoke_test");
+    let command = command.args(["--backend", "wgpu"]);
+    let error = fails(command.env("VK_DRIVER_FILES", "/dev/null"));
+    assert!(error.contains("no vulkan adapter"), "{error}");
+    assert!(error.contains("scripts/setup-wgpu"), "{error}");
+}

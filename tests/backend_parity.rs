@@ -4,7 +4,7 @@
 //! the reference saved, and computes what a [`Quantity`] names; the output is one table of the largest
 //! errors. `cargo test --features flex,wgpu,tch --test backend_parity` prints it.
 
-use std::fmt::Write;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -29,87 +29,97 @@ use transformer_train::{
 /// What is compared, and how far it may be from the reference.
 struct Quantity {
     name: &'static str,
-    /// Of an error relative to the reference's largest number, unless it says otherwise.
-    bound: f64,
-    half_bounds: Option<HalfBounds>,
+    /// The largest error, relative to the largest number that there should be in a list; none where
+    /// no number may differ.
+    bound: Option<f64>,
+    /// Whether it is compared in 16 bits, too.
+    in_half: bool,
     why: &'static str,
-}
-
-/// Bounds in 16 bits, for what is compared in them.
-struct HalfBounds {
-    f16: f64,
-    bf16: f64,
 }
 
 /// 16 bits keep 11 or 8 bits of each number: a few roundings of 5e-4 or 4e-3, of what is not the
 /// largest.
-const HALF: HalfBounds = HalfBounds {
-    f16: 1e-3,
-    bf16: 8e-3,
-};
+const F16_BOUND: f64 = 1e-3;
+const BF16_BOUND: f64 = 8e-3;
 
 const QUANTITIES: [Quantity; 10] = [
-    Quantity {
-        name: "init",
-        bound: 0.0,
-        half_bounds: None,
-        why: "drawn on the host: bit for bit",
-    },
-    Quantity {
-        name: "memory",
-        bound: 5e-6,
-        half_bounds: Some(HALF),
-        why: "sums in another order, through four layers: some tens of 6e-8",
-    },
-    Quantity {
-        name: "logits",
-        bound: 5e-6,
-        half_bounds: Some(HALF),
-        why: "as memory",
-    },
-    Quantity {
-        name: "loss",
-        bound: 5e-6,
-        half_bounds: Some(HALF),
-        why: "as logits",
-    },
-    Quantity {
-        name: "gradients",
-        bound: 5e-5,
-        half_bounds: None,
-        why: "of each tensor's largest; differences of near numbers lose digits",
-    },
-    Quantity {
-        name: "50 updates",
-        bound: 5e-6,
-        half_bounds: None,
-        why: "losses, as loss; at this learning rate roundings do not grow",
-    },
-    Quantity {
-        name: "greedy",
-        bound: 0.0,
-        half_bounds: None,
-        why: "sentences whose tokens differ",
-    },
-    Quantity {
-        name: "cached",
-        bound: 5e-6,
-        half_bounds: Some(HALF),
-        why: "logits token by token, beside the reference's all at once",
-    },
-    Quantity {
-        name: "saved",
-        bound: 0.0,
-        half_bounds: None,
-        why: "bytes that differ when it writes what it read",
-    },
-    Quantity {
-        name: "again",
-        bound: 0.0,
-        half_bounds: None,
-        why: "two trainings of one seed, dropout on (libtorch: one thread)",
-    },
+    same("init", "drawn on the host"),
+    near(
+        "memory",
+        5e-6,
+        "sums in another order, through four layers: some tens of 6e-8",
+    )
+    .in_half(),
+    near("logits", 5e-6, "as memory").in_half(),
+    near("cached", 5e-6, "logits token by token, as all at once").in_half(),
+    near("loss", 5e-6, "as logits").in_half(),
+    near(
+        "gradients",
+        5e-5,
+        "of each tensor's largest; differences of near numbers lose digits",
+    ),
+    near(
+        "50 updates",
+        5e-6,
+        "losses, as loss; at this learning rate roundings do not grow",
+    ),
+    same("greedy", "tokens of a sentence"),
+    same("saved", "the file it writes of what it read"),
+    same(
+        "again",
+        "two trainings of one seed, dropout on (libtorch: one thread)",
+    ),
 ];
+
+const fn near(name: &'static str, bound: f64, why: &'static str) -> Quantity {
+    Quantity {
+        name,
+        bound: Some(bound),
+        in_half: false,
+        why,
+    }
+}
+
+const fn same(name: &'static str, why: &'static str) -> Quantity {
+    Quantity {
+        name,
+        bound: None,
+        in_half: false,
+        why,
+    }
+}
+
+impl Quantity {
+    const fn in_half(self) -> Self {
+        Self {
+            in_half: true,
+            ..self
+        }
+    }
+
+    fn bound_in(&self, precision: Precision) -> f64 {
+        match precision {
+            Precision::F32 => self.bound.unwrap_or(0.0),
+            Precision::F16 => F16_BOUND,
+            Precision::Bf16 => BF16_BOUND,
+        }
+    }
+
+    /// The largest error of what was measured; without a bound, how many lists are not the same.
+    fn error(&self, found: &[Vec<f64>], expected: &[Vec<f64>]) -> f64 {
+        assert_eq!(found.len(), expected.len(), "{}", self.name);
+        let lists = || found.iter().zip(expected);
+        match self.bound {
+            None => lists().filter(|(f, e)| f != e).count() as f64,
+            Some(_) => lists().map(|(f, e)| relative(f, e)).fold(0.0, larger),
+        }
+    }
+}
+
+/// The larger error, of which what is not a number is the largest.
+fn larger(a: f64, b: f64) -> f64 {
+    if b.total_cmp(&a).is_gt() { b } else { a }
+}
 
 /// A model of each kind: the norm's place, positions, tying, and what else a layer may have.
 fn models() -> [(&'static str, TransformerConfig); 4] {
@@ -199,13 +209,20 @@ impl<B: Backend> Batch<B> {
     }
 }
 
-/// What a backend computed, by quantity: lists of numbers, each compared by itself.
-type Measured = Vec<(&'static str, Vec<Vec<f64>>)>;
+/// What a backend computed, by the quantity's name: lists of numbers, each compared by itself.
+type Measured = BTreeMap<&'static str, Vec<Vec<f64>>>;
 
 /// Measures a backend on the model in a directory.
 struct Measure<'a> {
     config: &'a TransformerConfig,
     directory: &'a Path,
+}
+
+impl<'a> Measure<'a> {
+    fn new(config: &'a TransformerConfig, directory: &'a tempfile::TempDir) -> Self {
+        let directory = directory.path();
+        Self { config, directory }
+    }
 }
 
 /// What can be measured in 16 bits.
@@ -225,13 +242,13 @@ impl BackendTask for Measure<'_> {
     fn run<B: Backend>(self, device: B::Device) -> Measured {
         let mut measured = self.inference::<B>(&device);
         let drawn = self.config.init::<B>(MODEL_SEED, &device).unwrap();
-        measured.push(("init", parameters(&drawn)));
+        measured.insert("init", parameters(&drawn));
 
         let model = Transformer::<B>::load(self.directory, &device).unwrap();
         let again = tempfile::tempdir().unwrap();
         model.save(&again).unwrap();
         let bytes = std::fs::read(again.path().join(WEIGHTS_FILE)).unwrap();
-        measured.push(("saved", vec![bytes.into_iter().map(f64::from).collect()]));
+        measured.insert("saved", vec![bytes.into_iter().map(f64::from).collect()]);
 
         let options = GreedyOptions {
             max_length: MaxLength::Tokens(8),
@@ -241,17 +258,18 @@ impl BackendTask for Measure<'_> {
         sources.retain(|source| !source.is_empty());
         let hypotheses = greedy(&model, &sources, &options, &device).unwrap();
         let tokens = hypotheses.iter().map(|hypothesis| {
-            let mut tokens: Vec<f64> = hypothesis.tokens.iter().map(|&t| t.into()).collect();
-            tokens.resize(8, -1.0);
-            tokens
+            hypothesis
+                .tokens
+                .iter()
+                .map(|&token| token.into())
+                .collect()
         });
-        measured.push(("greedy", tokens.collect()));
+        measured.insert("greedy", tokens.collect());
 
         measured.extend(self.training::<Autodiff<B>>(&device));
-        let trainings = [(); 2].map(|()| self.train_with_dropout::<Autodiff<B>>(&device));
-        let [first, second] = trainings;
-        let differ = f64::from(u8::from(first != second));
-        measured.push(("again", vec![vec![differ]]));
+        for name in ["once", "again"] {
+            measured.insert(name, self.train_with_dropout::<Autodiff<B>>(&device));
+        }
         measured
     }
 }
@@ -271,12 +289,12 @@ impl Measure<'_> {
         let cached = Tensor::cat(steps.collect(), 1);
 
         let loss = self.loss(logits.clone(), labels);
-        vec![
+        Measured::from([
             ("memory", vec![numbers(memory.hidden)]),
             ("logits", vec![numbers(logits)]),
             ("cached", vec![numbers(cached)]),
             ("loss", vec![numbers(loss)]),
-        ]
+        ])
     }
 
     fn loss<B: Backend>(&self, logits: Tensor<B, 3>, labels: Tensor<B, 2, Int>) -> Tensor<B, 1> {
@@ -305,7 +323,7 @@ impl Measure<'_> {
             }
             model = optimizer.step(schedule.step(), model, gradients);
         }
-        vec![("gradients", all_gradients), ("50 updates", vec![losses])]
+        Measured::from([("gradients", all_gradients), ("50 updates", vec![losses])])
     }
 
     /// The weights after a few updates of the whole training loop.
@@ -370,35 +388,11 @@ fn gradients<B: AutodiffBackend>(
     values.1
 }
 
-/// How far what was measured is from the reference, by quantity's own measure.
-fn error(quantity: &str, found: &[Vec<f64>], expected: &[Vec<f64>]) -> f64 {
-    assert_eq!(found.len(), expected.len(), "{quantity}");
-    let of_each = found.iter().zip(expected).map(|(found, expected)| {
-        assert_eq!(found.len(), expected.len(), "{quantity}");
-        match quantity {
-            "greedy" => f64::from(u8::from(found != expected)),
-            "saved" => {
-                let differ = found.iter().zip(expected).filter(|(a, b)| a != b);
-                differ.count() as f64
-            }
-            // Compared with itself already.
-            "again" => found[0],
-            _ => relative(found, expected),
-        }
-    });
-    match quantity {
-        "greedy" => of_each.sum(),
-        // In this order, what is not a number is the largest.
-        _ => of_each
-            .max_by(f64::total_cmp)
-            .expect("something to compare"),
-    }
-}
-
 fn relative(found: &[f64], expected: &[f64]) -> f64 {
+    assert_eq!(found.len(), expected.len());
     let largest = expected.iter().fold(0.0, |most: f64, e| most.max(e.abs()));
     let differences = found.iter().zip(expected).map(|(f, e)| (f - e).abs());
-    let worst = differences.max_by(f64::total_cmp).unwrap_or(0.0);
+    let worst = differences.fold(0.0, larger);
     // Where all should be zero, what is there counts as it is.
     if largest > 1e-6 {
         worst / largest
@@ -407,31 +401,52 @@ fn relative(found: &[f64], expected: &[f64]) -> f64 {
     }
 }
 
-/// A backend in one precision.
-#[derive(Clone, Copy)]
-struct Column {
-    backend: BackendChoice,
-    precision: Precision,
+/// A model, as the reference saved and measured it.
+struct Reference {
+    model: &'static str,
+    config: TransformerConfig,
+    directory: tempfile::TempDir,
+    measured: Measured,
 }
 
-impl Column {
-    fn all() -> Vec<Self> {
-        let precisions = [Precision::F32, Precision::F16, Precision::Bf16];
-        let of = |&backend| precisions.map(|precision| Self { backend, precision });
-        BackendChoice::value_variants()
-            .iter()
-            .flat_map(of)
-            .collect()
-    }
-
-    fn bound(self, quantity: &Quantity) -> Option<f64> {
-        let half = quantity.half_bounds.as_ref();
-        match self.precision {
-            Precision::F32 => Some(quantity.bound),
-            Precision::F16 => half.map(|bounds| bounds.f16),
-            Precision::Bf16 => half.map(|bounds| bounds.bf16),
+impl Reference {
+    fn new((model, config): (&'static str, TransformerConfig)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let drawn = config.init::<NdArray>(MODEL_SEED, &Default::default());
+        drawn.unwrap().save(&directory).unwrap();
+        let measured = Measure::new(&config, &directory).run::<NdArray>(Default::default());
+        Self {
+            model,
+            config,
+            directory,
+            measured,
         }
     }
+
+    /// What a backend computes of the model; none where it lacks the precision.
+    fn measure(&self, backend: BackendChoice, precision: Precision) -> Option<Measured> {
+        let measure = Measure::new(&self.config, &self.directory);
+        match precision {
+            Precision::F32 => Some(run_on(backend, measure).expect("the backend starts")),
+            _ => run_at(backend, precision, MeasureInference(measure)).ok(),
+        }
+    }
+
+    /// What a quantity should be where a backend computed that.
+    fn expected<'a>(&'a self, quantity: &Quantity, measured: &'a Measured) -> &'a [Vec<f64>] {
+        match quantity.name {
+            "cached" => &self.measured["logits"],
+            "again" => &measured["once"],
+            name => &self.measured[name],
+        }
+    }
+}
+
+/// A backend in one precision: the largest error of each quantity over all models, where it is
+/// compared.
+struct Column {
+    name: String,
+    errors: [Option<f64>; QUANTITIES.len()],
 }
 
 fn main() -> ExitCode {
@@ -439,102 +454,75 @@ fn main() -> ExitCode {
     #[cfg(feature = "tch")]
     tch::set_num_threads(1);
 
-    let mut table: Vec<(Column, Vec<f64>)> = Vec::new();
-    let mut failures = String::new();
-    for (name, config) in models() {
-        let directory = tempfile::tempdir().unwrap();
-        let model = config.init::<NdArray>(MODEL_SEED, &Default::default());
-        model.unwrap().save(&directory).unwrap();
-        let measure = || Measure {
-            config: &config,
-            directory: directory.path(),
-        };
-        let reference = measure().run::<NdArray>(Default::default());
-        for column in Column::all() {
-            let Column { backend, precision } = column;
-            let measured = match precision {
-                Precision::F32 => run_on(backend, measure()),
-                _ => run_at(backend, precision, MeasureInference(measure())),
-            };
-            let measured = match measured {
-                Ok(measured) => measured,
-                Err(error) if precision == Precision::F32 => panic!("{error}"),
-                Err(_) => continue,
-            };
-            let of =
-                |of: &Measured, name| of.iter().find(|(n, _)| *n == name).map(|(_, v)| v.clone());
-            let errors = QUANTITIES.iter().map(|quantity| {
-                let Some(found) = of(&measured, quantity.name) else {
-                    return f64::NEG_INFINITY;
+    let references = models().map(Reference::new);
+    let mut columns = Vec::new();
+    let mut failures = Vec::new();
+    for &backend in BackendChoice::value_variants() {
+        for &precision in Precision::value_variants() {
+            let name = format!("{backend} {precision}");
+            let mut worst = [const { None }; QUANTITIES.len()];
+            for reference in &references {
+                let Some(measured) = reference.measure(backend, precision) else {
+                    continue;
                 };
-                let mut expected = of(&reference, quantity.name);
-                if quantity.name == "cached" {
-                    expected = of(&reference, "logits");
-                }
-                let error = error(quantity.name, &found, &expected.expect("it was measured"));
-                let bound = column
-                    .bound(quantity)
-                    .expect("what is measured has a bound");
-                // In this order, so that what is not a number fails.
-                if error.total_cmp(&bound).is_gt() {
-                    let _ = writeln!(
-                        failures,
-                        "{backend} {precision}, {name}: {} {error:.1e}, bound {bound:.1e}",
-                        quantity.name
-                    );
-                }
-                error
-            });
-            let errors: Vec<f64> = errors.collect();
-            match table
-                .iter_mut()
-                .find(|(c, _)| (c.backend, c.precision) == (backend, precision))
-            {
-                Some((_, worst)) => {
-                    for (worst, error) in worst.iter_mut().zip(errors) {
-                        if error.total_cmp(worst).is_gt() {
-                            *worst = error;
-                        }
+                for (quantity, worst) in QUANTITIES.iter().zip(&mut worst) {
+                    if precision != Precision::F32 && !quantity.in_half {
+                        continue;
                     }
+                    let expected = reference.expected(quantity, &measured);
+                    let error = quantity.error(&measured[quantity.name], expected);
+                    let bound = quantity.bound_in(precision);
+                    // In this order, so that what is not a number fails.
+                    if error.total_cmp(&bound).is_gt() {
+                        let (model, quantity) = (reference.model, quantity.name);
+                        failures.push(format!(
+                            "{name}, {model}: {quantity} {error:.1e}, bound {bound:.1e}"
+                        ));
+                    }
+                    *worst = Some(larger(worst.unwrap_or(0.0), error));
                 }
-                None => table.push((column, errors)),
+            }
+            if worst.iter().any(Option::is_some) {
+                columns.push(Column {
+                    name,
+                    errors: worst,
+                });
             }
         }
     }
-    print_table(&table);
+    print_table(&columns);
+    for failure in &failures {
+        println!("{failure}");
+    }
     if failures.is_empty() {
         ExitCode::SUCCESS
     } else {
-        print!("{failures}");
         ExitCode::FAILURE
     }
 }
 
-fn print_table(table: &[(Column, Vec<f64>)]) {
-    println!(
-        "Largest error beside ndarray in f32, over {} models",
-        models().len()
-    );
+fn print_table(columns: &[Column]) {
+    let models = models().len();
+    println!("Largest error beside ndarray in f32, over {models} models");
     print!("{:<12}", "");
-    for (Column { backend, precision }, _) in table {
-        print!("{:>14}", format!("{backend} {precision}"));
+    for Column { name, .. } in columns {
+        print!("{name:>14}");
     }
     println!("{:>10}", "bound");
     for (index, quantity) in QUANTITIES.iter().enumerate() {
         print!("{:<12}", quantity.name);
-        for (_, errors) in table {
-            let error = errors[index];
-            let cell = match error {
-                f64::NEG_INFINITY => "-".to_owned(),
-                0.0 => "0".to_owned(),
-                _ => format!("{error:.1e}"),
+        for Column { errors, .. } in columns {
+            let cell = match errors[index] {
+                None => "-".to_owned(),
+                Some(0.0) => "0".to_owned(),
+                Some(error) => format!("{error:.1e}"),
             };
             print!("{cell:>14}");
         }
-        println!(
-            "{:>10}  {}",
-            format!("{:.0e}", quantity.bound),
-            quantity.why
-        );
+        let bound = quantity
+            .bound
+            .map_or("the same".to_owned(), |bound| format!("{bound:.0e}"));
+        println!("{bound:>10}  {}", quantity.why);
     }
+    println!("in 16 bits the bounds are {F16_BOUND:.0e} (f16) and {BF16_BOUND:.0e} (bf16)");
 }

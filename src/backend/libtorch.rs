@@ -11,22 +11,22 @@ const WANTED: &str = "2.9.0";
 /// Version and threads of libtorch.
 pub(super) fn describe() -> Result<String, BackendError> {
     let threads = threads(tch::get_num_threads().max(1) as usize);
-    let Some((folder, found)) = loaded_from().and_then(|folder| {
-        let version = version_in(&folder)?;
-        Some((folder, version))
-    }) else {
-        // torch-sys checked the version when it was built.
+    let Some(folder) = loaded_from() else {
         return Ok(format!("libtorch, {threads}"));
     };
-    // 2.9.0+cpu and 2.9.0+cu128 are of one version.
-    if found.split('+').next() != Some(WANTED) {
-        return Err(BackendError::LibtorchVersion {
+    match version_in(&folder) {
+        // torch-sys checked the version when it was built.
+        None => Ok(format!("libtorch, {threads}")),
+        // 2.9.0+cpu and 2.9.0+cu128 are of one version.
+        Some(found) if found.split('+').next() == Some(WANTED) => {
+            Ok(format!("libtorch {found}, {threads}"))
+        }
+        Some(found) => Err(BackendError::LibtorchVersion {
             found,
             folder,
             wanted: WANTED,
-        });
+        }),
     }
-    Ok(format!("libtorch {found}, {threads}"))
 }
 
 /// The folder above the `lib` that the process has libtorch from, where the system tells.

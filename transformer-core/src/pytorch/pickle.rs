@@ -345,11 +345,9 @@ impl Machine<'_> {
     /// `(storage, offset, shape, strides, requires_grad, hooks, metadata)`, all of it inside the
     /// storage; the metadata may be absent.
     fn tensor(&self, id: Id) -> Option<PickledTensor> {
-        let [storage, offset, shape, strides, rest @ ..] = self.as_tuple(id)? else {
+        let &[storage, offset, shape, strides, ref rest @ ..] = self.as_tuple(id)? else {
             return None;
         };
-        let (storage, offset) = (*storage, *offset);
-        let (shape, strides) = (*shape, *strides);
         // Hooks, and whether the numbers are to be negated or conjugated.
         let is_filled =
             |&id: &Id| matches!(&self.values[id], Value::Dict(items) if !items.is_empty());

@@ -13,7 +13,7 @@ use clap::Parser;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use transformer::{BackendTask, Common, finish, run_on, stop_on_ctrl_c};
-use transformer_core::{GreedyOptions, Transformer, TransformerConfig, greedy};
+use transformer_core::{MaxLength, Transformer, TransformerConfig, greedy};
 use transformer_train::{StopReason, TokenizedPair, Trainer, TrainingConfig};
 
 /// Sequences decoded at the end, none of them seen in training.
@@ -188,7 +188,7 @@ fn count_exact<B: Backend>(
             .iter()
             .map(|pair| [pair.source.as_slice(), &[eos]].concat())
             .collect();
-        let hypotheses = greedy(model, &sources, &GreedyOptions::default(), device)?;
+        let hypotheses = greedy(model, &sources, MaxLength::default(), device)?;
         exact += hypotheses
             .iter()
             .zip(pairs)

@@ -10,7 +10,7 @@ use burn::train::Interrupter;
 use burn_autodiff::Autodiff;
 use clap::{Parser, ValueEnum};
 use transformer::{BackendTask, Common, finish, run_on, stop_on_ctrl_c};
-use transformer_core::{GreedyOptions, NormPlacement, TransformerConfig, greedy};
+use transformer_core::{MaxLength, NormPlacement, TransformerConfig, greedy};
 use transformer_train::{ProgressDisplay, StopReason, TokenizedPair, Trainer, TrainingConfig};
 
 const PAIRS: [(&str, &str); 6] = [
@@ -95,7 +95,7 @@ impl BackendTask for Cli {
             .iter()
             .map(|pair| [pair.source.as_slice(), &[config.eos_id]].concat())
             .collect();
-        let hypotheses = greedy(&trained.model, &inputs, &GreedyOptions::default(), &device)?;
+        let hypotheses = greedy(&trained.model, &inputs, MaxLength::default(), &device)?;
         let mut exact = 0;
         for ((source, target), hypothesis) in PAIRS.iter().zip(hypotheses) {
             let prediction = targets.decode(&hypothesis.tokens);

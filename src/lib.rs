@@ -4,6 +4,8 @@
 mod allocator;
 mod backend;
 mod cli;
+#[cfg(debug_assertions)]
+pub mod instances;
 pub mod parity;
 
 pub use backend::{BackendChoice, BackendError, BackendTask, Precision, run_at, run_on};
@@ -18,3 +20,7 @@ struct Readme;
 #[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/pytorch.md")]
 struct PytorchGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/backends.md")]
+struct BackendsGuide;

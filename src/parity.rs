@@ -17,8 +17,8 @@ use burn_autodiff::Autodiff;
 use safetensors::SafeTensors;
 use serde::Deserialize;
 use transformer_core::{
-    Activation, AttentionMask, EncoderLayer, GreedyOptions, LayerConfig, LayerNormFormula,
-    MaxLength, NormPlacement, Positions, PytorchError, PytorchExport, PytorchSystem, Transformer,
+    Activation, AttentionMask, EncoderLayer, LayerConfig, LayerNormFormula, MaxLength,
+    NormPlacement, Positions, PytorchError, PytorchExport, PytorchSystem, Transformer,
     TransformerConfig, WeightTying, greedy, sinusoidal_encoding,
 };
 use transformer_train::{LabelSmoothedCrossEntropy, PaperAdam, TrainingConfig, noam_schedule};
@@ -635,10 +635,7 @@ impl ModelSystem {
         if len < 2 {
             return Err("`greedy` has no token after `<bos>`".into());
         }
-        let options = GreedyOptions {
-            max_length: MaxLength::Tokens(len - 1),
-        };
-        let hypotheses = greedy(model, &sources, &options, device)?;
+        let hypotheses = greedy(model, &sources, MaxLength::Tokens(len - 1), device)?;
         if hypotheses.len() != expected.len() {
             return Err("`src` and `greedy` are not of one batch".into());
         }

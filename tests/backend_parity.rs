@@ -18,8 +18,8 @@ use burn_ndarray::NdArray;
 use clap::ValueEnum;
 use transformer::{BackendChoice, BackendTask, Precision, run_at, run_on};
 use transformer_core::{
-    GreedyOptions, MaxLength, NormPlacement, Positions, Transformer, TransformerConfig,
-    WEIGHTS_FILE, WeightTying, greedy, padded,
+    MaxLength, NormPlacement, Positions, Transformer, TransformerConfig, WEIGHTS_FILE, WeightTying,
+    greedy, padded,
 };
 use transformer_train::{
     LabelSmoothedCrossEntropy, PaperAdam, ProgressDisplay, TokenizedPair, Trainer, TrainingConfig,
@@ -250,13 +250,10 @@ impl BackendTask for Measure<'_> {
         let bytes = std::fs::read(again.path().join(WEIGHTS_FILE)).unwrap();
         measured.insert("saved", vec![bytes.into_iter().map(f64::from).collect()]);
 
-        let options = GreedyOptions {
-            max_length: MaxLength::Tokens(8),
-        };
         // Greedy decoding refuses the source of nothing.
         let mut sources = sources();
         sources.retain(|source| !source.is_empty());
-        let hypotheses = greedy(&model, &sources, &options, &device).unwrap();
+        let hypotheses = greedy(&model, &sources, MaxLength::Tokens(8), &device).unwrap();
         let tokens = hypotheses.iter().map(|hypothesis| {
             hypothesis
                 .tokens

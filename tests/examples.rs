@@ -10,7 +10,9 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use tempfile::TempDir;
+use transformer::BackendChoice;
 
 fn example(name: &str) -> Command {
     let this = std::env::current_exe().expect("a running test has a path");
@@ -179,6 +181,119 @@ fn translate_trains_translates_and_evaluates() {
     );
 }
 
+/// Each field where it should be, and the first of three translations the only one of one.
+#[test]
+fn translations_come_with_scores_and_alignments() {
+    let folder = folder();
+    let model = folder.path().join("model");
+    succeeds(&mut train(folder.path(), &model));
+    let input = folder.path().join("input.txt");
+    fs::write(&input, "one and two\n\ntwo\n").expect("an input");
+    let translated = |flags: &[&str]| {
+        let mut command = translate("translate", &model);
+        succeeds(command.arg("--input").arg(&input).args(flags))
+    };
+    let plain = translated(&[]);
+    let full = translated(&["--n-best", "3", "--scores", "--alignments"]);
+    let rows: Vec<Vec<&str>> = full.lines().map(|row| row.split('\t').collect()).collect();
+    let numbers: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+    assert_eq!(numbers, ["1", "1", "1", "3", "3", "3"]);
+    let plain: Vec<&str> = plain.lines().collect();
+    assert_eq!([rows[0][2], rows[3][2]], [plain[0], plain[2]]);
+    for row in &rows {
+        let score: f64 = row[1].parse().expect("a score");
+        assert!(score <= 0.0, "{row:?}");
+        for pair in row[3].split_whitespace() {
+            let (source, target) = pair.split_once('-').expect("a pair");
+            let [source, _]: [usize; 2] =
+                [source, target].map(|place| place.parse().expect("a place"));
+            assert!(source < 20, "{row:?}");
+        }
+    }
+    let sampled = translated(&["--sample", "--top-p", "0.9", "--seed", "4"]);
+    assert_eq!(
+        sampled,
+        translated(&["--sample", "--top-p", "0.9", "--seed", "4"])
+    );
+    assert_ne!(
+        sampled,
+        translated(&["--sample", "--seed", "5", "--temperature", "3"])
+    );
+    let prefixed = translated(&["--prefix", "un et"]);
+    assert!(
+        prefixed
+            .lines()
+            .next()
+            .is_some_and(|line| line.starts_with("un et"))
+    );
+    let ensemble = {
+        let mut command = translate("translate", &model);
+        succeeds(command.arg(&model).arg("--input").arg(&input))
+    };
+    assert_eq!(ensemble.lines().collect::<Vec<_>>(), plain);
+}
+
+#[test]
+fn what_cannot_be_translated_is_named_and_the_rest_is_translated() {
+    let folder = folder();
+    let model = folder.path().join("model");
+    succeeds(&mut train(folder.path(), &model));
+    let input = folder.path().join("input.txt");
+    let long = "a ".repeat(50_000);
+    let longer = "a".repeat(3 << 20);
+    let mut bytes = format!("one\n{long}\n{longer}\n").into_bytes();
+    bytes.extend(b"\xff\xfe\ntwo");
+    fs::write(&input, bytes).expect("an input");
+    let mut command = translate("translate", &model);
+    let output = run(command.arg("--input").arg(&input));
+    let err = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    let out = stdout(&output);
+    let empty: Vec<bool> = out.lines().map(str::is_empty).collect();
+    assert_eq!(empty[1..4], [true; 3], "{out}");
+    assert_eq!(empty.len(), 5, "{out}");
+    let name = input.display();
+    for problem in [
+        format!("{name}: line 2: the sentence has "),
+        format!("{name}: line 3: the sentence is longer than 1048576 bytes"),
+        format!("{name}: line 4: the sentence is not valid UTF-8"),
+        "error: 3 of 5 lines could not be translated".into(),
+    ] {
+        assert!(err.contains(&problem), "{problem}: {err}");
+    }
+}
+
+#[test]
+fn decoding_options_out_of_range_are_named() {
+    let folder = folder();
+    let model = folder.path().join("model");
+    succeeds(&mut train(folder.path(), &model));
+    for (flags, problem) in [
+        (&["--beam", "0"][..], "`beam` is 0, not at least 1"),
+        (
+            &["--beam", "2", "--n-best", "3"],
+            "`n_best` is 3, not at most the beam",
+        ),
+        (
+            &["--length-penalty", "NaN"],
+            "`length_penalty` is NaN, not a number, 0 or more",
+        ),
+        (
+            &["--sample", "--top-p", "2"],
+            "`top_p` is 2, not above 0 and at most 1",
+        ),
+        (
+            &["--sample", "--temperature", "0"],
+            "`temperature` is 0, not a number above 0",
+        ),
+    ] {
+        let error = fails(translate("translate", &model).args(flags));
+        assert_eq!(error, format!("error: {problem}"));
+    }
+    let output = run(translate("translate", &model).args(["--top-k", "3"]));
+    assert_eq!(output.status.code(), Some(2), "without --sample");
+}
+
 #[test]
 fn translate_reads_standard_input() {
     let folder = folder();
@@ -249,6 +364,32 @@ fn a_killed_run_resumes_to_the_model_it_would_have_made() {
     assert!(weights(&whole) == weights(&killed));
 }
 
+/// The reference systems, number for number with PyTorch, from both formats of state dicts: the
+/// example has the bounds.
+#[test]
+fn every_system_is_pytorchs_on_every_backend() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let folders = [
+        "notebook-mini",
+        "encoder-layer",
+        "paper-readme",
+        "prenorm-notebook",
+        "learned-positions",
+        "torch-nn",
+        "annotated",
+    ];
+    for backend in BackendChoice::value_variants() {
+        for weights in ["safetensors", "pt"] {
+            let mut command = example("parity");
+            command.args(["--backend", &backend.to_string(), "--weights", weights]);
+            let out = succeeds(command.args(folders.map(|folder| fixtures.join(folder))));
+            // Shown by `cargo test -- --nocapture`.
+            println!("{backend}\n{out}");
+            assert_eq!(out.matches("worst of").count(), folders.len(), "{out}");
+        }
+    }
+}
+
 #[test]
 fn parity_compares_every_folder_and_fails_if_one_does() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
@@ -292,10 +433,13 @@ fn a_source_longer_than_the_positions_is_an_error_that_names_its_line() {
     let mut command = translate("translate", &model);
     let output = run(command.arg("--input").arg(&input));
     assert_eq!(output.status.code(), Some(1));
-    // What stands before it is answered.
-    assert_eq!(stdout(&output).lines().count(), 2);
+    // The others are translated.
+    let out = stdout(&output);
+    let lines: Vec<_> = out.split('\n').map(str::is_empty).collect();
+    assert_eq!((lines.len(), lines[2]), (5, true), "{out}");
     let err = stderr(&output);
-    let expected = format!("error: {}: line 3: the sentence has ", input.display());
+    assert!(err.contains("error: 1 of 4 lines could not be translated"));
+    let expected = format!("{}: line 3: the sentence has ", input.display());
     assert!(err.contains(&expected), "{err}");
     assert!(
         err.contains("more than the model's 12 learned positions"),

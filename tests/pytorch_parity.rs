@@ -1,11 +1,8 @@
-//! The reference systems, number for number with PyTorch.
-//!
-//! Each fixture holds a PyTorch state dict, inputs, and what PyTorch computed from them in double
-//! precision; `transformer::parity` has the bounds.
+//! The comparison with PyTorch sees whatever is wrong. That nothing is, on any backend, is
+//! tests/examples.rs's to show, by the example `parity`.
 
 use std::path::PathBuf;
 
-use burn::tensor::backend::Backend;
 use transformer::parity::{Fixture, WeightsFile};
 
 fn folder(system: &str) -> PathBuf {
@@ -13,50 +10,7 @@ fn folder(system: &str) -> PathBuf {
     fixtures.join(system)
 }
 
-fn compare<B: Backend>(system: &str) {
-    let fixture = Fixture::open(folder(system)).unwrap();
-    for weights in WeightsFile::ALL {
-        let report = fixture
-            .compare::<B>(weights, &B::Device::default())
-            .unwrap();
-        // Shown by `cargo test -- --nocapture`.
-        println!("{report}");
-        assert!(report.passed(), "{report}");
-    }
-}
-
-macro_rules! on_each_backend {
-    ($($test:ident: $system:literal,)*) => {
-        #[cfg(feature = "ndarray")]
-        mod ndarray {
-            $(#[test]
-            fn $test() {
-                super::compare::<burn_ndarray::NdArray>($system);
-            })*
-        }
-
-        #[cfg(feature = "flex")]
-        mod flex {
-            $(#[test]
-            fn $test() {
-                super::compare::<burn_flex::Flex>($system);
-            })*
-        }
-    };
-}
-
-on_each_backend! {
-    notebook_mini: "notebook-mini",
-    encoder_layer: "encoder-layer",
-    paper_readme: "paper-readme",
-    prenorm_notebook: "prenorm-notebook",
-    learned_positions: "learned-positions",
-    torch_nn: "torch-nn",
-    annotated_transformer: "annotated",
-}
-
 /// A copy of a fixture whose `io.safetensors` was changed.
-#[cfg(feature = "ndarray")]
 fn changed(
     system: &str,
     change: impl FnOnce(
@@ -96,7 +50,6 @@ fn changed(
 }
 
 /// Whatever is wrong, and wherever in a tensor it stands, it is seen.
-#[cfg(feature = "ndarray")]
 #[test]
 fn a_wrong_number_fails() {
     for (system, name) in [
@@ -122,7 +75,6 @@ fn a_wrong_number_fails() {
     }
 }
 
-#[cfg(feature = "ndarray")]
 #[test]
 fn what_is_missing_or_empty_is_an_error_that_names_it() {
     for (system, name, problem) in [

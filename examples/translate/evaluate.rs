@@ -10,6 +10,7 @@ use transformer_core::Translator;
 use transformer_train::metrics::{Bleu, Chrf, corpus_bleu, corpus_chrf};
 use transformer_train::{TokenizedPair, TrainingConfig, evaluate};
 
+use crate::decoding::Decoding;
 use crate::read_corpora;
 
 /// Measures a model on sentence pairs: loss, perplexity, BLEU and chrF.
@@ -17,6 +18,8 @@ use crate::read_corpora;
 pub struct Evaluate {
     #[command(flatten)]
     pub inference: Inference,
+    #[command(flatten)]
+    pub decoding: Decoding,
     /// Directory of a trained model
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
@@ -31,14 +34,12 @@ pub struct Evaluate {
     hypotheses: Option<PathBuf>,
 }
 
-/// Sentences translated at a time.
-const BATCH: usize = 64;
-
 impl BackendTask for Evaluate {
     type Output = Result<(), Box<dyn Error>>;
 
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
-        let translator = Translator::<B>::load(&self.model, &device)?;
+        let options = self.decoding.options(1);
+        let translator = Translator::<B>::load(&self.model, &device)?.with_options(options)?;
         let corpus = read_corpora(&self.data)?;
 
         let tokenizer = translator.tokenizer();
@@ -72,7 +73,7 @@ impl BackendTask for Evaluate {
             .iter()
             .map(|pair| (pair.source.as_str(), pair.target.as_str()))
             .unzip();
-        let translations = translate_by_length(&translator, &sources)?;
+        let translations = translator.translate_batch(&sources)?;
         if let Some(path) = &self.hypotheses {
             let lines = translations.join("\n") + "\n";
             transformer_core::replace_file_with(path, lines)
@@ -84,21 +85,4 @@ impl BackendTask for Evaluate {
         println!("{chrf}  {}", Chrf::signature());
         Ok(())
     }
-}
-
-/// Translates sentences of similar length together, and answers in their order.
-fn translate_by_length<B: Backend>(
-    translator: &Translator<B>,
-    sources: &[&str],
-) -> Result<Vec<String>, Box<dyn Error>> {
-    let mut order: Vec<usize> = (0..sources.len()).collect();
-    order.sort_by_key(|&index| sources[index].len());
-    let mut translations = vec![String::new(); sources.len()];
-    for places in order.chunks(BATCH) {
-        let batch: Vec<_> = places.iter().map(|&place| sources[place]).collect();
-        for (&place, translation) in places.iter().zip(translator.translate_batch(&batch)?) {
-            translations[place] = translation;
-        }
-    }
-    Ok(translations)
 }

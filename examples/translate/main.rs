@@ -2,7 +2,9 @@
 //!
 //! `cargo run --release --example translate -- train --out model`
 
+mod decoding;
 mod evaluate;
+mod lines;
 mod train;
 mod translate;
 
@@ -39,8 +41,14 @@ fn main() -> ExitCode {
     let Common { backend, seed } = common;
     finish(match command {
         Command::Train(train) => run_on(backend, train.seeded(seed)),
-        Command::Translate(translate) => run_at(backend, translate.inference.precision, translate),
-        Command::Evaluate(evaluate) => run_at(backend, evaluate.inference.precision, evaluate),
+        Command::Translate(mut translate) => {
+            translate.decoding.seed = seed;
+            run_at(backend, translate.inference.precision, translate)
+        }
+        Command::Evaluate(mut evaluate) => {
+            evaluate.decoding.seed = seed;
+            run_at(backend, evaluate.inference.precision, evaluate)
+        }
     })
 }
 

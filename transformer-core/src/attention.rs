@@ -246,9 +246,13 @@ impl<B: Backend> CrossAttention<B> {
 
     /// Each target position attends to the memory.
     ///
+    /// A source may have several targets: `batch` is then a multiple of the memory's, and the targets
+    /// of a source stand together. Its keys and values are not copied for them.
+    ///
     /// # Shapes
     /// - x: `[batch, tgt_len, d_model]`
     /// - memory: src_len positions, from [`project_memory`](Self::project_memory)
+    /// - mask: of no more than one query
     /// - output: `[batch, tgt_len, d_model]`
     /// - each entry of maps, one per call: `[batch, n_heads, tgt_len, src_len]`
     pub fn forward(
@@ -258,7 +262,23 @@ impl<B: Backend> CrossAttention<B> {
         mask: Option<&AttentionMask<B>>,
         maps: Option<&mut Vec<Tensor<B, 4>>>,
     ) -> Tensor<B, 3> {
-        self.heads
-            .forward(self.query.at_every_position(x), memory, mask, maps)
+        let [batch, tgt_len, d_model] = x.dims();
+        let [sources, n_heads, src_len, _] = memory.key.dims();
+        let targets = batch / sources;
+        // To a source, the positions of all its targets are queries like any other.
+        let x = x.reshape([sources, targets * tgt_len, d_model]);
+        let query = self.query.at_every_position(x);
+        let mut of_sources = maps.is_some().then(Vec::new);
+        let output = self.heads.forward(query, memory, mask, of_sources.as_mut());
+        if let (Some(maps), Some(of_sources)) = (maps, of_sources) {
+            for map in of_sources {
+                let map = map.reshape([sources, n_heads, targets, tgt_len, src_len]);
+                maps.push(
+                    map.swap_dims(1, 2)
+                        .reshape([batch, n_heads, tgt_len, src_len]),
+                );
+            }
+        }
+        output.reshape([batch, tgt_len, d_model])
     }
 }

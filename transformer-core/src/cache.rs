@@ -21,10 +21,9 @@ impl<B: Backend> KeyValue<B> {
         }
     }
 
-    fn select(self, rows: &Tensor<B, 1, Int>) -> Self {
-        Self {
-            key: self.key.select(0, rows.clone()),
-            value: self.value.select(0, rows.clone()),
+    fn select(&mut self, rows: &Tensor<B, 1, Int>) {
+        for tensor in [&mut self.key, &mut self.value] {
+            *tensor = tensor.clone().select(0, rows.clone());
         }
     }
 }
@@ -61,23 +60,57 @@ impl<B: Backend> DecoderCache<B> {
         self.target.is_none()
     }
 
-    /// Keeps the given rows of the batch, in the given order; a row may be given more than once.
+    /// Sources in the cache.
+    pub fn sources(&self) -> usize {
+        self.memory_padding.dims()[0]
+    }
+
+    /// Targets in the cache: one for each source, or several, those of a source together.
+    pub fn rows(&self) -> usize {
+        match &self.target {
+            Some(target) => target.dims()[0],
+            None => self.sources(),
+        }
+    }
+
+    /// Keeps the given rows of the batch, each a source and its target, in the given order; a row
+    /// may be given more than once.
     ///
     /// # Shapes
     /// - rows: `[new_batch]`, indices of rows
-    pub fn select(self, rows: &Tensor<B, 1, Int>) -> Self {
-        Self {
-            layers: self
-                .layers
-                .into_iter()
-                .map(|layer| LayerCache {
-                    memory: layer.memory.select(rows),
-                    target: layer.target.map(|target| target.select(rows)),
-                })
-                .collect(),
-            memory_padding: self.memory_padding.select(0, rows.clone()),
-            target: self.target.map(|target| target.select(0, rows.clone())),
+    pub fn select(mut self, rows: &Tensor<B, 1, Int>) -> Self {
+        self.select_sources(rows);
+        self.select_rows(rows);
+        self
+    }
+
+    /// Keeps the given sources, in the given order; the targets are for
+    /// [`select_rows`](Self::select_rows).
+    ///
+    /// # Shapes
+    /// - sources: `[new_sources]`, indices of sources
+    pub fn select_sources(&mut self, sources: &Tensor<B, 1, Int>) {
+        for layer in &mut self.layers {
+            layer.memory.select(sources);
         }
+        self.memory_padding = self.memory_padding.clone().select(0, sources.clone());
+    }
+
+    /// Keeps the given targets, in the given order; one may be given more than once. What is kept of
+    /// the sources does not move, whichever of its targets a source goes on with.
+    ///
+    /// # Shapes
+    /// - rows: `[sources · targets of each]`, indices of targets, those of a source together
+    pub fn select_rows(&mut self, rows: &Tensor<B, 1, Int>) {
+        for layer in &mut self.layers {
+            if let Some(target) = &mut layer.target {
+                target.select(rows);
+            }
+        }
+        self.target = self
+            .target
+            .take()
+            .map(|target| target.select(0, rows.clone()));
     }
 
     /// Notes the next tokens and returns all tokens so far: `[batch, len]`.

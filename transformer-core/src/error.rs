@@ -262,7 +262,7 @@ pub struct DecodeError {
     pub problem: SourceProblem,
 }
 
-/// Why decoding cannot take a source.
+/// Why decoding cannot take a source, or scoring a pair.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceProblem {
     /// The source has more tokens than the model has positions.
@@ -272,6 +272,14 @@ pub enum SourceProblem {
         length: usize,
         /// Positions of the model.
         max_len: usize,
+    },
+    /// The source has more tokens than the options allow.
+    #[error("has {length} tokens, more than the limit of {limit}")]
+    OverLimit {
+        /// Its tokens, `<eos>` included.
+        length: usize,
+        /// The options' limit.
+        limit: usize,
     },
     /// A source without a single token.
     #[error("has no token")]
@@ -284,4 +292,57 @@ pub enum SourceProblem {
         /// Entries of the source vocabulary.
         vocab_size: usize,
     },
+    /// The target must begin with a token that the target vocabulary does not have.
+    #[error("has a prefix with token {token}, outside the vocabulary of {vocab_size}")]
+    UnknownPrefix {
+        /// The token.
+        token: u32,
+        /// Entries of the target vocabulary.
+        vocab_size: usize,
+    },
+    /// The target has more tokens than the model has positions.
+    #[error("has a target of {length} tokens, more than the model's {max_len} learned positions")]
+    TargetTooLong {
+        /// Its tokens, `<eos>` included.
+        length: usize,
+        /// Positions of the model.
+        max_len: usize,
+    },
+    /// The target has a token that the target vocabulary does not have.
+    #[error("has a target with token {token}, outside the vocabulary of {vocab_size}")]
+    UnknownTarget {
+        /// The token.
+        token: u32,
+        /// Entries of the target vocabulary.
+        vocab_size: usize,
+    },
+}
+
+/// Options that decoding cannot follow.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeOptionsError {
+    /// An option is out of range.
+    #[error("`{name}` is {value}, not {rule}")]
+    Range {
+        /// The option.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What it must be.
+        rule: &'static str,
+    },
+    /// A banned token that the target vocabulary does not have.
+    #[error("`banned_tokens` has token {token}, outside the vocabulary of {vocab_size}")]
+    BannedToken {
+        /// The token.
+        token: u32,
+        /// Entries of the target vocabulary.
+        vocab_size: usize,
+    },
+    /// An ensemble of none.
+    #[error("no model to decode with")]
+    NoModel,
+    /// Models of an ensemble that do not mean the same by a token.
+    #[error("the models of an ensemble have different vocabularies")]
+    Vocabularies,
 }

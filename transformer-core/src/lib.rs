@@ -68,11 +68,17 @@ pub use config::{
     WeightTying,
 };
 pub use decoder::{Decoder, DecoderLayer, DecoderMaps, DecoderMasks};
-pub use decoding::{GreedyOptions, Hypothesis, MaxLength, greedy, padded, source_batch};
+pub use decoding::{
+    DecodeOptions, Hypothesis, LengthPenalty, MaxLength, Sampling, Search, Strategy, TargetScore,
+    attention_maps, greedy, padded, score, source_batch,
+};
 pub use dropout::Dropout;
 pub use embedding::TokenEmbedding;
 pub use encoder::{Encoder, EncoderLayer};
-pub use error::{ConfigError, DecodeError, ModelError, PytorchError, SourceProblem, TensorProblem};
+pub use error::{
+    ConfigError, DecodeError, DecodeOptionsError, ModelError, PytorchError, SourceProblem,
+    TensorProblem,
+};
 pub use feed_forward::PositionwiseFeedForward;
 pub use files::{replace_file, replace_file_with};
 pub use generator::Generator;
@@ -83,6 +89,6 @@ pub use positional_encoding::{PositionalEncoding, sinusoidal_encoding};
 pub use pytorch::{PytorchExport, PytorchSystem};
 pub use sublayer::Sublayer;
 #[cfg(feature = "text")]
-pub use text::{TOKENIZER_FILE, TextError, Tokenizer, Translator};
+pub use text::{TOKENIZER_FILE, TextError, Tokenizer, Translation, Translator};
 pub use transformer::{Memory, Transformer};
 pub use weights::{CONFIG_FILE, WEIGHTS_FILE};

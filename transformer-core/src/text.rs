@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::config::TransformerConfig;
-use crate::decoding::{GreedyOptions, greedy};
-use crate::error::{DecodeError, ModelError};
+use crate::decoding::{DecodeOptions, Hypothesis, Search, TargetScore, attention_maps, score};
+use crate::error::{DecodeError, DecodeOptionsError, ModelError};
 use crate::files::replace_file_with;
 use crate::transformer::Transformer;
 
@@ -40,9 +41,20 @@ pub enum TextError {
     /// The tokenizer failed on a sentence.
     #[error("tokenizer: {0}")]
     Tokenizer(String),
+    /// The tokenizers of an ensemble are not the same.
+    #[error("{}: not the tokenizer of {}", path.display(), first.display())]
+    OtherTokenizer {
+        /// The model directory with another tokenizer.
+        path: PathBuf,
+        /// The first model's directory.
+        first: PathBuf,
+    },
     /// The model directory is damaged.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// The options are out of range.
+    #[error(transparent)]
+    Options(#[from] DecodeOptionsError),
     /// The model cannot take a sentence: its index is the place among those given.
     #[error(transparent)]
     Decode(#[from] DecodeError),
@@ -94,6 +106,10 @@ impl Tokenizer {
         written.map_err(|problem| TextError::File { path, problem })
     }
 
+    fn vocabulary(&self) -> std::collections::HashMap<String, u32> {
+        self.inner.get_vocab(true)
+    }
+
     /// Entries, special tokens among them.
     pub fn vocab_size(&self) -> usize {
         self.inner.get_vocab_size(true)
@@ -110,6 +126,16 @@ impl Tokenizer {
         }
     }
 
+    /// What a token stands for, to be read by people: its text, or its name in the vocabulary where it
+    /// is no text by itself.
+    pub fn token(&self, token: u32) -> String {
+        let name = || self.inner.id_to_token(token).unwrap_or_default();
+        match self.decode(&[token]) {
+            Ok(text) if !text.is_empty() && !text.contains(char::REPLACEMENT_CHARACTER) => text,
+            _ => name(),
+        }
+    }
+
     /// The text of tokens; special ones are left out.
     ///
     /// # Errors
@@ -121,7 +147,17 @@ impl Tokenizer {
     }
 }
 
-/// A model that translates sentences.
+/// A translation of a sentence.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Translation {
+    /// In one line.
+    pub text: String,
+    /// What it was decoded from.
+    pub hypothesis: Hypothesis,
+}
+
+/// A model, or an ensemble of models, that translates sentences: by the paper's beam search (§6.1),
+/// unless [`with_options`](Self::with_options) says otherwise.
 ///
 /// ```no_run
 /// use burn_ndarray::NdArray;
@@ -135,8 +171,9 @@ impl Tokenizer {
 /// ```
 #[derive(Debug)]
 pub struct Translator<B: Backend> {
-    model: Transformer<B>,
+    models: Vec<Transformer<B>>,
     tokenizer: Tokenizer,
+    options: DecodeOptions,
     device: B::Device,
 }
 
@@ -146,28 +183,66 @@ impl<B: Backend> Translator<B> {
     /// # Errors
     /// When a file is missing or damaged, or the tokenizer is not the model's.
     pub fn load(directory: impl AsRef<Path>, device: &B::Device) -> Result<Self, TextError> {
-        let directory = directory.as_ref();
-        let tokenizer = Tokenizer::load(directory)?;
-        let config = TransformerConfig::load(directory)?;
-        let vocab_size = config.src_vocab_size.min(config.tgt_vocab_size);
-        let tokens = tokenizer.vocab_size();
-        if tokens > vocab_size {
-            return Err(TextError::Vocabulary {
-                path: directory.join(TOKENIZER_FILE),
-                tokens,
-                vocab_size,
-            });
-        }
-        Ok(Self {
-            model: Transformer::load(directory, device)?,
-            tokenizer,
-            device: device.clone(),
-        })
+        Self::load_ensemble(&[directory], device)
     }
 
-    /// The model.
+    /// Reads the model directories of an ensemble.
+    ///
+    /// # Errors
+    /// When there is none, a file is missing or damaged, or the models have different tokenizers.
+    pub fn load_ensemble(
+        directories: &[impl AsRef<Path>],
+        device: &B::Device,
+    ) -> Result<Self, TextError> {
+        let first = directories
+            .first()
+            .ok_or(DecodeOptionsError::NoModel)?
+            .as_ref();
+        let tokenizer = Tokenizer::load(first)?;
+        let mut models = Vec::new();
+        for directory in directories.iter().map(AsRef::as_ref) {
+            if Tokenizer::load(directory)?.vocabulary() != tokenizer.vocabulary() {
+                return Err(TextError::OtherTokenizer {
+                    path: directory.to_owned(),
+                    first: first.to_owned(),
+                });
+            }
+            let config = TransformerConfig::load(directory)?;
+            let vocab_size = config.src_vocab_size.min(config.tgt_vocab_size);
+            let tokens = tokenizer.vocab_size();
+            if tokens > vocab_size {
+                return Err(TextError::Vocabulary {
+                    path: directory.join(TOKENIZER_FILE),
+                    tokens,
+                    vocab_size,
+                });
+            }
+            models.push(Transformer::load(directory, device)?);
+        }
+        let translator = Self {
+            models,
+            tokenizer,
+            options: DecodeOptions::default(),
+            device: device.clone(),
+        };
+        // That the models fit each other.
+        translator.search()?;
+        Ok(translator)
+    }
+
+    /// Says how to decode.
+    ///
+    /// # Errors
+    /// When an option is out of range.
+    pub fn with_options(mut self, options: DecodeOptions) -> Result<Self, TextError> {
+        self.options = options;
+        self.search()?;
+        Ok(self)
+    }
+
+    /// The model, or the first of an ensemble.
     pub fn model(&self) -> &Transformer<B> {
-        &self.model
+        &self.models[0]
     }
 
     /// The tokenizer.
@@ -178,7 +253,7 @@ impl<B: Backend> Translator<B> {
     /// Translates one sentence; an empty one into an empty one.
     ///
     /// # Errors
-    /// When the sentence has more tokens than the model has positions.
+    /// When the sentence has too many tokens.
     pub fn translate(&self, sentence: &str) -> Result<String, TextError> {
         let translations = self.translate_batch(&[sentence])?;
         Ok(translations.into_iter().next().unwrap_or_default())
@@ -187,32 +262,158 @@ impl<B: Backend> Translator<B> {
     /// Translates sentences side by side, and answers in their order.
     ///
     /// # Errors
-    /// When a sentence has more tokens than the model has positions.
+    /// When a sentence has too many tokens: then none is translated.
     pub fn translate_batch(&self, sentences: &[impl AsRef<str>]) -> Result<Vec<String>, TextError> {
-        let eos = self.model.config().eos_id;
-        let mut translations = vec![String::new(); sentences.len()];
+        let translations = self.translate_n_best(sentences, "")?.into_iter();
+        let best = |of_one: Vec<Translation>| of_one.into_iter().next().map(|best| best.text);
+        Ok(translations
+            .map(|of_one| best(of_one).unwrap_or_default())
+            .collect())
+    }
+
+    /// Translates sentences into as many translations of each as the options ask for, the best
+    /// first, all beginning with the prefix. An empty sentence has none.
+    ///
+    /// # Errors
+    /// As [`translate_batch`](Self::translate_batch).
+    pub fn translate_n_best(
+        &self,
+        sentences: &[impl AsRef<str>],
+        prefix: &str,
+    ) -> Result<Vec<Vec<Translation>>, TextError> {
+        let mut translations = vec![Vec::new(); sentences.len()];
         let mut sources = Vec::new();
         let mut places = Vec::new();
         for (place, sentence) in sentences.iter().enumerate() {
-            let sentence = sentence.as_ref().trim();
-            if !sentence.is_empty() {
-                let mut source = self.tokenizer.encode(sentence)?;
-                source.push(eos);
+            if let Some(source) = self.source(sentence.as_ref())? {
                 sources.push(source);
                 places.push(place);
             }
         }
-        let options = GreedyOptions::default();
-        let hypotheses =
-            greedy(&self.model, &sources, &options, &self.device).map_err(|error| DecodeError {
-                index: places[error.index],
-                ..error
-            })?;
-        for (place, hypothesis) in places.into_iter().zip(hypotheses) {
-            // One sentence in, one line out.
-            let text = self.tokenizer.decode(&hypothesis.tokens)?;
-            translations[place] = text.replace(['\n', '\r'], " ");
+        let prefixes = match prefix {
+            "" => Vec::new(),
+            prefix => vec![self.tokenizer.encode(prefix)?; sources.len()],
+        };
+        let search = self.search()?.with_prefixes(&prefixes);
+        let found = search.run(&sources).map_err(|error| DecodeError {
+            index: places[error.index],
+            ..error
+        })?;
+        for (place, hypotheses) in places.into_iter().zip(found) {
+            for hypothesis in hypotheses {
+                translations[place].push(Translation {
+                    text: self.line(&hypothesis.tokens)?,
+                    hypothesis,
+                });
+            }
         }
         Ok(translations)
+    }
+
+    /// Translates one sentence, telling its text piece by piece as it becomes certain: with a beam of
+    /// one while it is decoded. All pieces together are the translation.
+    ///
+    /// # Errors
+    /// As [`translate`](Self::translate).
+    pub fn stream(&self, sentence: &str, mut on_text: impl FnMut(&str)) -> Result<(), TextError> {
+        let Some(source) = self.source(sentence)? else {
+            return Ok(());
+        };
+        let mut tokens = Vec::new();
+        let mut told = String::new();
+        let mut failed = None;
+        self.search()?.stream(&[source], |_, token| {
+            tokens.push(token);
+            match self.line(&tokens) {
+                // The first bytes of a character are not one yet.
+                Ok(text) if text.ends_with(char::REPLACEMENT_CHARACTER) => {}
+                Ok(text) => {
+                    if let Some(new) = text.strip_prefix(&told) {
+                        on_text(new);
+                        told = text;
+                    }
+                }
+                Err(error) => failed = Some(error),
+            }
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let text = self.line(&tokens)?;
+        if let Some(rest) = text.strip_prefix(&told)
+            && !rest.is_empty()
+        {
+            on_text(rest);
+        }
+        Ok(())
+    }
+
+    /// How probable translations are: `<eos>` is the last token of each.
+    ///
+    /// # Errors
+    /// When a sentence is empty, or one of a pair has too many tokens.
+    pub fn score(
+        &self,
+        sentences: &[impl AsRef<str>],
+        translations: &[impl AsRef<str>],
+    ) -> Result<Vec<TargetScore>, TextError> {
+        let encode = |text: &str| Ok(self.source(text)?.unwrap_or_default());
+        let sources: Result<Vec<Vec<u32>>, TextError> =
+            sentences.iter().map(|text| encode(text.as_ref())).collect();
+        let targets: Result<Vec<Vec<u32>>, TextError> = translations
+            .iter()
+            .map(|text| self.with_eos(text.as_ref().trim()))
+            .collect();
+        let models: Vec<_> = self.models.iter().collect();
+        let (sources, targets, tokens) = (sources?, targets?, self.options.batch_tokens);
+        Ok(score(&models, &sources, &targets, tokens, &self.device)?)
+    }
+
+    /// Which source token each token of a translation attends to most, on average over the layers and
+    /// heads of the (first) model: places in the sentence and in the translation, from 0.
+    ///
+    /// # Errors
+    /// When the sentence is empty or too long.
+    pub fn align(
+        &self,
+        sentence: &str,
+        translation: &Translation,
+    ) -> Result<Vec<(usize, usize)>, TextError> {
+        let source = self.source(sentence)?.unwrap_or_default();
+        let target = &translation.hypothesis.tokens;
+        let (_, maps) = attention_maps(self.model(), &source, target, &self.device)?;
+        // [layers, 1, n_heads, tgt_len + 1, src_len]
+        let maps: Tensor<B, 5> = Tensor::stack(maps.cross_attention, 0);
+        let mean = maps.mean_dim(2).mean_dim(0);
+        let most: Vec<i64> = mean.argmax(4).into_data().iter().collect();
+        let places = most.into_iter().take(target.len()).enumerate();
+        Ok(places
+            .map(|(place, source)| (source as usize, place))
+            .collect())
+    }
+
+    fn search(&self) -> Result<Search<'_, B>, DecodeOptionsError> {
+        let models: Vec<_> = self.models.iter().collect();
+        Search::new(&models, self.options.clone(), &self.device)
+    }
+
+    /// The tokens of a sentence, unless it is empty.
+    fn source(&self, sentence: &str) -> Result<Option<Vec<u32>>, TextError> {
+        match sentence.trim() {
+            "" => Ok(None),
+            sentence => Ok(Some(self.with_eos(sentence)?)),
+        }
+    }
+
+    fn with_eos(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        let mut tokens = self.tokenizer.encode(text)?;
+        tokens.push(self.model().config().eos_id);
+        Ok(tokens)
+    }
+
+    /// One sentence in, one line out.
+    fn line(&self, tokens: &[u32]) -> Result<String, TextError> {
+        let text = self.tokenizer.decode(tokens)?;
+        Ok(text.replace(['\n', '\r'], " "))
     }
 }

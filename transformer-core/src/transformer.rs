@@ -177,7 +177,7 @@ impl<B: Backend> Transformer<B> {
     /// Reads the target tokens after those in the cache: one, several, or all.
     ///
     /// # Shapes
-    /// - tgt: `[batch, new_len]`
+    /// - tgt: `[batch, new_len]`, one row for each source or several, those of a source together
     /// - output: `[batch, new_len, d_model]`, for the new tokens alone
     ///
     /// # Panics
@@ -190,8 +190,11 @@ impl<B: Backend> Transformer<B> {
         maps: Option<&mut DecoderMaps<B>>,
     ) -> Tensor<B, 3> {
         let [batch, new_len] = tgt.dims();
-        let [memory_batch, _] = cache.memory_padding.dims();
-        assert_eq!(batch, memory_batch, "targets and sources must pair up");
+        assert!(
+            batch >= cache.sources() && batch.is_multiple_of(cache.sources()),
+            "targets and sources must pair up: {batch} and {}",
+            cache.sources()
+        );
         let first = cache.len();
         let padding = padding_positions(cache.append(tgt.clone()), self.config.pad_id);
         let masks = DecoderMasks {

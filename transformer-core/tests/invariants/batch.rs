@@ -1,7 +1,7 @@
 //! Batches: a sentence computes the same alone, in company, and wherever it stands.
 
 use burn::tensor::Tensor;
-use transformer_core::{GreedyOptions, MaxLength, greedy};
+use transformer_core::{MaxLength, greedy};
 
 use crate::common::*;
 
@@ -31,13 +31,16 @@ fn greedy_finds_the_same_in_any_order_of_the_batch() {
         vec![6, 6, 2],
         vec![10, 3, 4, 5, 6, 7, 2],
     ];
-    let options = GreedyOptions {
-        max_length: MaxLength::SourcePlus(4),
-    };
     for config in variants() {
         let model = model::<NdArray>(&config, 2);
-        let decode =
-            |sources: &[Vec<u32>]| greedy(&model, sources, &options, &Default::default()).unwrap();
+        let decode = |sources: &[Vec<u32>]| {
+            let max_length = MaxLength::SourcePlus(4);
+            let found = greedy(&model, sources, max_length, &Default::default()).unwrap();
+            let tokens = found
+                .into_iter()
+                .map(|found| (found.tokens, found.finished));
+            tokens.collect::<Vec<_>>()
+        };
         let straight = decode(&sources);
         for order in [[4, 3, 2, 1, 0], [2, 0, 4, 1, 3], [1, 1, 0, 0, 4]] {
             let shuffled: Vec<_> = order.iter().map(|&row| sources[row].clone()).collect();

@@ -2,8 +2,7 @@
 
 use burn::tensor::backend::Backend;
 use transformer_core::{
-    DecodeError, GreedyOptions, Hypothesis, MaxLength, Positions, Transformer, TransformerConfig,
-    greedy, padded,
+    DecodeError, MaxLength, Positions, Transformer, TransformerConfig, greedy, padded,
 };
 
 use crate::common::*;
@@ -28,8 +27,8 @@ fn cached_is_uncached<B: Backend>() {
     for config in variants() {
         for seed in 0..4 {
             let model = model::<B>(&config, seed);
-            for hypothesis in same_as_argmax(&model, MaxLength::SourcePlus(3)) {
-                lengths.push((hypothesis.finished, hypothesis.tokens.len()));
+            for (tokens, finished) in same_as_argmax(&model, MaxLength::SourcePlus(3)) {
+                lengths.push((finished, tokens.len()));
             }
         }
     }
@@ -45,9 +44,9 @@ fn cached_is_uncached<B: Backend>() {
 fn a_limit_in_tokens_holds_for_every_source() {
     let model = model::<NdArray>(&variants()[0], 1);
     for limit in [0, 1, 4] {
-        for hypothesis in same_as_argmax(&model, MaxLength::Tokens(limit)) {
-            let len = hypothesis.tokens.len();
-            assert!(len == limit || (hypothesis.finished && len < limit));
+        for (tokens, finished) in same_as_argmax(&model, MaxLength::Tokens(limit)) {
+            let len = tokens.len();
+            assert!(len == limit || (finished && len < limit));
         }
     }
 }
@@ -60,16 +59,19 @@ fn learned_positions_are_used_up_and_no_more() {
     };
     let longest = (0..8)
         .flat_map(|seed| same_as_argmax(&model::<NdArray>(&config, seed), MaxLength::default()))
-        .map(|hypothesis| hypothesis.tokens.len())
+        .map(|(tokens, _)| tokens.len())
         .max();
     assert_eq!(longest, Some(7));
 }
 
 /// Decodes all sources with [`greedy`], asserts that each is what the plain loop finds.
-fn same_as_argmax<B: Backend>(model: &Transformer<B>, max_length: MaxLength) -> Vec<Hypothesis> {
+fn same_as_argmax<B: Backend>(model: &Transformer<B>, max_length: MaxLength) -> Vec<Target> {
     let sources: Vec<Vec<u32>> = SOURCES.iter().map(|source| source.to_vec()).collect();
-    let options = GreedyOptions { max_length };
-    let found = greedy(model, &sources, &options, &B::Device::default()).unwrap();
+    let found = greedy(model, &sources, max_length, &B::Device::default()).unwrap();
+    let found: Vec<Target> = found
+        .into_iter()
+        .map(|hypothesis| (hypothesis.tokens, hypothesis.finished))
+        .collect();
     let expected: Vec<_> = sources
         .iter()
         .map(|source| {
@@ -88,7 +90,10 @@ fn same_as_argmax<B: Backend>(model: &Transformer<B>, max_length: MaxLength) -> 
     found
 }
 
-fn argmax_loop<B: Backend>(model: &Transformer<B>, source: &[u32], limit: usize) -> Hypothesis {
+/// Its tokens, and whether it ended in `<eos>`.
+type Target = (Vec<u32>, bool);
+
+fn argmax_loop<B: Backend>(model: &Transformer<B>, source: &[u32], limit: usize) -> Target {
     let mut target = vec![1];
     while target.len() <= limit {
         let logits = values(model.forward(tokens(&[source]), tokens(&[&target])));
@@ -96,23 +101,18 @@ fn argmax_loop<B: Backend>(model: &Transformer<B>, source: &[u32], limit: usize)
         let best = (0..last.len()).max_by(|&a, &b| last[a].total_cmp(&last[b]));
         let token = best.unwrap() as u32;
         if token == 2 {
-            return Hypothesis {
-                tokens: target[1..].to_vec(),
-                finished: true,
-            };
+            return (target[1..].to_vec(), true);
         }
         target.push(token);
     }
-    Hypothesis {
-        tokens: target[1..].to_vec(),
-        finished: false,
-    }
+    (target[1..].to_vec(), false)
 }
 
 #[test]
 fn no_sources_are_no_hypotheses() {
     let model = model::<NdArray>(&tiny(), 1);
-    let found = greedy(&model, &[], &GreedyOptions::default(), &Default::default());
+    let none: [Vec<u32>; 0] = [];
+    let found = greedy(&model, &none, MaxLength::default(), &Default::default());
     assert_eq!(found, Ok(Vec::new()));
 }
 
@@ -135,13 +135,8 @@ fn a_source_that_cannot_be_read_is_named() {
         ),
     ] {
         let sources = [vec![5, 2], source];
-        let error: DecodeError = greedy(
-            &model,
-            &sources,
-            &GreedyOptions::default(),
-            &Default::default(),
-        )
-        .unwrap_err();
+        let found = greedy(&model, &sources, MaxLength::default(), &Default::default());
+        let error: DecodeError = found.unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
 }

@@ -1,0 +1,58 @@
+//! What programs run on every backend, compiled here rather than in each of them.
+//!
+//! rustc shares such instances between crates up to `opt-level` 1, that of cargo's dev profile, and
+//! compiling them is most of the time that the examples and tests take.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::path::Path;
+
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Int, Tensor};
+use burn_autodiff::Autodiff;
+use transformer_core::{DecodeOptions, Search, Transformer, TransformerConfig, Translator};
+use transformer_train::{TokenizedPair, Trainer, TrainingConfig, evaluate};
+
+/// Keeps the instances of every backend that is compiled in. There is no reason to call it.
+#[doc(hidden)]
+pub fn keep() {
+    #[cfg(feature = "ndarray")]
+    of::<burn_ndarray::NdArray>();
+    #[cfg(feature = "flex")]
+    of::<burn_flex::Flex>();
+    #[cfg(feature = "wgpu")]
+    of::<burn_wgpu::Wgpu>();
+    #[cfg(feature = "tch")]
+    of::<burn_tch::LibTorch>();
+}
+
+fn of<B: Backend>() {
+    black_box(model::<B> as fn(_, _, _, _) -> _);
+    black_box(model::<Autodiff<B>> as fn(_, _, _, _) -> _);
+    black_box(training::<Autodiff<B>> as fn(_, _, _) -> _);
+}
+
+fn model<B: Backend>(
+    config: &TransformerConfig,
+    directory: &Path,
+    tokens: Tensor<B, 2, Int>,
+    device: &B::Device,
+) -> Result<Tensor<B, 3>, Box<dyn Error>> {
+    config.init::<B>(0, device)?.save(directory)?;
+    let model = Transformer::<B>::load(directory, device)?;
+    Ok(model.forward(tokens.clone(), tokens))
+}
+
+fn training<B: AutodiffBackend>(
+    model: Transformer<B>,
+    pairs: Vec<TokenizedPair>,
+    device: B::Device,
+) -> Result<(), Box<dyn Error>> {
+    let trainer = Trainer::new(TrainingConfig::default(), vec![device.clone()]);
+    let model = trainer.train(model, pairs.clone(), pairs.clone())?.model;
+    evaluate(&model, pairs, 1, 0.0, &device)?;
+    let search = Search::new(&[&model], DecodeOptions::default(), &device)?;
+    search.run(&[vec![0]])?;
+    Translator::<B::InnerBackend>::load("", &device)?.translate("")?;
+    Ok(())
+}

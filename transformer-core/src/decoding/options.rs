@@ -1,0 +1,244 @@
+//! How to decode.
+
+use crate::config::TransformerConfig;
+use crate::error::DecodeOptionsError;
+
+/// How targets are searched for, and which ones may be found.
+///
+/// ```
+/// use transformer_core::{DecodeOptions, LengthPenalty};
+///
+/// // The paper's: a beam of 4, and ((5 + |Y|) / 6)^0.6.
+/// let options = DecodeOptions::beam(4);
+/// assert_eq!(options.length_penalty, LengthPenalty::Paper(0.6));
+/// // Never the same three tokens twice, and the four best targets of each source.
+/// let options = DecodeOptions { no_repeat_ngram: 3, n_best: 4, ..options };
+/// # assert!(options.validate().is_ok());
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecodeOptions {
+    /// How the next tokens are chosen.
+    pub strategy: Strategy,
+    /// Targets given for each source: the best of the beam, or so many samples.
+    pub n_best: usize,
+    /// What a hypothesis's log-probability is divided by.
+    pub length_penalty: LengthPenalty,
+    /// β of the coverage penalty `β Σ_i ln min(Σ_j a_ij, 1)`, which is added to the score: how much
+    /// target tokens j attend to source token i, on average over layers and heads. 0 for none.
+    pub coverage_penalty: f64,
+    /// Where a target without `<eos>` is cut.
+    pub max_length: MaxLength,
+    /// Tokens before which `<eos>` is not taken.
+    pub min_length: usize,
+    /// Tokens that are never taken.
+    pub banned_tokens: Vec<u32>,
+    /// No sequence of so many tokens occurs twice in a target; 0 for no such rule.
+    pub no_repeat_ngram: usize,
+    /// What the log-probability of a token that the target has already is multiplied by; 1 for
+    /// nothing.
+    pub repetition_penalty: f64,
+    /// Source tokens, padding included, that are decoded side by side; at least one source is.
+    pub batch_tokens: usize,
+    /// Tokens that a source may have: attention needs memory by their square.
+    pub max_src_len: usize,
+}
+
+impl DecodeOptions {
+    /// Beam search with the paper's length penalty (§6.1).
+    pub fn beam(size: usize) -> Self {
+        Self {
+            strategy: Strategy::Beam { size },
+            length_penalty: LengthPenalty::Paper(0.6),
+            ..Self::greedy()
+        }
+    }
+
+    /// The most likely token, every time.
+    pub fn greedy() -> Self {
+        Self {
+            strategy: Strategy::Beam { size: 1 },
+            n_best: 1,
+            length_penalty: LengthPenalty::None,
+            coverage_penalty: 0.0,
+            max_length: MaxLength::default(),
+            min_length: 0,
+            banned_tokens: Vec::new(),
+            no_repeat_ngram: 0,
+            repetition_penalty: 1.0,
+            batch_tokens: 2048,
+            max_src_len: 1024,
+        }
+    }
+
+    /// A token drawn by its probability, every time.
+    pub fn sample(sampling: Sampling) -> Self {
+        Self {
+            strategy: Strategy::Sample(sampling),
+            ..Self::greedy()
+        }
+    }
+
+    /// Checks every option.
+    ///
+    /// # Errors
+    /// The first option that is out of range.
+    pub fn validate(&self) -> Result<(), DecodeOptionsError> {
+        let at_least_one = |name, value: usize| check(name, value, value >= 1, "at least 1");
+        match &self.strategy {
+            Strategy::Beam { size } => {
+                at_least_one("beam", *size)?;
+                let of_beam = self.n_best <= *size;
+                check("n_best", self.n_best, of_beam, "at most the beam")?;
+            }
+            Strategy::Sample(sampling) => sampling.validate()?,
+        }
+        at_least_one("n_best", self.n_best)?;
+        at_least_one("batch_tokens", self.batch_tokens)?;
+        at_least_one("max_src_len", self.max_src_len)?;
+        if let LengthPenalty::Paper(alpha) | LengthPenalty::Power(alpha) = self.length_penalty {
+            check_positive("length_penalty", alpha, true)?;
+        }
+        check_positive("coverage_penalty", self.coverage_penalty, true)?;
+        check_positive("repetition_penalty", self.repetition_penalty, false)
+    }
+
+    /// Hypotheses of each source that are decoded side by side.
+    pub(super) fn width(&self) -> usize {
+        match self.strategy {
+            Strategy::Beam { size } => size,
+            Strategy::Sample(_) => self.n_best,
+        }
+    }
+}
+
+impl Default for DecodeOptions {
+    /// The paper's: a beam of 4 and a length penalty of 0.6 (§6.1).
+    fn default() -> Self {
+        Self::beam(4)
+    }
+}
+
+/// How the next token is chosen.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Strategy {
+    /// The most likely hypotheses are kept, whichever they continue.
+    Beam {
+        /// How many; 1 is greedy decoding.
+        size: usize,
+    },
+    /// Tokens are drawn.
+    Sample(Sampling),
+}
+
+/// What a token is drawn from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sampling {
+    /// Log-probabilities are divided by it: below 1 likely tokens become likelier.
+    pub temperature: f64,
+    /// Only so many of the most likely tokens; 0 for all.
+    pub top_k: usize,
+    /// Only the most likely tokens that together have this probability; 1 for all.
+    pub top_p: f64,
+    /// Each source has its own random numbers, by this and its tokens: what is drawn for it does not
+    /// depend on what else is decoded.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self {
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            seed: 0,
+        }
+    }
+}
+
+impl Sampling {
+    fn validate(&self) -> Result<(), DecodeOptionsError> {
+        check_positive("temperature", self.temperature, false)?;
+        let top_p = self.top_p;
+        let in_range = top_p > 0.0 && top_p <= 1.0;
+        check("top_p", top_p, in_range, "above 0 and at most 1")
+    }
+}
+
+/// What the log-probability of a hypothesis Y is divided by, so that short ones are not preferred.
+/// `|Y|` counts `<eos>`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum LengthPenalty {
+    /// 1.
+    None,
+    /// `((5 + |Y|) / 6)^α`, as §6.1 has it by Wu et al. (2016).
+    Paper(f64),
+    /// `|Y|^α`.
+    Power(f64),
+}
+
+impl LengthPenalty {
+    /// `|Y|`: the score is the mean log-probability of the tokens.
+    pub const AVERAGE: Self = Self::Power(1.0);
+
+    /// What a hypothesis of that length is divided by.
+    pub fn of(self, len: usize) -> f64 {
+        let len = len as f64;
+        match self {
+            Self::None => 1.0,
+            Self::Paper(alpha) => ((5.0 + len) / 6.0).powf(alpha),
+            Self::Power(alpha) => len.max(1.0).powf(alpha),
+        }
+    }
+}
+
+/// How many tokens a target may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaxLength {
+    /// The source's length and this many more (§6.1: 50).
+    SourcePlus(usize),
+    /// This many.
+    Tokens(usize),
+}
+
+impl Default for MaxLength {
+    fn default() -> Self {
+        Self::SourcePlus(50)
+    }
+}
+
+impl MaxLength {
+    /// The limit for a source of `src_len` tokens, within the model's positions.
+    pub(super) fn limit(self, src_len: usize, config: &TransformerConfig) -> usize {
+        let wanted = match self {
+            Self::SourcePlus(more) => src_len.saturating_add(more),
+            Self::Tokens(tokens) => tokens,
+        };
+        wanted.min(config.max_len().unwrap_or(usize::MAX))
+    }
+}
+
+fn check_positive(name: &'static str, value: f64, or_zero: bool) -> Result<(), DecodeOptionsError> {
+    let rule = if or_zero {
+        "a number, 0 or more"
+    } else {
+        "a number above 0"
+    };
+    let fits = value.is_finite() && (value > 0.0 || (or_zero && value == 0.0));
+    check(name, value, fits, rule)
+}
+
+fn check(
+    name: &'static str,
+    value: impl ToString,
+    fits: bool,
+    rule: &'static str,
+) -> Result<(), DecodeOptionsError> {
+    if fits {
+        return Ok(());
+    }
+    Err(DecodeOptionsError::Range {
+        name,
+        value: value.to_string(),
+        rule,
+    })
+}

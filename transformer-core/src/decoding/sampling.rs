@@ -1,0 +1,174 @@
+//! Sampling: the next token is drawn.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::options::Sampling;
+
+impl Sampling {
+    /// Random numbers of a sample of a source: the same whatever else is decoded, in any order.
+    pub(super) fn random(&self, source: &[u32], sample: usize) -> ChaCha8Rng {
+        let words = [self.seed, sample as u64, hash(source), 0];
+        let mut seed = [0; 32];
+        for (bytes, word) in seed.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        ChaCha8Rng::from_seed(seed)
+    }
+
+    /// A token, or none where every one is banned.
+    ///
+    /// # Shapes
+    /// - log_probs: `[tgt_vocab_size]`
+    pub(super) fn draw(&self, log_probs: &[f32], random: &mut ChaCha8Rng) -> Option<u32> {
+        let kept = self.kept(log_probs);
+        let most = kept
+            .iter()
+            .map(|&(_, log_prob)| log_prob)
+            .fold(f64::NEG_INFINITY, f64::max);
+        let weight = |log_prob: f64| ((log_prob - most) / self.temperature).exp();
+        let total: f64 = kept.iter().map(|&(_, log_prob)| weight(log_prob)).sum();
+        let mut rest = random.random::<f64>() * total;
+        for &(token, log_prob) in &kept {
+            rest -= weight(log_prob);
+            if rest < 0.0 {
+                return Some(token);
+            }
+        }
+        // All but the last by rounding.
+        kept.last().map(|&(token, _)| token)
+    }
+
+    /// The tokens that may be drawn, with their log-probabilities; in the vocabulary's order, or the
+    /// most likely first.
+    fn kept(&self, log_probs: &[f32]) -> Vec<(u32, f64)> {
+        let all = log_probs.iter().enumerate();
+        let mut kept: Vec<(u32, f64)> = all
+            .filter(|(_, log_prob)| log_prob.is_finite())
+            .map(|(token, &log_prob)| (token as u32, f64::from(log_prob)))
+            .collect();
+        let truncates = self.top_k > 0 && self.top_k < kept.len();
+        if truncates || self.top_p < 1.0 {
+            kept.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        }
+        if truncates {
+            kept.truncate(self.top_k);
+        }
+        if self.top_p < 1.0 {
+            kept.truncate(self.nucleus(&kept));
+        }
+        kept
+    }
+
+    /// How many of the most likely tokens together have the probability `top_p`, at this
+    /// temperature and among those given.
+    fn nucleus(&self, sorted: &[(u32, f64)]) -> usize {
+        let Some(&(_, most)) = sorted.first() else {
+            return 0;
+        };
+        let weights = sorted
+            .iter()
+            .map(|&(_, log_prob)| ((log_prob - most) / self.temperature).exp());
+        let total: f64 = weights.clone().sum();
+        let mut sum = 0.0;
+        for (count, weight) in weights.enumerate() {
+            if sum >= self.top_p * total {
+                return count;
+            }
+            sum += weight;
+        }
+        sorted.len()
+    }
+}
+
+/// FNV-1a, the same on every machine.
+fn hash(tokens: &[u32]) -> u64 {
+    let bytes = tokens.iter().flat_map(|token| token.to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Probabilities 1/2, 1/4, 1/8, 1/8 and none.
+    fn log_probs() -> Vec<f32> {
+        let probs = [0.125_f32, 0.5, 0.0, 0.25, 0.125];
+        probs.map(f32::ln).to_vec()
+    }
+
+    /// How often each token is drawn, of 20 000 times.
+    fn frequencies(sampling: &Sampling) -> Vec<f64> {
+        let mut random = sampling.random(&[3], 0);
+        let mut counts = [0; 5];
+        for _ in 0..20_000 {
+            counts[sampling.draw(&log_probs(), &mut random).unwrap() as usize] += 1;
+        }
+        counts.map(|count| f64::from(count) / 20_000.0).to_vec()
+    }
+
+    /// Within 5 standard errors, at most 0.018.
+    fn assert_near(found: &[f64], expected: [f64; 5]) {
+        for (found, expected) in found.iter().zip(expected) {
+            let error = 5.0 * (expected * (1.0 - expected) / 20_000.0).sqrt();
+            assert!((found - expected).abs() <= error, "{found} {expected}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_drawn_by_their_probabilities() {
+        let all = Sampling::default();
+        assert_near(&frequencies(&all), [0.125, 0.5, 0.0, 0.25, 0.125]);
+    }
+
+    #[test]
+    fn a_temperature_of_one_half_squares_probabilities() {
+        let cold = Sampling {
+            temperature: 0.5,
+            ..Sampling::default()
+        };
+        // 1/4, 1/16, 1/64 and 1/64 of their sum, 22/64.
+        let expected = [1.0 / 22.0, 16.0 / 22.0, 0.0, 4.0 / 22.0, 1.0 / 22.0];
+        assert_near(&frequencies(&cold), expected);
+    }
+
+    #[test]
+    fn top_k_and_top_p_cut_the_least_likely_off() {
+        let two = [0.0, 2.0 / 3.0, 0.0, 1.0 / 3.0, 0.0];
+        for (top_k, top_p, expected) in [
+            (2, 1.0, two),
+            (0, 0.7, two),
+            // Exactly enough.
+            (0, 0.75, two),
+            (1, 0.9, [0.0, 1.0, 0.0, 0.0, 0.0]),
+            (9, 1.0, [0.125, 0.5, 0.0, 0.25, 0.125]),
+        ] {
+            let cut = Sampling {
+                top_k,
+                top_p,
+                ..Sampling::default()
+            };
+            assert_near(&frequencies(&cut), expected);
+        }
+    }
+
+    #[test]
+    fn where_everything_is_banned_nothing_is_drawn() {
+        let sampling = Sampling::default();
+        let drawn = sampling.draw(&[f32::NEG_INFINITY; 3], &mut sampling.random(&[], 0));
+        assert_eq!(drawn, None);
+    }
+
+    #[test]
+    fn every_sample_has_its_own_numbers() {
+        let draw = |source: &[u32], sample| {
+            let mut random = Sampling::default().random(source, sample);
+            std::array::from_fn::<u64, 4, _>(|_| random.random())
+        };
+        assert_eq!(draw(&[7, 3], 1), draw(&[7, 3], 1));
+        assert_ne!(draw(&[7, 3], 1), draw(&[7, 3], 2));
+        assert_ne!(draw(&[7, 3], 1), draw(&[3, 7], 1));
+    }
+}

@@ -1,0 +1,678 @@
+//! Search: what it finds, beside all that there is; what it promises, whatever it is run with.
+
+use burn::tensor::Tensor;
+use proptest::prelude::*;
+use transformer_core::{
+    DecodeOptions, DecodeOptionsError, DecoderMaps, Hypothesis, LengthPenalty, MaxLength, Memory,
+    NormPlacement, Positions, Sampling, Search, Transformer, TransformerConfig, attention_maps,
+    greedy, score,
+};
+
+use crate::common::*;
+
+const PENALTIES: [LengthPenalty; 4] = [
+    LengthPenalty::None,
+    LengthPenalty::Paper(0.6),
+    LengthPenalty::Paper(2.0),
+    LengthPenalty::AVERAGE,
+];
+
+fn sources() -> Vec<Vec<u32>> {
+    [
+        &[5, 3, 7, 12, 2][..],
+        &[4, 2],
+        &[9, 8, 11, 2],
+        &[6, 6, 2],
+        &[10, 3, 4, 5, 6, 7, 2],
+        &[12, 2],
+    ]
+    .map(<[u32]>::to_vec)
+    .to_vec()
+}
+
+fn short() -> DecodeOptions {
+    DecodeOptions {
+        max_length: MaxLength::SourcePlus(3),
+        ..DecodeOptions::beam(3)
+    }
+}
+
+fn run(
+    models: &[&Transformer<NdArray>],
+    options: &DecodeOptions,
+    sources: &[Vec<u32>],
+) -> Vec<Vec<Hypothesis>> {
+    let search = Search::new(models, options.clone(), &Default::default()).unwrap();
+    search.run(sources).unwrap()
+}
+
+/// So few tokens that every target of up to three can be tried.
+fn exhaustible() -> TransformerConfig {
+    TransformerConfig {
+        tgt_vocab_size: 5,
+        ..tiny()
+    }
+}
+
+/// All targets of a source: those of fewer than three tokens end in `<eos>`, those of three are cut.
+fn all_targets(
+    models: &[&Transformer<NdArray>],
+    source: &[u32],
+    penalty: LengthPenalty,
+) -> Vec<Hypothesis> {
+    let mut all = Vec::new();
+    let mut begun = vec![Vec::new()];
+    for len in 0..=3 {
+        let mut longer = Vec::new();
+        for tokens in begun {
+            let finished = len < 3;
+            let target = [&tokens[..], if finished { &[2] } else { &[] }].concat();
+            let log_prob = log_prob_without_cache(models, source, &target);
+            all.push(Hypothesis {
+                finished,
+                log_prob,
+                score: log_prob / penalty.of(target.len()),
+                tokens: tokens.clone(),
+            });
+            longer.extend([0, 1, 3, 4].map(|token| [&tokens[..], &[token]].concat()));
+        }
+        begun = longer;
+    }
+    all.sort_by(|a, b| b.score.total_cmp(&a.score));
+    all
+}
+
+/// Of the mean of the models' probabilities, in double precision from their logits.
+fn log_prob_without_cache(models: &[&Transformer<NdArray>], source: &[u32], target: &[u32]) -> f64 {
+    let tgt = [&[1], target].concat();
+    let probs = models.iter().map(|model| {
+        let logits = values(model.forward(tokens(&[source]), tokens(&[&tgt])));
+        let rows = logits.chunks(model.config().tgt_vocab_size);
+        let probs = rows.zip(target).map(|(row, &token)| {
+            let sum: f64 = row.iter().map(|logit| logit.exp()).sum();
+            row[token as usize].exp() / sum
+        });
+        probs.collect::<Vec<f64>>()
+    });
+    let mut mean = vec![0.0; target.len()];
+    for probs in probs {
+        for (mean, prob) in mean.iter_mut().zip(probs) {
+            *mean += prob / models.len() as f64;
+        }
+    }
+    mean.into_iter().map(f64::ln).sum()
+}
+
+#[track_caller]
+fn assert_same(found: &[Hypothesis], expected: &[Hypothesis], tolerance: f64) {
+    let tokens = |hypotheses: &[Hypothesis]| -> Vec<_> {
+        let each = hypotheses.iter();
+        each.map(|hypothesis| (hypothesis.tokens.clone(), hypothesis.finished))
+            .collect()
+    };
+    assert_eq!(tokens(found), tokens(expected));
+    for (found, expected) in found.iter().zip(expected) {
+        assert_close(
+            &vec![found.log_prob, found.score],
+            &vec![expected.log_prob, expected.score],
+            tolerance,
+        );
+    }
+}
+
+#[test]
+fn a_wide_beam_finds_the_best_of_all_targets() {
+    let options = DecodeOptions {
+        n_best: 10,
+        max_length: MaxLength::Tokens(3),
+        ..DecodeOptions::beam(100)
+    };
+    let mut best_lengths = Vec::new();
+    for seed in 0..6 {
+        let model = model::<NdArray>(&exhaustible(), seed);
+        for length_penalty in PENALTIES {
+            let options = DecodeOptions {
+                length_penalty,
+                ..options.clone()
+            };
+            let found = run(&[&model], &options, &sources());
+            for (source, found) in sources().iter().zip(found) {
+                let expected = all_targets(&[&model], source, length_penalty);
+                assert_same(&found, &expected[..10], 1e-5);
+                best_lengths.push(found[0].tokens.len());
+            }
+        }
+    }
+    best_lengths.sort();
+    best_lengths.dedup();
+    assert!(best_lengths.len() >= 3, "the test sees {best_lengths:?}");
+}
+
+#[test]
+fn an_ensemble_has_the_mean_of_its_models_probabilities() {
+    let models = [1, 2, 3].map(|seed| model::<NdArray>(&exhaustible(), seed));
+    let other_sizes = TransformerConfig {
+        d_model: 8,
+        norm: NormPlacement::Pre,
+        ..exhaustible()
+    };
+    let fourth = model::<NdArray>(&other_sizes, 4);
+    let models = [&models[0], &models[1], &models[2], &fourth];
+    let options = DecodeOptions {
+        n_best: 10,
+        max_length: MaxLength::Tokens(3),
+        ..DecodeOptions::beam(100)
+    };
+    let found = run(&models, &options, &sources());
+    for (source, found) in sources().iter().zip(&found) {
+        let expected = all_targets(&models, source, options.length_penalty);
+        assert_same(found, &expected[..10], 1e-5);
+    }
+    let alone = run(&models[..1], &options, &sources());
+    let twice = run(&[models[0], models[0]], &options, &sources());
+    for (alone, twice) in alone.iter().zip(&twice) {
+        assert_same(alone, twice, 1e-5);
+    }
+}
+
+#[test]
+fn a_beam_of_one_is_greedy() {
+    for config in variants() {
+        let model = model::<NdArray>(&config, 5);
+        for length_penalty in PENALTIES {
+            let options = DecodeOptions {
+                length_penalty,
+                ..DecodeOptions::beam(1)
+            };
+            let found = run(&[&model], &options, &sources());
+            let expected = greedy(
+                &model,
+                &sources(),
+                MaxLength::default(),
+                &Default::default(),
+            );
+            for (found, expected) in found.into_iter().flatten().zip(expected.unwrap()) {
+                assert_eq!(found.tokens, expected.tokens);
+                assert_close(&vec![found.log_prob], &vec![expected.log_prob], 1e-6);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_of_n_is_the_best_whatever_n() {
+    for seed in 0..8 {
+        let model = model::<NdArray>(&tiny(), seed);
+        for length_penalty in PENALTIES {
+            let best = |n_best| {
+                let options = DecodeOptions {
+                    n_best,
+                    length_penalty,
+                    max_length: MaxLength::SourcePlus(3),
+                    ..DecodeOptions::beam(4)
+                };
+                run(&[&model], &options, &sources())
+            };
+            let all = best(4);
+            for n in 1..4 {
+                for (few, all) in best(n).iter().zip(&all) {
+                    assert_eq!(few.len(), n);
+                    assert_same(&few[..1], &all[..1], 1e-6);
+                }
+            }
+            for of_source in all {
+                assert!(of_source.is_sorted_by(|a, b| a.score >= b.score));
+                let mut tokens: Vec<_> =
+                    of_source.iter().map(|h| (&h.tokens, h.finished)).collect();
+                tokens.sort();
+                tokens.dedup();
+                assert_eq!(tokens.len(), of_source.len(), "no hypothesis twice");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_search_scored_is_scored_the_same() {
+    let config = &variants()[3];
+    let [first, second] = [1, 2].map(|seed| model::<NdArray>(config, seed));
+    let sample = DecodeOptions {
+        n_best: 3,
+        length_penalty: LengthPenalty::AVERAGE,
+        max_length: MaxLength::SourcePlus(3),
+        ..DecodeOptions::sample(Sampling {
+            temperature: 1.5,
+            top_p: 0.9,
+            ..Sampling::default()
+        })
+    };
+    let penalized = DecodeOptions {
+        repetition_penalty: 1.3,
+        no_repeat_ngram: 2,
+        min_length: 2,
+        ..short()
+    };
+    for models in [&[&first][..], &[&first, &second]] {
+        for options in [short(), sample.clone(), penalized.clone()] {
+            let found = run(models, &options, &sources());
+            for (source, found) in sources().iter().zip(found) {
+                for hypothesis in found {
+                    let mut target = hypothesis.tokens.clone();
+                    target.extend(hypothesis.finished.then_some(2));
+                    let scores = score(models, &[source], &[&target], 64, &Default::default());
+                    let score = &scores.unwrap()[0];
+                    assert_eq!(score.log_probs.len(), target.len());
+                    assert_close(&vec![score.log_prob()], &vec![hypothesis.log_prob], 1e-4);
+                    if options.repetition_penalty == 1.0 {
+                        let expected = score.log_prob() / options.length_penalty.of(target.len());
+                        assert_close(&vec![hypothesis.score], &vec![expected], 1e-4);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn scores_are_those_of_every_target_alone() {
+    let model = model::<NdArray>(&tiny(), 3);
+    let targets: Vec<Vec<u32>> = [&[3, 4, 2][..], &[], &[10, 2], &[5], &[2], &[7, 7, 7, 7, 2]]
+        .map(<[u32]>::to_vec)
+        .to_vec();
+    for batch_tokens in [1, 12, 1000] {
+        let scores = score(
+            &[&model],
+            &sources(),
+            &targets,
+            batch_tokens,
+            &Default::default(),
+        );
+        for ((source, target), score) in sources().iter().zip(&targets).zip(scores.unwrap()) {
+            let expected = log_prob_without_cache(&[&model], source, target);
+            assert_close(&vec![score.log_prob()], &vec![expected], 1e-5);
+            let perplexity = (-expected / target.len().max(1) as f64).exp();
+            assert_close(&vec![score.perplexity()], &vec![perplexity], 1e-3);
+        }
+    }
+}
+
+fn any_source() -> impl proptest::strategy::Strategy<Value = Vec<u32>> {
+    prop::collection::vec(3_u32..13, 1..9)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// In any batch, in any order, beside whatever else.
+    #[test]
+    fn what_is_found_does_not_depend_on_the_batch(
+        sources in prop::collection::vec(any_source(), 1..8),
+        order in any::<u64>(),
+        batch_tokens in 1_usize..60,
+        seed in 0_u64..4,
+        width in 1_usize..4,
+    ) {
+        let model = model::<NdArray>(&variants()[seed as usize], seed);
+        let mut shuffled: Vec<usize> = (0..sources.len()).collect();
+        shuffled.sort_by_key(|&at| (at as u64 + 1).wrapping_mul(order | 1));
+        let sampling = Sampling { top_k: 6, seed, ..Sampling::default() };
+        for options in [
+            DecodeOptions::greedy(),
+            DecodeOptions { n_best: width, ..DecodeOptions::beam(width) },
+            DecodeOptions { n_best: width, ..DecodeOptions::sample(sampling) },
+        ] {
+            let options = DecodeOptions { max_length: MaxLength::SourcePlus(4), ..options };
+            let batched = DecodeOptions { batch_tokens, ..options.clone() };
+            let order: Vec<_> = shuffled.iter().map(|&at| sources[at].clone()).collect();
+            let found = run(&[&model], &batched, &order);
+            for (&at, found) in shuffled.iter().zip(found) {
+                let alone = run(&[&model], &options, &sources[at..=at]);
+                assert_same(&found, &alone[0], 1e-5);
+            }
+        }
+    }
+}
+
+#[test]
+fn targets_obey_the_rules() {
+    let mut ended = 0;
+    for seed in 0..6 {
+        let model = model::<NdArray>(&tiny(), seed);
+        let options = DecodeOptions {
+            n_best: 3,
+            banned_tokens: vec![0, 1, 7],
+            no_repeat_ngram: 2,
+            min_length: 3,
+            max_length: MaxLength::Tokens(6),
+            ..DecodeOptions::beam(3)
+        };
+        for strategy in [
+            options.strategy.clone(),
+            DecodeOptions::sample(Sampling::default()).strategy,
+        ] {
+            let options = DecodeOptions {
+                strategy,
+                ..options.clone()
+            };
+            for hypothesis in run(&[&model], &options, &sources()).into_iter().flatten() {
+                let tokens = hypothesis.tokens;
+                assert!((3..=6).contains(&tokens.len()), "{tokens:?}");
+                assert!(hypothesis.finished || tokens.len() == 6);
+                assert!(!tokens.iter().any(|token| [0, 1, 2, 7].contains(token)));
+                let mut pairs: Vec<_> = tokens.windows(2).collect();
+                pairs.sort();
+                pairs.dedup();
+                assert_eq!(pairs.len(), tokens.len() - 1, "{tokens:?}");
+                ended += usize::from(hypothesis.finished);
+            }
+        }
+    }
+    assert!(ended > 20, "the test sees targets that end: {ended}");
+}
+
+#[test]
+fn targets_begin_with_their_prefixes() {
+    let model = model::<NdArray>(&tiny(), 1);
+    let prefixes = vec![
+        vec![9, 4, 4],
+        vec![],
+        vec![6],
+        vec![3, 2],
+        vec![10, 10],
+        vec![8],
+    ];
+    for options in [short(), DecodeOptions::greedy()] {
+        let search = Search::new(&[&model], options.clone(), &Default::default()).unwrap();
+        let found = search.with_prefixes(&prefixes).run(&sources()).unwrap();
+        let free = run(&[&model], &options, &sources());
+        assert_same(&found[1], &free[1], 1e-6);
+        // Ends in the prefix's <eos>.
+        assert_eq!(
+            (&found[3][0].tokens[..], found[3][0].finished),
+            (&[3][..], true)
+        );
+        for (at, prefix) in prefixes.iter().enumerate().filter(|(at, _)| *at != 3) {
+            for hypothesis in &found[at] {
+                assert!(hypothesis.tokens.starts_with(prefix), "{hypothesis:?}");
+                let mut target = hypothesis.tokens.clone();
+                target.extend(hypothesis.finished.then_some(2));
+                let expected = log_prob_without_cache(&[&model], &sources()[at], &target);
+                assert_close(&vec![hypothesis.log_prob], &vec![expected], 1e-4);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_repetition_penalty_makes_other_targets() {
+    let model = model::<NdArray>(&tiny(), 0);
+    let repeated = |repetition_penalty| {
+        let options = DecodeOptions {
+            repetition_penalty,
+            max_length: MaxLength::Tokens(12),
+            min_length: 12,
+            ..DecodeOptions::greedy()
+        };
+        let found = run(&[&model], &options, &sources());
+        let repeated = found.iter().flatten().map(|hypothesis| {
+            let mut tokens = hypothesis.tokens.clone();
+            tokens.sort();
+            tokens.dedup();
+            hypothesis.tokens.len() - tokens.len()
+        });
+        repeated.sum::<usize>()
+    };
+    let counts = [4.0, 1.0, 0.25].map(repeated);
+    assert!(
+        counts[0] < counts[1] && counts[1] <= counts[2],
+        "{counts:?}"
+    );
+}
+
+/// Score = log-probability / penalty + β Σ ln min(attention, 1), from the maps of the whole target.
+#[test]
+fn the_coverage_penalty_is_that_of_its_attention() {
+    let model = model::<NdArray>(&tiny(), 2);
+    let options = DecodeOptions {
+        coverage_penalty: 0.4,
+        n_best: 3,
+        ..short()
+    };
+    let mut covered = 0;
+    for (source, found) in sources().iter().zip(run(&[&model], &options, &sources())) {
+        for hypothesis in found {
+            let device = Default::default();
+            let target = &hypothesis.tokens;
+            let (_, maps) = attention_maps(&model, source, target, &device).unwrap();
+            // One position for each token, and for <eos>.
+            let len = target.len() + usize::from(hypothesis.finished);
+            let mut sums = vec![0.0; source.len()];
+            for map in &maps.cross_attention {
+                let [_, heads, _, src_len] = map.dims();
+                let map = map.clone().slice([0..1, 0..heads, 0..len]);
+                for (at, weight) in values(map).into_iter().enumerate() {
+                    sums[at % src_len] += weight / (heads * maps.cross_attention.len()) as f64;
+                }
+            }
+            covered += sums.iter().filter(|&&sum| sum >= 1.0).count();
+            let penalty: f64 = sums.iter().map(|sum| sum.min(1.0).ln()).sum();
+            let expected = hypothesis.log_prob / options.length_penalty.of(len) + 0.4 * penalty;
+            assert_close(&vec![hypothesis.score], &vec![expected], 1e-4);
+        }
+    }
+    assert!(covered > 0, "some source tokens are covered, others not");
+}
+
+#[test]
+fn tokens_are_told_in_order() {
+    let model = model::<NdArray>(&tiny(), 4);
+    let sampling = DecodeOptions::sample(Sampling::default());
+    for options in [DecodeOptions::greedy(), short(), sampling] {
+        let options = DecodeOptions {
+            max_length: MaxLength::SourcePlus(3),
+            batch_tokens: 12,
+            ..options
+        };
+        let search = Search::new(&[&model], options, &Default::default()).unwrap();
+        let mut told = vec![Vec::new(); 6];
+        let found = search
+            .stream(&sources(), |source, token| told[source].push(token))
+            .unwrap();
+        let best: Vec<_> = found.iter().map(|found| found[0].tokens.clone()).collect();
+        assert_eq!(told, best);
+    }
+}
+
+#[test]
+fn several_targets_of_a_source_share_its_memory() {
+    for config in variants() {
+        let model = model::<NdArray>(&config, 3);
+        let memory = model.encode(tokens(&sources()[..2]));
+        let targets = [
+            [1, 4, 6],
+            [1, 9, 9],
+            [1, 3, 10],
+            [1, 8, 2],
+            [1, 5, 0],
+            [1, 7, 7],
+        ];
+        let rows = Tensor::from_data([0, 0, 0, 1, 1, 1], &Default::default());
+        let repeated = Memory {
+            hidden: memory.hidden.clone().select(0, rows.clone()),
+            padding: memory.padding.clone().select(0, rows),
+        };
+        let mut whole = DecoderMaps::default();
+        let mut cache = model.start_decoding(&repeated);
+        let expected = model.decode_next(tokens(&targets), &mut cache, Some(&mut whole));
+
+        let mut maps = DecoderMaps::default();
+        let mut cache = model.start_decoding(&memory);
+        let found = model.decode_next(tokens(&targets), &mut cache, Some(&mut maps));
+        assert_eq!((cache.sources(), cache.rows(), cache.len()), (2, 6, 3));
+        assert_close(found, expected, 1e-5);
+        for layer in 0..3 {
+            let maps = [&maps, &whole].map(|maps| maps.cross_attention[layer].clone());
+            let [found, expected] = maps;
+            assert_eq!(found.dims(), expected.dims());
+            assert_close(found, expected, 1e-5);
+        }
+    }
+}
+
+/// One source, one target that begins with `<bos>`: every row of weights sums to one.
+#[test]
+fn attention_maps_are_of_every_layer_head_and_position() {
+    let model = model::<NdArray>(&tiny(), 6);
+    let device = Default::default();
+    let (encoder, decoder) = attention_maps(&model, &[5, 3, 7, 2], &[8, 9], &device).unwrap();
+    for (maps, layers, shape) in [
+        (&encoder, 2, [1, 2, 4, 4]),
+        (&decoder.self_attention, 3, [1, 2, 3, 3]),
+        (&decoder.cross_attention, 3, [1, 2, 3, 4]),
+    ] {
+        assert_eq!(maps.len(), layers);
+        for map in maps {
+            assert_eq!(map.dims(), shape);
+            for row in values(map.clone()).chunks(shape[3]) {
+                assert_close(&vec![row.iter().sum()], &vec![1.0], 1e-5);
+            }
+        }
+    }
+}
+
+#[test]
+fn options_out_of_range_are_named() {
+    let beam = DecodeOptions::beam;
+    let sample = |sampling| DecodeOptions::sample(sampling);
+    let paper = |alpha| DecodeOptions {
+        length_penalty: LengthPenalty::Paper(alpha),
+        ..beam(2)
+    };
+    let number = "a number, 0 or more";
+    for (options, problem) in [
+        (beam(0), "`beam` is 0, not at least 1".to_owned()),
+        (
+            DecodeOptions {
+                n_best: 3,
+                ..beam(2)
+            },
+            "`n_best` is 3, not at most the beam".to_owned(),
+        ),
+        (
+            DecodeOptions {
+                n_best: 0,
+                ..beam(2)
+            },
+            "`n_best` is 0, not at least 1".to_owned(),
+        ),
+        (
+            paper(f64::NAN),
+            format!("`length_penalty` is NaN, not {number}"),
+        ),
+        (paper(-1.0), format!("`length_penalty` is -1, not {number}")),
+        (
+            DecodeOptions {
+                coverage_penalty: f64::INFINITY,
+                ..beam(2)
+            },
+            format!("`coverage_penalty` is inf, not {number}"),
+        ),
+        (
+            DecodeOptions {
+                repetition_penalty: 0.0,
+                ..beam(2)
+            },
+            "`repetition_penalty` is 0, not a number above 0".to_owned(),
+        ),
+        (
+            DecodeOptions {
+                batch_tokens: 0,
+                ..beam(2)
+            },
+            "`batch_tokens` is 0, not at least 1".to_owned(),
+        ),
+        (
+            DecodeOptions {
+                banned_tokens: vec![3, 11],
+                ..beam(2)
+            },
+            "`banned_tokens` has token 11, outside the vocabulary of 11".to_owned(),
+        ),
+        (
+            sample(Sampling {
+                top_p: 2.0,
+                ..Sampling::default()
+            }),
+            "`top_p` is 2, not above 0 and at most 1".to_owned(),
+        ),
+        (
+            sample(Sampling {
+                temperature: 0.0,
+                ..Sampling::default()
+            }),
+            "`temperature` is 0, not a number above 0".to_owned(),
+        ),
+    ] {
+        let model = model::<NdArray>(&tiny(), 1);
+        let search = Search::new(&[&model], options, &Default::default());
+        assert_eq!(search.unwrap_err().to_string(), problem);
+    }
+}
+
+#[test]
+fn an_ensemble_has_one_vocabulary() {
+    let [first, second] = [tiny(), exhaustible()].map(|config| model::<NdArray>(&config, 1));
+    let new = |models: &[&Transformer<NdArray>]| {
+        let search = Search::new(models, DecodeOptions::greedy(), &Default::default());
+        search.map(|_| ()).unwrap_err()
+    };
+    assert_eq!(new(&[&first, &second]), DecodeOptionsError::Vocabularies);
+    assert_eq!(new(&[]), DecodeOptionsError::NoModel);
+}
+
+#[test]
+fn what_cannot_be_decoded_is_named() {
+    let config = TransformerConfig {
+        positions: Positions::Learned { max_len: 7 },
+        ..tiny()
+    };
+    let model = model::<NdArray>(&config, 1);
+    let search = |max_src_len| {
+        let options = DecodeOptions {
+            max_src_len,
+            ..DecodeOptions::beam(2)
+        };
+        Search::new(&[&model], options, &Default::default()).unwrap()
+    };
+    let error = search(4)
+        .run(&[vec![5, 2], vec![3, 4, 5, 6, 2]])
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "source 1 has 5 tokens, more than the limit of 4"
+    );
+    let prefixes = [vec![], vec![10, 11]];
+    let error = search(4).with_prefixes(&prefixes).run(&[[5, 2], [6, 2]]);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "source 1 has a prefix with token 11, outside the vocabulary of 11"
+    );
+    for (target, problem) in [
+        (
+            &[3; 8][..],
+            "has a target of 8 tokens, more than the model's 7 learned positions",
+        ),
+        (
+            &[3, 11],
+            "has a target with token 11, outside the vocabulary of 11",
+        ),
+    ] {
+        let sources = [[5, 2], [6, 2]];
+        let targets = [&[2][..], target];
+        let error = score(&[&model], &sources, &targets, 64, &Default::default());
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            format!("source 1 {problem}")
+        );
+    }
+}

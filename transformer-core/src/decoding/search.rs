@@ -439,11 +439,15 @@ impl Targets<'_> {
         let Strategy::Beam { size } = self.options.strategy else {
             return false;
         };
-        if self.ended.len() >= size {
+        let penalty = self.options.length_penalty.of(self.limit + 1);
+        // Without penalties, what may still pass the best found is known; with them it is nearly
+        // everything, for a long time, and as many as the beam has are enough.
+        let is_penalized = penalty != 1.0 || self.options.coverage_penalty > 0.0;
+        if is_penalized && self.ended.len() >= size {
             return true;
         }
         // Log-probabilities only fall; at best the longest target divides them by most.
-        let reachable = best / self.options.length_penalty.of(self.limit + 1);
+        let reachable = best / penalty;
         let out_of_reach = self.ended.iter().filter(|ended| ended.score >= reachable);
         out_of_reach.count() >= self.options.n_best
     }

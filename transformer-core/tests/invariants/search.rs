@@ -232,6 +232,79 @@ fn the_first_of_n_is_the_best_whatever_n() {
     }
 }
 
+/// Without a penalty a narrow beam, too, goes on while something that grows may pass what ended.
+#[test]
+fn without_penalties_no_better_target_is_left_growing() {
+    let mut more_than_beam = 0;
+    for seed in 0..40 {
+        let model = model::<NdArray>(&tiny(), seed);
+        let options = DecodeOptions {
+            length_penalty: LengthPenalty::None,
+            max_length: MaxLength::Tokens(12),
+            ..DecodeOptions::beam(2)
+        };
+        let found = run(&[&model], &options, &sources());
+        for (source, found) in sources().iter().zip(found) {
+            let (best, ended) = beam_of_two(&model, source, 12);
+            more_than_beam += usize::from(ended > 2);
+            assert_same(&found, &[best], 1e-4);
+        }
+    }
+    assert!(more_than_beam > 0, "the test sees searches that go on");
+}
+
+/// Beam search as a textbook has it, without cache or batch, until nothing that grows is better than
+/// the best that ended; and how many ended.
+fn beam_of_two(model: &Transformer<NdArray>, source: &[u32], limit: usize) -> (Hypothesis, usize) {
+    let mut live = vec![(0.0, Vec::new())];
+    let mut ended: Vec<Hypothesis> = Vec::new();
+    let hypothesis = |log_prob, tokens: &[u32], finished| Hypothesis {
+        tokens: tokens.to_vec(),
+        finished,
+        log_prob,
+        score: log_prob,
+    };
+    for _ in 0..limit {
+        let best = ended
+            .iter()
+            .map(|ended| ended.score)
+            .fold(f64::NEG_INFINITY, f64::max);
+        if live.iter().all(|(log_prob, _)| *log_prob <= best) {
+            break;
+        }
+        let mut longer = Vec::new();
+        for (log_prob, target) in &live {
+            let tgt = [&[1], &target[..]].concat();
+            let logits = values(model.forward(tokens(&[source]), tokens(&[&tgt])));
+            let row = &logits[logits.len() - model.config().tgt_vocab_size..];
+            let sum: f64 = row.iter().map(|logit| logit.exp()).sum();
+            for (token, logit) in row.iter().enumerate() {
+                let log_prob = log_prob + logit - sum.ln();
+                longer.push((log_prob, [&target[..], &[token as u32]].concat()));
+            }
+        }
+        longer.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        for (log_prob, target) in &longer[..2] {
+            if let Some((2, target)) = target.split_last() {
+                ended.push(hypothesis(*log_prob, target, true));
+            }
+        }
+        longer.truncate(4);
+        longer.retain(|(_, target)| target.last() != Some(&2));
+        longer.truncate(2);
+        live = longer;
+    }
+    let count = ended.len();
+    if live.iter().any(|(_, target)| target.len() == limit) {
+        ended.extend(
+            live.iter()
+                .map(|(log_prob, target)| hypothesis(*log_prob, target, false)),
+        );
+    }
+    ended.sort_by(|a, b| b.score.total_cmp(&a.score));
+    (ended.swap_remove(0), count)
+}
+
 #[test]
 fn what_search_scored_is_scored_the_same() {
     let config = &variants()[3];

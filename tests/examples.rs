@@ -263,6 +263,44 @@ fn what_cannot_be_translated_is_named_and_the_rest_is_translated() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn what_is_read_is_not_written_over() {
+    let folder = folder();
+    let model = folder.path().join("model");
+    succeeds(&mut train(folder.path(), &model));
+    let valid = model.join("valid.tsv");
+    let before = fs::read(&valid).expect("pairs");
+    let mut command = translate("evaluate", &model);
+    command.arg("--data").arg(&valid).arg("--hypotheses");
+    let error = fails(command.arg(&valid));
+    assert!(
+        error.ends_with("is read, and would be overwritten"),
+        "{error}"
+    );
+    assert!(fs::read(&valid).expect("pairs") == before);
+
+    let data = folder.path().join("train.tsv");
+    fs::copy(folder.path().join("corpus.tsv"), &data).expect("a copy");
+    let mut command = example("translate");
+    command.args(["train", "--vocab-size", "300", "--hold-out", "10", "--data"]);
+    let error = fails(command.arg(&data).arg("--out").arg(folder.path()));
+    assert!(
+        error.ends_with("is read, and would be overwritten"),
+        "{error}"
+    );
+
+    // At the end of a link, not in its place.
+    let file = folder.path().join("file.txt");
+    let link = folder.path().join("link.txt");
+    fs::write(&file, "").expect("a file");
+    std::os::unix::fs::symlink(&file, &link).expect("a link");
+    let mut command = translate("evaluate", &model);
+    command.arg("--data").arg(&valid).arg("--hypotheses");
+    succeeds(command.arg(&link));
+    assert!(!fs::read_to_string(&file).expect("translations").is_empty());
+}
+
 #[test]
 fn decoding_options_out_of_range_are_named() {
     let folder = folder();

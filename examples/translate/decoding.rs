@@ -11,22 +11,39 @@ pub struct Decoding {
     beam: usize,
     /// Power A of ((5 + length) / 6)^A, which log-probabilities are divided by, or `average`, which
     /// divides them by the length
-    #[arg(long, value_name = "A", default_value = "0.6", value_parser = length_penalty)]
+    #[arg(allow_negative_numbers = true, long, value_name = "A", default_value = "0.6", value_parser = length_penalty)]
     length_penalty: LengthPenalty,
     /// Weight of the penalty for source tokens that nothing attends to
-    #[arg(long, value_name = "B", default_value_t = 0.0)]
+    #[arg(
+        allow_negative_numbers = true,
+        long,
+        value_name = "B",
+        default_value_t = 0.0
+    )]
     coverage_penalty: f64,
     /// Draw each token by its probability instead of searching; --seed seeds it
     #[arg(long, conflicts_with_all = ["beam", "length_penalty"])]
     sample: bool,
     /// Divisor of log-probabilities before a token is drawn
-    #[arg(long, value_name = "T", default_value_t = 1.0, requires = "sample")]
+    #[arg(
+        allow_negative_numbers = true,
+        long,
+        value_name = "T",
+        default_value_t = 1.0,
+        requires = "sample"
+    )]
     temperature: f64,
     /// Draw from the K most likely tokens; 0 for all
     #[arg(long, value_name = "K", default_value_t = 0, requires = "sample")]
     top_k: usize,
     /// Draw from the most likely tokens that together have probability P
-    #[arg(long, value_name = "P", default_value_t = 1.0, requires = "sample")]
+    #[arg(
+        allow_negative_numbers = true,
+        long,
+        value_name = "P",
+        default_value_t = 1.0,
+        requires = "sample"
+    )]
     top_p: f64,
     /// Tokens that a translation must have
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -38,7 +55,12 @@ pub struct Decoding {
     #[arg(long, value_name = "N", default_value_t = 0)]
     no_repeat_ngram: usize,
     /// Factor of the log-probability of tokens that a translation has already
-    #[arg(long, value_name = "R", default_value_t = 1.0)]
+    #[arg(
+        allow_negative_numbers = true,
+        long,
+        value_name = "R",
+        default_value_t = 1.0
+    )]
     repetition_penalty: f64,
     /// Source tokens, padding included, that are translated side by side
     #[arg(long, value_name = "N", default_value_t = 2048)]

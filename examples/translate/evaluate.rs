@@ -1,17 +1,19 @@
 //! `translate evaluate`
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
 use clap::Args;
 use transformer::{BackendTask, Inference};
-use transformer_core::Translator;
+use transformer_core::{Translator, replace_file_with};
 use transformer_train::metrics::{Bleu, Chrf, corpus_bleu, corpus_chrf};
 use transformer_train::{TokenizedPair, TrainingConfig, evaluate};
 
 use crate::decoding::Decoding;
-use crate::read_corpora;
+use crate::{read_corpora, refuse_overwriting};
 
 /// Measures a model on sentence pairs: loss, perplexity, BLEU and chrF.
 #[derive(Debug, Args)]
@@ -38,6 +40,9 @@ impl BackendTask for Evaluate {
     type Output = Result<(), Box<dyn Error>>;
 
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
+        if let Some(path) = &self.hypotheses {
+            refuse_overwriting(&self.data, path)?;
+        }
         let options = self.decoding.options(1);
         let translator = Translator::<B>::load(&self.model, &device)?.with_options(options)?;
         let corpus = read_corpora(&self.data)?;
@@ -59,14 +64,16 @@ impl BackendTask for Evaluate {
         let batch_tokens = batch_tokens.max(longest.unwrap_or(0));
         let model = translator.model();
         let statistics = evaluate(model, pairs, batch_tokens, label_smoothing, &device)?;
-        println!(
+        let mut output = io::stdout().lock();
+        writeln!(
+            output,
             "loss {:.4} (label smoothing {label_smoothing})  nll {:.4}  perplexity {:.3}  token accuracy {:.2} %  tokens {}",
             statistics.mean_loss(),
             statistics.mean_nll(),
             statistics.perplexity(),
             statistics.accuracy(),
             statistics.tokens
-        );
+        )?;
 
         let count = self.sentences.unwrap_or(corpus.len()).min(corpus.len());
         let (sources, references): (Vec<_>, Vec<_>) = corpus.pairs()[..count]
@@ -76,13 +83,21 @@ impl BackendTask for Evaluate {
         let translations = translator.translate_batch(&sources)?;
         if let Some(path) = &self.hypotheses {
             let lines = translations.join("\n") + "\n";
-            transformer_core::replace_file_with(path, lines)
-                .map_err(|error| format!("{}: {error}", path.display()))?;
+            write(path, &lines).map_err(|error| format!("{}: {error}", path.display()))?;
         }
         let bleu = corpus_bleu(&translations, &references)?;
-        println!("{bleu}  {}", Bleu::signature());
+        writeln!(output, "{bleu}  {}", Bleu::signature())?;
         let chrf = corpus_chrf(&translations, &references)?;
-        println!("{chrf}  {}", Chrf::signature());
+        writeln!(output, "{chrf}  {}", Chrf::signature())?;
         Ok(())
+    }
+}
+
+/// Puts a file in the place of an older one, at the end of links; a device or a pipe is written to.
+fn write(path: &Path, lines: &str) -> io::Result<()> {
+    let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    match place.metadata() {
+        Ok(there) if !there.is_file() && !there.is_dir() => fs::write(place, lines),
+        _ => replace_file_with(&place, lines),
     }
 }

@@ -8,7 +8,7 @@ mod lines;
 mod train;
 mod translate;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -50,6 +50,22 @@ fn main() -> ExitCode {
             run_at(backend, evaluate.inference.precision, evaluate)
         }
     })
+}
+
+/// Refuses to write over what is read.
+fn refuse_overwriting(read: &[PathBuf], written: &Path) -> Result<(), String> {
+    let Ok(written) = written.canonicalize() else {
+        // Not there yet.
+        return Ok(());
+    };
+    let is_written = |path: &&PathBuf| path.canonicalize().is_ok_and(|path| path == written);
+    match read.iter().find(is_written) {
+        Some(path) => Err(format!(
+            "{}: is read, and would be overwritten",
+            path.display()
+        )),
+        None => Ok(()),
+    }
 }
 
 /// All pairs of several files of `source<TAB>target` lines.

@@ -15,7 +15,7 @@ use transformer_train::{
     train_bpe,
 };
 
-use crate::read_corpora;
+use crate::{read_corpora, refuse_overwriting};
 
 /// Sentence pairs that come with the project.
 const SHIPPED_DATA: &str = concat!(
@@ -137,6 +137,13 @@ impl BackendTask for Train {
                 "{out} already holds a model; add --resume to go on with it, or choose another --out"
             )
             .into());
+        }
+        if !self.resume {
+            let read = [&self.data, &self.parallel].into_iter().flatten();
+            let read: Vec<_> = read.chain(&self.valid).cloned().collect();
+            for written in ["train.tsv", "valid.tsv"] {
+                refuse_overwriting(&read, &self.out.join(written))?;
+            }
         }
         let run = self.training_config();
         run.validate()?;

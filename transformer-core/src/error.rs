@@ -281,6 +281,9 @@ pub enum SourceProblem {
         /// The options' limit.
         limit: usize,
     },
+    /// The model's weights are no numbers, or lead to none.
+    #[error("leads the model to what is not a number")]
+    NotNumbers,
     /// A source without a single token.
     #[error("has no token")]
     Empty,

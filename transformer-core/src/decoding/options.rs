@@ -43,6 +43,9 @@ pub struct DecodeOptions {
     pub max_src_len: usize,
 }
 
+/// Hypotheses of one source side by side: each takes its row of every batch.
+const MOST_WIDTH: usize = 1000;
+
 impl DecodeOptions {
     /// Beam search with the paper's length penalty (§6.1).
     pub fn beam(size: usize) -> Self {
@@ -84,15 +87,23 @@ impl DecodeOptions {
     /// The first option that is out of range.
     pub fn validate(&self) -> Result<(), DecodeOptionsError> {
         let at_least_one = |name, value: usize| check(name, value, value >= 1, "at least 1");
+        let width = |name, value: usize| {
+            at_least_one(name, value)?;
+            check(name, value, value <= MOST_WIDTH, "at most 1000")
+        };
         match &self.strategy {
             Strategy::Beam { size } => {
-                at_least_one("beam", *size)?;
+                width("beam", *size)?;
                 let of_beam = self.n_best <= *size;
                 check("n_best", self.n_best, of_beam, "at most the beam")?;
             }
             Strategy::Sample(sampling) => sampling.validate()?,
         }
-        at_least_one("n_best", self.n_best)?;
+        width("n_best", self.n_best)?;
+        if let MaxLength::Tokens(most) = self.max_length {
+            let fits = self.min_length <= most;
+            check("min_length", self.min_length, fits, "at most the maximum")?;
+        }
         at_least_one("batch_tokens", self.batch_tokens)?;
         at_least_one("max_src_len", self.max_src_len)?;
         if let LengthPenalty::Paper(alpha) | LengthPenalty::Power(alpha) = self.length_penalty {

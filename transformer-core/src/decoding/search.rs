@@ -112,7 +112,7 @@ impl<'a, B: Backend> Search<'a, B> {
     ///
     /// # Errors
     /// When a source is empty, too long, or holds a token that the model does not know, or a prefix
-    /// does.
+    /// does; when a model's weights are so damaged that it computes no numbers.
     ///
     /// # Panics
     /// When there are prefixes, but not one for each source.
@@ -125,7 +125,7 @@ impl<'a, B: Backend> Search<'a, B> {
     /// has ended. Only the best hypothesis is told, without `<eos>`.
     ///
     /// # Errors
-    /// As [`run`](Self::run); nothing is told then.
+    /// As [`run`](Self::run).
     ///
     /// # Panics
     /// As [`run`](Self::run).
@@ -143,7 +143,7 @@ impl<'a, B: Backend> Search<'a, B> {
                 .iter()
                 .map(|&index| self.targets(index, sources[index]));
             let batch: Vec<&[u32]> = batch.iter().map(|&index| sources[index]).collect();
-            self.decode(&batch, targets.collect(), &mut on_token, &mut found);
+            self.decode(&batch, targets.collect(), &mut on_token, &mut found)?;
         }
         Ok(found)
     }
@@ -200,13 +200,15 @@ impl<'a, B: Backend> Search<'a, B> {
     }
 
     /// Decodes a batch; what is found goes to its source's place in `found`.
+    ///
+    /// Fails where the models say what is not a number.
     fn decode(
         &self,
         sources: &[&[u32]],
         mut targets: Vec<Targets<'_>>,
         on_token: &mut impl FnMut(usize, u32),
         found: &mut [Vec<Hypothesis>],
-    ) {
+    ) -> Result<(), DecodeError> {
         let bos_id = self.models[0].config().bos_id;
         let with_attention = self.options.coverage_penalty > 0.0;
         let mut stepper = Stepper::new(&self.models, sources, &self.device);
@@ -229,7 +231,7 @@ impl<'a, B: Backend> Search<'a, B> {
                 }
             }
             if kept.is_empty() {
-                return;
+                return Ok(());
             }
             let parents = |at: usize| {
                 let live = &targets[at].live;
@@ -253,8 +255,15 @@ impl<'a, B: Backend> Search<'a, B> {
             let src_len = attention.len() / last.len();
             for (at, target) in targets.iter_mut().enumerate() {
                 let rows = at * width..(at + 1) * width;
+                let log_probs = &mut log_probs[rows.start * vocab_size..rows.end * vocab_size];
+                if log_probs.iter().any(|log_prob| log_prob.is_nan()) {
+                    return Err(DecodeError {
+                        index: target.index,
+                        problem: SourceProblem::NotNumbers,
+                    });
+                }
                 target.attend(&attention[rows.start * src_len..rows.end * src_len]);
-                target.advance(&mut log_probs[rows.start * vocab_size..rows.end * vocab_size]);
+                target.advance(log_probs);
                 if self.options.width() == 1
                     && target.ended.is_empty()
                     && let Some(&token) = target.live[0].tokens.last()
@@ -439,7 +448,7 @@ impl Targets<'_> {
         let Strategy::Beam { size } = self.options.strategy else {
             return false;
         };
-        let penalty = self.options.length_penalty.of(self.limit + 1);
+        let penalty = self.options.length_penalty.of(self.limit.saturating_add(1));
         // Without penalties, what may still pass the best found is known; with them it is nearly
         // everything, for a long time, and as many as the beam has are enough.
         let is_penalized = penalty != 1.0 || self.options.coverage_penalty > 0.0;

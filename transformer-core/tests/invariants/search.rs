@@ -639,6 +639,21 @@ fn options_out_of_range_are_named() {
             "`n_best` is 0, not at least 1".to_owned(),
         ),
         (
+            DecodeOptions {
+                n_best: usize::MAX,
+                ..sample(Sampling::default())
+            },
+            format!("`n_best` is {}, not at most 1000", usize::MAX),
+        ),
+        (
+            DecodeOptions {
+                min_length: 5,
+                max_length: MaxLength::Tokens(4),
+                ..beam(2)
+            },
+            "`min_length` is 5, not at most the maximum".to_owned(),
+        ),
+        (
             paper(f64::NAN),
             format!("`length_penalty` is NaN, not {number}"),
         ),
@@ -746,6 +761,40 @@ fn what_cannot_be_decoded_is_named() {
         assert_eq!(
             error.unwrap_err().to_string(),
             format!("source 1 {problem}")
+        );
+    }
+}
+
+#[test]
+fn any_limit_of_length_is_a_limit() {
+    let model = model::<NdArray>(&tiny(), 2);
+    for max_length in [
+        MaxLength::Tokens(usize::MAX),
+        MaxLength::SourcePlus(usize::MAX),
+    ] {
+        let options = DecodeOptions {
+            max_length,
+            ..DecodeOptions::beam(2)
+        };
+        // Ends at once, by its prefix.
+        let search = Search::new(&[&model], options, &Default::default()).unwrap();
+        let found = search.with_prefixes(&[vec![3, 2]]).run(&[[5, 2]]).unwrap();
+        assert_eq!(found[0][0].tokens, [3]);
+    }
+}
+
+#[test]
+fn a_model_of_no_numbers_is_an_error() {
+    let mut model = model::<NdArray>(&tiny(), 2);
+    let bias = &mut model.decoder.layers[0].feed_forward.outer.bias;
+    *bias = bias.take().map(|bias| bias.map(|bias| bias * f32::NAN));
+    let sampling = DecodeOptions::sample(Sampling::default());
+    for options in [DecodeOptions::greedy(), DecodeOptions::beam(3), sampling] {
+        let search = Search::new(&[&model], options, &Default::default()).unwrap();
+        let error = search.run(&[[5, 2], [6, 2]]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "source 0 leads the model to what is not a number"
         );
     }
 }

@@ -4,8 +4,8 @@ use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor};
 
-use super::batches::{batches, check_source, padded, source_batch, unknown_token};
-use super::stepper::ensemble;
+use super::batches::{batches, check_source, padded, unknown_token};
+use super::stepper::{ensemble, to_host};
 use crate::decoder::DecoderMaps;
 use crate::error::{DecodeError, SourceProblem};
 use crate::transformer::Transformer;
@@ -126,8 +126,7 @@ fn label_log_probs<B: Backend>(
         let log_probs: Tensor<B, 3> = log_softmax(logits.cast(DType::F32), 2);
         log_probs.gather(2, labels.clone().unsqueeze_dim(2))
     });
-    let log_probs = ensemble(log_probs.collect()).into_data().convert::<f32>();
-    log_probs.into_vec().expect("converted to f32")
+    to_host(ensemble(log_probs.collect()))
 }
 
 /// What each target position attends to, in every layer and head, for one pair.
@@ -150,7 +149,7 @@ pub fn attention_maps<B: Backend>(
     let config = model.config();
     check_pair(model, source, target).map_err(|problem| DecodeError { index: 0, problem })?;
     let mut encoder = Vec::new();
-    let src = source_batch(&[source], config, device)?;
+    let src = padded(&[source], config.pad_id, device);
     let memory = model.encode_with_maps(src, Some(&mut encoder));
     let mut decoder = DecoderMaps::default();
     let tgt = padded(

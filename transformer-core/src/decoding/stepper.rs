@@ -112,7 +112,7 @@ fn average<B: Backend>(maps: DecoderMaps<B>) -> Tensor<B, 2> {
     all.reshape([1, rows * src_len])
 }
 
-fn to_host<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+pub(super) fn to_host<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     let data = tensor.into_data().convert::<f32>();
     data.into_vec().expect("converted to f32")
 }

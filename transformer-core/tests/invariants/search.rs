@@ -103,6 +103,12 @@ fn log_prob_without_cache(models: &[&Transformer<NdArray>], source: &[u32], targ
     mean.into_iter().map(f64::ln).sum()
 }
 
+/// What the model's log-probability of a hypothesis is that of.
+fn with_eos(hypothesis: &Hypothesis) -> Vec<u32> {
+    let end: &[u32] = if hypothesis.finished { &[2] } else { &[] };
+    [&hypothesis.tokens, end].concat()
+}
+
 #[track_caller]
 fn assert_same(found: &[Hypothesis], expected: &[Hypothesis], tolerance: f64) {
     let tokens = |hypotheses: &[Hypothesis]| -> Vec<_> {
@@ -330,8 +336,7 @@ fn what_search_scored_is_scored_the_same() {
             let found = run(models, &options, &sources());
             for (source, found) in sources().iter().zip(found) {
                 for hypothesis in found {
-                    let mut target = hypothesis.tokens.clone();
-                    target.extend(hypothesis.finished.then_some(2));
+                    let target = with_eos(&hypothesis);
                     let scores = score(models, &[source], &[&target], 64, &Default::default());
                     let score = &scores.unwrap()[0];
                     assert_eq!(score.log_probs.len(), target.len());
@@ -467,8 +472,7 @@ fn targets_begin_with_their_prefixes() {
         for (at, prefix) in prefixes.iter().enumerate().filter(|(at, _)| *at != 3) {
             for hypothesis in &found[at] {
                 assert!(hypothesis.tokens.starts_with(prefix), "{hypothesis:?}");
-                let mut target = hypothesis.tokens.clone();
-                target.extend(hypothesis.finished.then_some(2));
+                let target = with_eos(hypothesis);
                 let expected = log_prob_without_cache(&[&model], &sources()[at], &target);
                 assert_close(&vec![hypothesis.log_prob], &vec![expected], 1e-4);
             }

@@ -5,8 +5,9 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
 use burn::tensor::backend::Backend;
+use burn::tensor::module::attention;
 
-use crate::cache::KeyValue;
+use crate::cache::{KeyValue, TargetCache};
 use crate::config::LayerConfig;
 use crate::dropout::Dropout;
 use crate::init::WeightInit;
@@ -58,18 +59,66 @@ pub fn scaled_dot_product_attention<B: Backend>(
     mask: Option<&AttentionMask<B>>,
     dropout: &Dropout,
 ) -> AttentionOutput<B> {
+    let parts = [KeyValue { key, value }];
+    let (output, weights) = attend(query, &parts, mask, dropout);
+    AttentionOutput { output, weights }
+}
+
+/// [`scaled_dot_product_attention`] over keys and values in parts.
+fn attend<B: Backend>(
+    query: Tensor<B, 4>,
+    parts: &[KeyValue<B>],
+    mask: Option<&AttentionMask<B>>,
+    dropout: &Dropout,
+) -> (Tensor<B, 4>, Tensor<B, 4>) {
     let [_, _, _, d_k] = query.dims();
     // Scaling the queries rather than the scores touches query_len × d_k numbers, not
     // query_len × key_len.
-    let scores = (query / (d_k as f64).sqrt()).matmul(key.swap_dims(2, 3));
+    let query = query / (d_k as f64).sqrt();
+    let mut scores: Vec<_> = parts
+        .iter()
+        .map(|part| query.clone().matmul(part.key.clone().swap_dims(2, 3)))
+        .collect();
+    let scores = match scores.len() {
+        1 => scores.remove(0),
+        _ => Tensor::cat(scores, 3),
+    };
     let weights = match mask {
         Some(mask) => mask.apply_to_weights(softmax(mask.apply_to_scores(scores), 3)),
         None => softmax(scores, 3),
     };
-    AttentionOutput {
-        output: dropout.forward(weights.clone()).matmul(value),
-        weights,
+    let dropped = dropout.forward(weights.clone());
+    let mut first = 0;
+    let sums = parts.iter().map(|part| {
+        let places = first..first + part.len();
+        first = places.end;
+        let dropped = dropped.clone();
+        match parts.len() {
+            1 => dropped.matmul(part.value.clone()),
+            _ => dropped.slice_dim(3, places).matmul(part.value.clone()),
+        }
+    });
+    let output = sums.reduce(|sum, next| sum + next);
+    (output.expect("there is a part"), weights)
+}
+
+/// The same without its weights, for inference: by the backend's fused kernel, where it has one that
+/// takes our masks and is faster (docs/burn.md).
+fn attend_fused<B: Backend>(
+    query: Tensor<B, 4>,
+    key_value: &KeyValue<B>,
+    mask: Option<&AttentionMask<B>>,
+) -> Option<Tensor<B, 4>> {
+    if B::name(&query.device()) != "flex" {
+        return None;
     }
+    let (key, value) = (key_value.key.clone(), key_value.value.clone());
+    let bias = mask.map(AttentionMask::bias);
+    let output = attention(query, key, value, None, bias, Default::default());
+    Some(match mask {
+        Some(mask) => mask.apply_to_weights(output),
+        None => output,
+    })
 }
 
 /// The part of multi-head attention (§3.2.2) after the projections of queries, keys and values:
@@ -124,31 +173,31 @@ impl<B: Backend> MultiHeadAttention<B> {
     ///
     /// # Shapes
     /// - query: `[batch, query_len, n_heads · d_k]`
-    /// - key_value: key_len positions
+    /// - parts: together key_len positions
     /// - output: `[batch, query_len, d_model]`
     fn forward(
         &self,
         query: Tensor<B, 3>,
-        key_value: &KeyValue<B>,
+        parts: &[KeyValue<B>],
         mask: Option<&AttentionMask<B>>,
         maps: Option<&mut Vec<Tensor<B, 4>>>,
     ) -> Tensor<B, 3> {
         let [batch, query_len, _] = query.dims();
-        let attention = scaled_dot_product_attention(
-            self.split_heads(query),
-            key_value.key.clone(),
-            key_value.value.clone(),
-            mask,
-            &self.dropout,
-        );
-        if let Some(maps) = maps {
-            maps.push(attention.weights);
-        }
-        let heads =
-            attention
-                .output
-                .swap_dims(1, 2)
-                .reshape([batch, query_len, self.n_heads * self.d_v]);
+        let query = self.split_heads(query);
+        let fused = match (parts, &maps) {
+            ([key_value], None) => attend_fused(query.clone(), key_value, mask),
+            _ => None,
+        };
+        let output = fused.unwrap_or_else(|| {
+            let (output, weights) = attend(query, parts, mask, &self.dropout);
+            if let Some(maps) = maps {
+                maps.push(weights);
+            }
+            output
+        });
+        let heads = output
+            .swap_dims(1, 2)
+            .reshape([batch, query_len, self.n_heads * self.d_v]);
         self.projection.at_every_position(heads)
     }
 }
@@ -181,8 +230,8 @@ impl<B: Backend> SelfAttention<B> {
 
     /// Each position attends to all positions that the mask lets through.
     ///
-    /// With a cache, `x` holds the positions after those in it; they are appended, and the mask's
-    /// keys are all of them.
+    /// With a cache, `x` is written into it after what is there, and the mask's keys are all that it
+    /// has room for.
     ///
     /// # Shapes
     /// - x: `[batch, len, d_model]`
@@ -192,23 +241,27 @@ impl<B: Backend> SelfAttention<B> {
         &self,
         x: Tensor<B, 3>,
         mask: Option<&AttentionMask<B>>,
-        cache: Option<&mut Option<KeyValue<B>>>,
+        cache: Option<&mut Option<TargetCache<B>>>,
         maps: Option<&mut Vec<Tensor<B, 4>>>,
     ) -> Tensor<B, 3> {
         let width = self.heads.n_heads * self.heads.d_k;
         let projected = self.query_key_value.at_every_position(x);
         let [_, _, all] = projected.dims();
         let query = projected.clone().slice_dim(2, 0..width);
-        let mut key_value = self
+        let key_value = self
             .heads
             .split_key_value(projected.slice_dim(2, width..all));
-        if let Some(cache) = cache {
-            if let Some(past) = cache.take() {
-                key_value = past.append(key_value);
+        let parts = match cache {
+            None => vec![key_value],
+            Some(cache) => {
+                let all = match cache.take() {
+                    Some(past) => past.append(key_value),
+                    None => TargetCache::new(key_value),
+                };
+                cache.insert(all).parts()
             }
-            *cache = Some(key_value.clone());
-        }
-        self.heads.forward(query, &key_value, mask, maps)
+        };
+        self.heads.forward(query, &parts, mask, maps)
     }
 }
 
@@ -246,13 +299,9 @@ impl<B: Backend> CrossAttention<B> {
 
     /// Each target position attends to the memory.
     ///
-    /// A source may have several targets: `batch` is then a multiple of the memory's, and the targets
-    /// of a source stand together. Its keys and values are not copied for them.
-    ///
     /// # Shapes
     /// - x: `[batch, tgt_len, d_model]`
     /// - memory: src_len positions, from [`project_memory`](Self::project_memory)
-    /// - mask: of no more than one query
     /// - output: `[batch, tgt_len, d_model]`
     /// - each entry of maps, one per call: `[batch, n_heads, tgt_len, src_len]`
     pub fn forward(
@@ -262,23 +311,8 @@ impl<B: Backend> CrossAttention<B> {
         mask: Option<&AttentionMask<B>>,
         maps: Option<&mut Vec<Tensor<B, 4>>>,
     ) -> Tensor<B, 3> {
-        let [batch, tgt_len, d_model] = x.dims();
-        let [sources, n_heads, src_len, _] = memory.key.dims();
-        let targets = batch / sources;
-        // To a source, the positions of all its targets are queries like any other.
-        let x = x.reshape([sources, targets * tgt_len, d_model]);
         let query = self.query.at_every_position(x);
-        let mut of_sources = maps.is_some().then(Vec::new);
-        let output = self.heads.forward(query, memory, mask, of_sources.as_mut());
-        if let (Some(maps), Some(of_sources)) = (maps, of_sources) {
-            for map in of_sources {
-                let map = map.reshape([sources, n_heads, targets, tgt_len, src_len]);
-                maps.push(
-                    map.swap_dims(1, 2)
-                        .reshape([batch, n_heads, tgt_len, src_len]),
-                );
-            }
-        }
-        output.reshape([batch, tgt_len, d_model])
+        let parts = std::slice::from_ref(memory);
+        self.heads.forward(query, parts, mask, maps)
     }
 }

@@ -1,9 +1,14 @@
 //! The keys and values of what has been decoded, owned by the caller.
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{Bool, Int, Tensor};
+use burn::tensor::{BasicOps, Bool, Int, Tensor, TensorData};
 
-/// Keys and values of a sequence, split into heads.
+use crate::mask::{AttentionMask, padding_positions};
+
+/// Places that room is made for at a time.
+const ROOM: usize = 64;
+
+/// Keys and values of sequences, split into heads.
 #[derive(Debug, Clone)]
 pub struct KeyValue<B: Backend> {
     /// `[batch, n_heads, len, d_k]`
@@ -13,19 +18,128 @@ pub struct KeyValue<B: Backend> {
 }
 
 impl<B: Backend> KeyValue<B> {
-    /// These positions followed by `next`.
-    pub(crate) fn append(self, next: Self) -> Self {
+    pub(crate) fn len(&self) -> usize {
+        self.key.dims()[2]
+    }
+
+    fn map(self, f: impl Fn(Tensor<B, 4>) -> Tensor<B, 4>) -> Self {
         Self {
-            key: Tensor::cat(vec![self.key, next.key], 2),
-            value: Tensor::cat(vec![self.value, next.value], 2),
+            key: f(self.key),
+            value: f(self.value),
         }
     }
 
-    fn select(&mut self, rows: &Tensor<B, 1, Int>) {
-        for tensor in [&mut self.key, &mut self.value] {
-            *tensor = tensor.clone().select(0, rows.clone());
+    fn zip(self, other: Self, f: impl Fn(Tensor<B, 4>, Tensor<B, 4>) -> Tensor<B, 4>) -> Self {
+        Self {
+            key: f(self.key, other.key),
+            value: f(self.value, other.value),
         }
     }
+
+    /// The same numbers, in the order of their dimensions in memory.
+    pub(crate) fn contiguous(self) -> Self {
+        self.map(|tensor| {
+            let [batch, n_heads, len, d_head] = tensor.dims();
+            let rows: Tensor<B, 3> = tensor.reshape([batch * n_heads, len, d_head]);
+            rows.reshape([batch, n_heads, len, d_head])
+        })
+    }
+
+    fn select(&mut self, rows: &Tensor<B, 1, Int>) {
+        *self = self.clone().map(|tensor| tensor.select(0, rows.clone()));
+    }
+}
+
+/// Keys and values of the targets of each source so far, for self-attention, with room for more.
+///
+/// They are in two parts: those that do not change until there is no more room, and the latest. Some
+/// backends copy what they write into; here that is a few places, not all.
+#[derive(Debug, Clone)]
+pub struct TargetCache<B: Backend> {
+    past: Option<KeyValue<B>>,
+    recent: KeyValue<B>,
+    /// Places of `recent` that are filled; zeros follow, for a mask to block.
+    filled: usize,
+}
+
+impl<B: Backend> TargetCache<B> {
+    /// The first places, without room for more.
+    pub(crate) fn new(first: KeyValue<B>) -> Self {
+        Self {
+            past: None,
+            filled: first.len(),
+            recent: first,
+        }
+    }
+
+    /// These places, then `next`.
+    pub(crate) fn append(self, next: KeyValue<B>) -> Self {
+        let Self {
+            mut past,
+            mut recent,
+            mut filled,
+        } = self;
+        let new_len = next.len();
+        if filled + new_len > recent.len() {
+            let done = recent.map(|tensor| tensor.slice_dim(2, 0..filled));
+            // A few first places move to where there is room.
+            let moved = if filled < ROOM && past.is_none() {
+                filled
+            } else {
+                0
+            };
+            recent = next.clone().map(|next| empty(next, 2, moved + new_len, 0));
+            if moved > 0 {
+                recent = recent.zip(done, |recent, done| write(recent, 2, 0, done));
+            } else {
+                past = Some(match past {
+                    Some(past) => past.zip(done, |past, done| Tensor::cat(vec![past, done], 2)),
+                    None => done,
+                });
+            }
+            filled = moved;
+        }
+        Self {
+            past,
+            recent: recent.zip(next, |recent, next| write(recent, 2, filled, next)),
+            filled: filled + new_len,
+        }
+    }
+
+    /// Both parts, or one where there is no other.
+    pub(crate) fn parts(&self) -> Vec<KeyValue<B>> {
+        self.past.iter().chain([&self.recent]).cloned().collect()
+    }
+
+    fn select(&mut self, sources: &Tensor<B, 1, Int>) {
+        for part in self.past.iter_mut().chain([&mut self.recent]) {
+            part.select(sources);
+        }
+    }
+}
+
+/// Room for as many places as asked for, and more, filled with `fill`; otherwise like `next`.
+fn empty<B: Backend, const D: usize, K: BasicOps<B>>(
+    next: Tensor<B, D, K>,
+    dim: usize,
+    places: usize,
+    fill: u32,
+) -> Tensor<B, D, K> {
+    let mut shape = next.dims();
+    shape[dim] = places.max(ROOM);
+    Tensor::full(shape, fill, &next.device())
+}
+
+/// Writes `next` into the dimension `dim`, from a place on.
+fn write<B: Backend, const D: usize, K: BasicOps<B>>(
+    room: Tensor<B, D, K>,
+    dim: usize,
+    first: usize,
+    next: Tensor<B, D, K>,
+) -> Tensor<B, D, K> {
+    let mut place = next.dims().map(|size| 0..size);
+    place[dim] = first..first + next.dims()[dim];
+    room.slice_assign(place, next)
 }
 
 /// What one decoder layer keeps.
@@ -33,31 +147,54 @@ impl<B: Backend> KeyValue<B> {
 pub struct LayerCache<B: Backend> {
     /// Keys and values of the memory, for cross-attention.
     pub memory: KeyValue<B>,
-    /// Keys and values of the target so far, for self-attention; `None` before the first token.
-    pub target: Option<KeyValue<B>>,
+    /// Keys and values of the targets; `None` before the first token.
+    pub target: Option<TargetCache<B>>,
 }
 
 /// What the decoder keeps between calls of
 /// [`Transformer::decode_next`](crate::Transformer::decode_next): with it, each token's keys and
 /// values are computed once.
 ///
+/// A source may have several targets that begin alike, as in beam search. What is kept of a token
+/// stays in its place among its source's, whichever targets go on from it: they differ in the places
+/// that they see.
+///
 /// The cache belongs to the caller, so that one model serves any number of decodings at a time.
 #[derive(Debug, Clone)]
 pub struct DecoderCache<B: Backend> {
     pub(crate) layers: Vec<LayerCache<B>>,
-    pub(crate) memory_padding: Tensor<B, 2, Bool>,
-    pub(crate) target: Option<Tensor<B, 2, Int>>,
+    memory_padding: Tensor<B, 2, Bool>,
+    /// Tokens of each source's targets, with `<pad>` where there is room for more: `[sources, room]`.
+    tokens: Option<Tensor<B, 2, Int>>,
+    /// Places that are filled.
+    places: usize,
+    /// Tokens of each target.
+    len: usize,
+    /// For each target, the places of its tokens; `None` where each source has one target, which has
+    /// all of them.
+    paths: Option<Vec<Vec<usize>>>,
 }
 
 impl<B: Backend> DecoderCache<B> {
+    pub(crate) fn new(layers: Vec<LayerCache<B>>, memory_padding: Tensor<B, 2, Bool>) -> Self {
+        Self {
+            layers,
+            memory_padding,
+            tokens: None,
+            places: 0,
+            len: 0,
+            paths: None,
+        }
+    }
+
     /// Target tokens in the cache.
     pub fn len(&self) -> usize {
-        self.target.as_ref().map_or(0, |target| target.dims()[1])
+        self.len
     }
 
     /// Whether no token has been decoded yet.
     pub fn is_empty(&self) -> bool {
-        self.target.is_none()
+        self.len == 0
     }
 
     /// Sources in the cache.
@@ -67,59 +204,132 @@ impl<B: Backend> DecoderCache<B> {
 
     /// Targets in the cache: one for each source, or several, those of a source together.
     pub fn rows(&self) -> usize {
-        match &self.target {
-            Some(target) => target.dims()[0],
-            None => self.sources(),
+        self.paths.as_ref().map_or(self.sources(), Vec::len)
+    }
+
+    /// Keeps the given sources, in the given order, each with as many targets: `rows`, those of a
+    /// source together. Either may be given more than once. Nothing is moved for the targets.
+    ///
+    /// # Panics
+    /// When there is no such source, or a row is no target of its source.
+    pub fn select(&mut self, sources: &[usize], rows: &[usize]) {
+        let (old, new) = (self.rows() / self.sources(), rows.len() / sources.len());
+        let sources_of_rows = sources.iter().flat_map(|&source| vec![source; new]);
+        assert!(
+            sources_of_rows.eq(rows.iter().map(|row| row / old)),
+            "targets {rows:?} of sources {sources:?}, each of which has {old}"
+        );
+        if !sources.iter().copied().eq(0..self.sources()) {
+            self.move_sources(sources);
         }
+        self.paths = match self.paths.take() {
+            None if new == 1 => None,
+            None => Some(vec![(0..self.places).collect(); rows.len()]),
+            Some(paths) => Some(rows.iter().map(|&row| paths[row].clone()).collect()),
+        };
     }
 
-    /// Keeps the given rows of the batch, each a source and its target, in the given order; a row
-    /// may be given more than once.
-    ///
-    /// # Shapes
-    /// - rows: `[new_batch]`, indices of rows
-    pub fn select(mut self, rows: &Tensor<B, 1, Int>) -> Self {
-        self.select_sources(rows);
-        self.select_rows(rows);
-        self
-    }
-
-    /// Keeps the given sources, in the given order; the targets are for
-    /// [`select_rows`](Self::select_rows).
-    ///
-    /// # Shapes
-    /// - sources: `[new_sources]`, indices of sources
-    pub fn select_sources(&mut self, sources: &Tensor<B, 1, Int>) {
+    fn move_sources(&mut self, sources: &[usize]) {
+        let sources: Vec<i64> = sources.iter().map(|&source| source as i64).collect();
+        let sources = Tensor::from_data(sources.as_slice(), &self.memory_padding.device());
         for layer in &mut self.layers {
-            layer.memory.select(sources);
-        }
-        self.memory_padding = self.memory_padding.clone().select(0, sources.clone());
-    }
-
-    /// Keeps the given targets, in the given order; one may be given more than once. What is kept of
-    /// the sources does not move, whichever of its targets a source goes on with.
-    ///
-    /// # Shapes
-    /// - rows: `[sources · targets of each]`, indices of targets, those of a source together
-    pub fn select_rows(&mut self, rows: &Tensor<B, 1, Int>) {
-        for layer in &mut self.layers {
+            layer.memory.select(&sources);
             if let Some(target) = &mut layer.target {
-                target.select(rows);
+                target.select(&sources);
             }
         }
-        self.target = self
-            .target
-            .take()
-            .map(|target| target.select(0, rows.clone()));
+        self.memory_padding = self.memory_padding.clone().select(0, sources.clone());
+        self.tokens = self.tokens.take().map(|tokens| tokens.select(0, sources));
     }
 
-    /// Notes the next tokens and returns all tokens so far: `[batch, len]`.
-    pub(crate) fn append(&mut self, next: Tensor<B, 2, Int>) -> Tensor<B, 2, Int> {
-        let all = match self.target.take() {
-            Some(past) => Tensor::cat(vec![past, next], 1),
+    /// Notes the next tokens.
+    ///
+    /// # Shapes
+    /// - next: `[rows, new_len]`
+    /// - output: which of the places `[sources, targets of each · new_len]` the next tokens see
+    pub(crate) fn append(&mut self, next: Tensor<B, 2, Int>, pad_id: u32) -> AttentionMask<B> {
+        let [rows, new_len] = next.dims();
+        let sources = self.sources();
+        if self.is_empty() && rows > sources && rows.is_multiple_of(sources) {
+            self.paths = Some(vec![Vec::new(); rows]);
+        }
+        assert_eq!(rows, self.rows(), "targets and sources must pair up");
+        let new_places = rows / sources * new_len;
+        let next = next.reshape([sources, new_places]);
+        let tokens = match self.tokens.take() {
+            Some(past) if self.places + new_places > past.dims()[1] => {
+                let moved = if self.places < ROOM { self.places } else { 0 };
+                let room = empty(next.clone(), 1, moved + new_places, pad_id);
+                let [known, moved] = [0..self.places - moved, self.places - moved..self.places]
+                    .map(|places| past.clone().slice_dim(1, places));
+                let [_, at] = moved.dims();
+                let room = write(write(room, 1, 0, moved), 1, at, next);
+                Tensor::cat(vec![known, room], 1)
+            }
+            Some(past) => write(past, 1, self.places, next),
             None => next,
         };
-        self.target = Some(all.clone());
-        all
+        self.tokens = Some(tokens.clone());
+        let padding = padding_positions(tokens, pad_id);
+        let mask = match &mut self.paths {
+            None => AttentionMask::causal_padding_from(self.places, new_len, padding),
+            Some(paths) => {
+                let [_, room] = padding.dims();
+                let mut blocked = vec![true; rows * new_len * room];
+                let mut queries = blocked.chunks_mut(room);
+                for (row, path) in paths.iter_mut().enumerate() {
+                    let first = self.places + row * new_len % new_places;
+                    for (place, sees) in (first..first + new_len).zip(&mut queries) {
+                        path.push(place);
+                        path.iter().for_each(|&place| sees[place] = false);
+                    }
+                }
+                let shape = [sources, 1, new_places, room];
+                let blocked = TensorData::new(blocked, shape);
+                let blocked = Tensor::<B, 4, Bool>::from_data(blocked, &padding.device());
+                let padding: Tensor<B, 4, Bool> = padding.unsqueeze_dims(&[1, 1]);
+                AttentionMask::from_blocked(blocked.bool_or(padding.expand(shape)))
+            }
+        };
+        self.places += new_places;
+        self.len += new_len;
+        mask
     }
+
+    /// The source's padding, as a mask.
+    pub(crate) fn memory_mask(&self) -> AttentionMask<B> {
+        AttentionMask::padding(self.memory_padding.clone())
+    }
+
+    /// What attention over all places says of each target's own.
+    ///
+    /// # Shapes
+    /// - map: `[sources, n_heads, targets of each · new_len, room]`
+    /// - output: `[rows, n_heads, new_len, len]`
+    pub(crate) fn own_places(&self, map: Tensor<B, 4>) -> Tensor<B, 4> {
+        let map = by_target(map, self.rows());
+        let [rows, n_heads, new_len, _] = map.dims();
+        match &self.paths {
+            None => map.slice_dim(3, 0..self.len),
+            Some(paths) => {
+                let places: Vec<i64> = paths.iter().flatten().map(|&place| place as i64).collect();
+                let places = TensorData::new(places, [rows, 1, 1, self.len]);
+                let places = Tensor::<B, 4, Int>::from_data(places, &map.device());
+                map.gather(3, places.expand([rows, n_heads, new_len, self.len]))
+            }
+        }
+    }
+}
+
+/// What stands together for each source, target by target.
+///
+/// # Shapes
+/// - map: `[sources, n_heads, targets of each · len, key_len]`
+/// - output: `[rows, n_heads, len, key_len]`
+pub(crate) fn by_target<B: Backend>(map: Tensor<B, 4>, rows: usize) -> Tensor<B, 4> {
+    let [sources, n_heads, positions, key_len] = map.dims();
+    let targets = rows / sources;
+    let len = positions / targets;
+    let map: Tensor<B, 5> = map.reshape([sources, n_heads, targets, len, key_len]);
+    map.swap_dims(1, 2).reshape([rows, n_heads, len, key_len])
 }

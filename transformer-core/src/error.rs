@@ -303,6 +303,14 @@ pub enum SourceProblem {
         /// Entries of the target vocabulary.
         vocab_size: usize,
     },
+    /// The target must begin with more tokens than it may have.
+    #[error("has a prefix of {length} tokens, more than the {limit} that its target may have")]
+    PrefixTooLong {
+        /// Tokens of the prefix.
+        length: usize,
+        /// The options' limit, within the model's positions.
+        limit: usize,
+    },
     /// The target has more tokens than the model has positions.
     #[error("has a target of {length} tokens, more than the model's {max_len} learned positions")]
     TargetTooLong {

@@ -55,8 +55,9 @@ impl<B: Backend> AttentionMask<B> {
     /// # Panics
     /// When there are more queries than keys.
     pub fn causal(query_len: usize, key_len: usize, device: &B::Device) -> Self {
+        let first = first_of_last(query_len, key_len);
         // A query always sees its own position, so that no row is blocked.
-        Self::new(Self::future(query_len, key_len, device), None)
+        Self::new(Self::future(first, query_len, key_len, device), None)
     }
 
     /// Blocks both the future and the padded positions.
@@ -68,8 +69,17 @@ impl<B: Backend> AttentionMask<B> {
     /// When there are more queries than keys.
     pub fn causal_padding(query_len: usize, padding: Tensor<B, 2, Bool>) -> Self {
         let [_, key_len] = padding.dims();
-        let future = Self::future(query_len, key_len, &padding.device());
-        let [batch, _] = padding.dims();
+        Self::causal_padding_from(first_of_last(query_len, key_len), query_len, padding)
+    }
+
+    /// [`causal_padding`](Self::causal_padding) for queries that begin at the position `first`.
+    pub(crate) fn causal_padding_from(
+        first: usize,
+        query_len: usize,
+        padding: Tensor<B, 2, Bool>,
+    ) -> Self {
+        let [batch, key_len] = padding.dims();
+        let future = Self::future(first, query_len, key_len, &padding.device());
         let shape = [batch, 1, query_len, key_len];
         let padding: Tensor<B, 4, Bool> = padding.unsqueeze_dims(&[1, 1]);
         Self::from_blocked(padding.expand(shape).bool_or(future.expand(shape)))
@@ -101,28 +111,43 @@ impl<B: Backend> AttentionMask<B> {
         }
     }
 
-    fn future(query_len: usize, key_len: usize, device: &B::Device) -> Tensor<B, 4, Bool> {
-        assert!(
-            query_len <= key_len,
-            "{query_len} queries cannot be the last of {key_len} positions"
-        );
-        let offset = (key_len - query_len) as i64;
-        Tensor::<B, 2, Bool>::tril_mask([query_len, key_len], offset, device)
+    /// The keys after each query, the first of which stands at the position `first`.
+    fn future(
+        first: usize,
+        query_len: usize,
+        key_len: usize,
+        device: &B::Device,
+    ) -> Tensor<B, 4, Bool> {
+        Tensor::<B, 2, Bool>::tril_mask([query_len, key_len], first as i64, device)
             .unsqueeze_dims(&[0, 1])
+    }
+
+    /// What makes the weight of each blocked score zero, when it is added to the score.
+    pub(crate) fn bias(&self) -> Tensor<B, 4> {
+        self.bias.clone()
     }
 
     /// Adds to each blocked score what makes its weight zero.
     pub(crate) fn apply_to_scores(&self, scores: Tensor<B, 4>) -> Tensor<B, 4> {
-        scores + self.bias.clone()
+        scores + self.bias()
     }
 
-    /// Makes the weights of every query without a key zero.
+    /// Makes the weights, or the output, of every query without a key zero.
     pub(crate) fn apply_to_weights(&self, weights: Tensor<B, 4>) -> Tensor<B, 4> {
         match &self.blocked_rows {
             Some(rows) => weights.mask_fill(rows.clone(), 0),
             None => weights,
         }
     }
+}
+
+/// Where the first query stands, when the queries are the last positions.
+fn first_of_last(query_len: usize, key_len: usize) -> usize {
+    assert!(
+        query_len <= key_len,
+        "{query_len} queries cannot be the last of {key_len} positions"
+    );
+    key_len - query_len
 }
 
 #[cfg(test)]

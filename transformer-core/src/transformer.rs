@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor};
 
-use crate::cache::DecoderCache;
+use crate::cache::{DecoderCache, by_target};
 use crate::config::TransformerConfig;
 use crate::decoder::{Decoder, DecoderMaps, DecoderMasks};
 use crate::dropout::Dropout;
@@ -162,16 +162,22 @@ impl<B: Backend> Transformer<B> {
     /// # Panics
     /// When `tgt_len` passes the model's learned positions, or the batch is not the memory's.
     pub fn decode(&self, tgt: Tensor<B, 2, Int>, memory: &Memory<B>) -> Tensor<B, 3> {
-        self.decode_next(tgt, &mut self.start_decoding(memory), None)
+        self.decode_next(tgt, &mut self.empty_cache(memory), None)
     }
 
     /// An empty cache, for decoding step by step.
     pub fn start_decoding(&self, memory: &Memory<B>) -> DecoderCache<B> {
-        DecoderCache {
-            layers: self.decoder.project_memory(&memory.hidden),
-            memory_padding: memory.padding.clone(),
-            target: None,
+        let mut cache = self.empty_cache(memory);
+        for layer in &mut cache.layers {
+            // It is read for every token.
+            layer.memory = layer.memory.clone().contiguous();
         }
+        cache
+    }
+
+    fn empty_cache(&self, memory: &Memory<B>) -> DecoderCache<B> {
+        let layers = self.decoder.project_memory(&memory.hidden);
+        DecoderCache::new(layers, memory.padding.clone())
     }
 
     /// Reads the target tokens after those in the cache: one, several, or all.
@@ -189,22 +195,33 @@ impl<B: Backend> Transformer<B> {
         cache: &mut DecoderCache<B>,
         maps: Option<&mut DecoderMaps<B>>,
     ) -> Tensor<B, 3> {
-        let [batch, new_len] = tgt.dims();
-        assert!(
-            batch >= cache.sources() && batch.is_multiple_of(cache.sources()),
-            "targets and sources must pair up: {batch} and {}",
-            cache.sources()
-        );
+        let [rows, new_len] = tgt.dims();
         let first = cache.len();
-        let padding = padding_positions(cache.append(tgt.clone()), self.config.pad_id);
         let masks = DecoderMasks {
-            self_attention: AttentionMask::causal_padding(new_len, padding),
-            cross_attention: AttentionMask::padding(cache.memory_padding.clone()),
+            self_attention: cache.append(tgt.clone(), self.config.pad_id),
+            cross_attention: cache.memory_mask(),
         };
         let positions = self.tgt_positions.as_ref().unwrap_or(&self.src_positions);
         let x = positions.forward(self.target_embedding().forward(tgt), first);
-        self.decoder
-            .forward(self.dropout.forward(x), &mut cache.layers, &masks, maps)
+        // The tokens of a source's targets stand side by side, as queries to the same keys.
+        let [_, _, d_model] = x.dims();
+        let x = x.reshape([cache.sources() as i32, -1, d_model as i32]);
+        let mut all_maps = maps.is_some().then(DecoderMaps::default);
+        let hidden = self.decoder.forward(
+            self.dropout.forward(x),
+            &mut cache.layers,
+            &masks,
+            all_maps.as_mut(),
+        );
+        if let (Some(maps), Some(all)) = (maps, all_maps) {
+            let own = all.self_attention.into_iter();
+            maps.self_attention
+                .extend(own.map(|map| cache.own_places(map)));
+            let cross = all.cross_attention.into_iter();
+            maps.cross_attention
+                .extend(cross.map(|map| by_target(map, rows)));
+        }
+        hidden.reshape([rows, new_len, d_model])
     }
 
     /// Logits of the next token, from what the decoder computed.

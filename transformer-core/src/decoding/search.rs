@@ -111,8 +111,8 @@ impl<'a, B: Backend> Search<'a, B> {
     /// the others, beyond the rounding of sums.
     ///
     /// # Errors
-    /// When a source is empty, too long, or holds a token that the model does not know, or a prefix
-    /// does; when a model's weights are so damaged that it computes no numbers.
+    /// When a source is empty, too long, or holds a token that the model does not know, or a prefix is
+    /// or does; when a model's weights are so damaged that it computes no numbers.
     ///
     /// # Panics
     /// When there are prefixes, but not one for each source.
@@ -168,6 +168,10 @@ impl<'a, B: Backend> Search<'a, B> {
             if let Some(token) = unknown_token(self.prefix(index), vocab_size) {
                 return Err(problem(SourceProblem::UnknownPrefix { token, vocab_size }));
             }
+            let (length, limit) = (self.prefix(index).len(), self.limit(length));
+            if length > limit {
+                return Err(problem(SourceProblem::PrefixTooLong { length, limit }));
+            }
         }
         Ok(())
     }
@@ -176,15 +180,20 @@ impl<'a, B: Backend> Search<'a, B> {
         self.prefixes.get(index).map_or(&[], Vec::as_slice)
     }
 
-    fn targets(&self, index: usize, source: &[u32]) -> Targets<'_> {
-        let config = self.models[0].config();
+    /// Tokens that the target of a source may have.
+    fn limit(&self, src_len: usize) -> usize {
         let limits = self
             .models
             .iter()
-            .map(|model| self.options.max_length.limit(source.len(), model.config()));
+            .map(|model| self.options.max_length.limit(src_len, model.config()));
+        limits.min().expect("there is a model")
+    }
+
+    fn targets(&self, index: usize, source: &[u32]) -> Targets<'_> {
+        let config = self.models[0].config();
         Targets {
             index,
-            limit: limits.min().expect("there is a model"),
+            limit: self.limit(source.len()),
             rules: Rules::new(&self.options, config.eos_id, self.prefix(index)),
             options: &self.options,
             eos_id: config.eos_id,

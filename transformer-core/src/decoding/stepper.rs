@@ -2,7 +2,7 @@
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{DType, Tensor};
 
 use super::batches::padded;
 use crate::cache::DecoderCache;
@@ -70,12 +70,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
     /// `rows` are places among all rows so far, those of a source together.
     pub fn select(&mut self, sources: &[usize], rows: &[usize]) {
         for cache in &mut self.caches {
-            if !is_all(sources, cache.sources()) {
-                cache.select_sources(&indices(sources, self.device));
-            }
-            if !is_all(rows, cache.rows()) {
-                cache.select_rows(&indices(rows, self.device));
-            }
+            cache.select(sources, rows);
         }
     }
 }
@@ -115,13 +110,4 @@ fn average<B: Backend>(maps: DecoderMaps<B>) -> Tensor<B, 2> {
 pub(super) fn to_host<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     let data = tensor.into_data().convert::<f32>();
     data.into_vec().expect("converted to f32")
-}
-
-fn is_all(kept: &[usize], count: usize) -> bool {
-    kept.len() == count && kept.iter().enumerate().all(|(at, &place)| at == place)
-}
-
-fn indices<B: Backend>(places: &[usize], device: &B::Device) -> Tensor<B, 1, Int> {
-    let places: Vec<i64> = places.iter().map(|&place| place as i64).collect();
-    Tensor::from_data(places.as_slice(), device)
 }

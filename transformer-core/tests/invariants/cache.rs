@@ -74,7 +74,7 @@ fn rows_selected<B: Backend>() {
 
         let mut cache = model.start_decoding(&memory);
         in_chunks(&model, &mut cache, first_columns(&TARGETS, 3), &[1, 2]);
-        let mut cache = cache.select(&indices(&rows));
+        cache.select(&rows, &rows);
         let parts = in_chunks(&model, &mut cache, tokens(&next), &[1, 2]);
 
         let chosen = Memory {
@@ -95,7 +95,8 @@ fn rows_selected<B: Backend>() {
 fn rows_are_selected_before_the_first_token_too() {
     let model = model::<NdArray>(&tiny(), 4);
     let memory = model.encode(tokens(&SOURCES));
-    let mut cache = model.start_decoding(&memory).select(&indices(&[2, 1]));
+    let mut cache = model.start_decoding(&memory);
+    cache.select(&[2, 1], &[2, 1]);
     let parts = in_chunks(&model, &mut cache, tokens(&[TARGETS[0], TARGETS[3]]), &[6]);
 
     let chosen = model.encode(tokens(&[SOURCES[2], SOURCES[1]]));

@@ -587,13 +587,97 @@ fn several_targets_of_a_source_share_its_memory() {
         let found = model.decode_next(tokens(&targets), &mut cache, Some(&mut maps));
         assert_eq!((cache.sources(), cache.rows(), cache.len()), (2, 6, 3));
         assert_close(found, expected, 1e-5);
-        for layer in 0..3 {
-            let maps = [&maps, &whole].map(|maps| maps.cross_attention[layer].clone());
-            let [found, expected] = maps;
+        assert_same_maps(&maps, &whole);
+    }
+}
+
+fn assert_same_maps(found: &DecoderMaps<NdArray>, expected: &DecoderMaps<NdArray>) {
+    for kind in [
+        |maps: &DecoderMaps<NdArray>| maps.self_attention.clone(),
+        |maps: &DecoderMaps<NdArray>| maps.cross_attention.clone(),
+    ] {
+        let (found, expected) = (kind(found), kind(expected));
+        assert_eq!((found.len(), expected.len()), (3, 3));
+        for (found, expected) in found.into_iter().zip(expected) {
             assert_eq!(found.dims(), expected.dims());
             assert_close(found, expected, 1e-5);
         }
     }
+}
+
+/// Targets that branch, change places and end, as a beam's do, see what they would see alone: past
+/// what there is room for at first, and with padding among their tokens.
+#[test]
+fn targets_that_branch_are_those_decoded_alone() {
+    for mut config in variants() {
+        if let Positions::Learned { max_len } = &mut config.positions {
+            *max_len = 30;
+        }
+        let model = model::<NdArray>(&config, 5);
+        let sources = sources();
+        let memory = model.encode(tokens(&sources[..3]));
+        let mut cache = model.start_decoding(&memory);
+        // For each row, its source and its tokens.
+        let mut rows: Vec<(usize, Vec<u32>)> = (0..3).map(|source| (source, vec![])).collect();
+        let mut kept = vec![0, 1, 2];
+        for step in 0..30_usize {
+            let column: Vec<[u32; 1]> = (0..rows.len())
+                .map(|row| [((7 * step + 5 * row + step * row) % 11) as u32])
+                .collect();
+            for ((_, target), [token]) in rows.iter_mut().zip(&column) {
+                target.push(*token);
+            }
+            let mut maps = DecoderMaps::default();
+            let found = model.decode_next(tokens(&column), &mut cache, Some(&mut maps));
+            if step % 7 == 0 || step == 29 {
+                let indices: Vec<i64> = rows.iter().map(|&(source, _)| kept[source]).collect();
+                let indices = Tensor::from_data(indices.as_slice(), &Default::default());
+                let alone = Memory {
+                    hidden: memory.hidden.clone().select(0, indices.clone()),
+                    padding: memory.padding.clone().select(0, indices),
+                };
+                let targets: Vec<&[u32]> = rows.iter().map(|(_, target)| &target[..]).collect();
+                let mut whole = DecoderMaps::default();
+                let mut fresh = model.start_decoding(&alone);
+                let expected = model.decode_next(tokens(&targets), &mut fresh, Some(&mut whole));
+                assert_close(found, expected.slice_dim(1, step..step + 1), 1e-5);
+                for maps in [&mut whole.self_attention, &mut whole.cross_attention] {
+                    for map in maps {
+                        *map = map.clone().slice_dim(2, step..step + 1);
+                    }
+                }
+                assert_same_maps(&maps, &whole);
+            }
+            // Which sources go on, and with which of their rows.
+            let width = rows.len() / kept.len();
+            let sources: Vec<usize> = match step {
+                12 => vec![2, 0],
+                20 => vec![1],
+                _ => (0..kept.len()).collect(),
+            };
+            let chosen: Vec<usize> = sources
+                .iter()
+                .flat_map(|&source| {
+                    (0..3).map(move |at| source * width + (at * step + 1) * (step + 2) % width)
+                })
+                .collect();
+            cache.select(&sources, &chosen);
+            kept = sources.iter().map(|&source| kept[source]).collect();
+            rows = chosen
+                .iter()
+                .enumerate()
+                .map(|(at, &row)| (at / 3, rows[row].1.clone()))
+                .collect();
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "targets [0, 1] of sources [1, 0]")]
+fn a_target_stays_with_its_source() {
+    let model = model::<NdArray>(&tiny(), 5);
+    let memory = model.encode(tokens(&sources()[..2]));
+    model.start_decoding(&memory).select(&[1, 0], &[0, 1]);
 }
 
 /// One source, one target that begins with `<bos>`: every row of weights sums to one.

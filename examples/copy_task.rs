@@ -33,13 +33,13 @@ struct Cli {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     symbols: u32,
     /// Length of the shortest sequence
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=512))]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=512))]
     min_length: u16,
     /// Length of the longest sequence
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=512))]
     max_length: u16,
     /// Updates to train for
-    #[arg(long, default_value_t = 800)]
+    #[arg(long, default_value_t = 650)]
     updates: usize,
     /// Updates in which the learning rate rises
     #[arg(long, default_value_t = 200)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::backend::Backend;
 use clap::Args;
 use transformer::{BackendTask, Inference};
-use transformer_core::{Translator, replace_file_with};
+use transformer_core::{TextError, Translator, replace_file_with};
 use transformer_train::metrics::{Bleu, Chrf, corpus_bleu, corpus_chrf};
 use transformer_train::{TokenizedPair, TrainingConfig, evaluate};
 
@@ -42,6 +42,12 @@ impl BackendTask for Evaluate {
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
         if let Some(path) = &self.hypotheses {
             refuse_overwriting(&self.data, path)?;
+            let folder = path
+                .parent()
+                .filter(|folder| !folder.as_os_str().is_empty());
+            if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+                return Err(format!("{}: no such directory", folder.display()).into());
+            }
         }
         let options = self.decoding.options(1);
         let translator = Translator::<B>::load(&self.model, &device)?.with_options(options)?;
@@ -62,6 +68,20 @@ impl BackendTask for Evaluate {
         } = TrainingConfig::default();
         let longest = pairs.iter().map(|p| p.src_len().max(p.tgt_len())).max();
         let batch_tokens = batch_tokens.max(longest.unwrap_or(0));
+        let count = self.sentences.unwrap_or(corpus.len()).min(corpus.len());
+        let (sources, references): (Vec<_>, Vec<_>) = corpus.pairs()[..count]
+            .iter()
+            .map(|pair| (pair.source.as_str(), pair.target.as_str()))
+            .unzip();
+        // Before the loss: what cannot be translated is known at once.
+        let translations = match translator.translate_batch(&sources) {
+            Err(TextError::Decode(error)) => {
+                let (pair, problem) = (error.index + 1, error.problem);
+                return Err(format!("pair {pair}: the source {problem}").into());
+            }
+            translations => translations?,
+        };
+
         let model = translator.model();
         let statistics = evaluate(model, pairs, batch_tokens, label_smoothing, &device)?;
         let mut output = io::stdout().lock();
@@ -75,12 +95,6 @@ impl BackendTask for Evaluate {
             statistics.tokens
         )?;
 
-        let count = self.sentences.unwrap_or(corpus.len()).min(corpus.len());
-        let (sources, references): (Vec<_>, Vec<_>) = corpus.pairs()[..count]
-            .iter()
-            .map(|pair| (pair.source.as_str(), pair.target.as_str()))
-            .unzip();
-        let translations = translator.translate_batch(&sources)?;
         if let Some(path) = &self.hypotheses {
             let lines = translations.join("\n") + "\n";
             write(path, &lines).map_err(|error| format!("{}: {error}", path.display()))?;

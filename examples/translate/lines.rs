@@ -14,6 +14,14 @@ const MOST_BYTES: usize = 1 << 20;
 /// Lines, and bytes, that are read at a time.
 const CHUNK: (usize, usize) = (1000, MOST_BYTES);
 
+/// Passes over the mark that some editors begin a file with.
+pub fn skip_byte_order_mark(input: &mut impl BufRead) -> io::Result<()> {
+    if input.fill_buf()?.starts_with("\u{feff}".as_bytes()) {
+        input.consume('\u{feff}'.len_utf8());
+    }
+    Ok(())
+}
+
 /// The next lines; none at the end of the input. `one_by_one` does not wait for more than one.
 pub fn next_lines(input: &mut impl BufRead, one_by_one: bool) -> io::Result<Vec<Line>> {
     let most = if one_by_one { 1 } else { CHUNK.0 };

@@ -12,7 +12,7 @@ use transformer::{BackendTask, Inference};
 use transformer_core::{TextError, Translation, Translator};
 
 use crate::decoding::Decoding;
-use crate::lines::{Line, next_lines};
+use crate::lines::{Line, next_lines, skip_byte_order_mark};
 
 /// Translates line by line, one line out for each line in. A line that cannot be translated is named
 /// on standard error and answered with an empty one; the exit code then is 1.
@@ -29,7 +29,7 @@ pub struct Translate {
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Translations of each sentence, the best first, each in a line that begins with the number of
-    /// the sentence's line
+    /// the sentence's line; none for one that cannot be translated
     #[arg(long, value_name = "N", default_value_t = 1)]
     n_best: usize,
     /// Text that every translation begins with
@@ -59,6 +59,7 @@ impl BackendTask for Translate {
             }
             None => ("standard input".into(), Box::new(io::stdin().lock())),
         };
+        skip_byte_order_mark(&mut input).map_err(|error| format!("{name}: {error}"))?;
         // Who types wants each answer at once.
         let typed = self.input.is_none() && io::stdin().is_terminal();
         let mut output = io::stdout().lock();

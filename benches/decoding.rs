@@ -1,0 +1,160 @@
+//! Decoding with the paper's base model: 32 tokens for each of 16 sources of 25 tokens.
+//!
+//! `cargo bench --features flex,tch --bench decoding`, on every backend that is compiled in.
+
+use std::time::{Duration, Instant};
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Distribution, Int, Tensor};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use transformer::{BackendChoice, BackendTask, run_on};
+use transformer_core::{
+    DecodeOptions, DecoderCache, Dropout, MaxLength, Search, Transformer, TransformerConfig,
+    scaled_dot_product_attention,
+};
+
+const VOCAB_SIZE: usize = 10_000;
+const ROWS: usize = 16;
+const SRC_LEN: usize = 25;
+const NEW_TOKENS: usize = 32;
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(10).warm_up_time(Duration::from_secs(1));
+    targets = on_every_backend
+}
+criterion_main!(benches);
+
+fn on_every_backend(criterion: &mut Criterion) {
+    for &backend in <BackendChoice as clap::ValueEnum>::value_variants() {
+        let benches = Benches {
+            backend,
+            criterion: &mut *criterion,
+        };
+        if let Err(error) = run_on(backend, benches) {
+            println!("{backend}: {error}");
+        }
+    }
+}
+
+struct Benches<'a> {
+    backend: BackendChoice,
+    criterion: &'a mut Criterion,
+}
+
+impl BackendTask for Benches<'_> {
+    type Output = ();
+
+    fn run<B: Backend>(mut self, device: B::Device) {
+        let config = TransformerConfig::base(VOCAB_SIZE);
+        let model = config.init::<B>(1, &device).expect("the base model");
+        self.search(&model, &device);
+        self.steps(&model, &device);
+        self.attention_of_steps::<B>(&config, &device);
+    }
+}
+
+impl Benches<'_> {
+    /// Whole searches, `<eos>` held back until the last token.
+    fn search<B: Backend>(&mut self, model: &Transformer<B>, device: &B::Device) {
+        let sources: Vec<Vec<u32>> = (0..ROWS as u32)
+            .map(|row| {
+                let tokens = (1..SRC_LEN as u32).map(|at| 4 + (row * 599 + at * 71) % 9000);
+                tokens.chain([model.config().eos_id]).collect()
+            })
+            .collect();
+        let mut group = self.criterion.benchmark_group("search");
+        group.throughput(Throughput::Elements((ROWS * NEW_TOKENS) as u64));
+        for (name, beam) in [("greedy", 1), ("beam 4", 4)] {
+            let options = DecodeOptions {
+                min_length: NEW_TOKENS,
+                max_length: MaxLength::Tokens(NEW_TOKENS),
+                ..DecodeOptions::beam(beam)
+            };
+            let search = Search::new(&[model], options, device).expect("options in range");
+            group.bench_function(BenchmarkId::new(name, self.backend), |bencher| {
+                bencher.iter(|| search.run(&sources).expect("sources in range"));
+            });
+        }
+    }
+
+    /// Steps from a position on: what a token costs there.
+    fn steps<B: Backend>(&mut self, model: &Transformer<B>, device: &B::Device) {
+        let memory = model.encode(tokens(SRC_LEN, device));
+        let mut group = self.criterion.benchmark_group("32 steps");
+        for position in [16, 512] {
+            let id = BenchmarkId::new(format!("from position {position}"), self.backend);
+            group.bench_function(id, |bencher| {
+                bencher.iter_custom(|times| {
+                    (0..times)
+                        .map(|_| {
+                            let mut cache = model.start_decoding(&memory);
+                            // Sixteen at a time: all at once would need much memory for nothing.
+                            for _ in 0..position / 16 {
+                                model.decode_next(tokens(16, device), &mut cache, None);
+                            }
+                            timed::<B>(device, || step(model, &mut cache, device))
+                        })
+                        .sum()
+                });
+            });
+        }
+    }
+
+    /// The self-attention of such steps, in all layers, without its projections.
+    fn attention_of_steps<B: Backend>(&mut self, config: &TransformerConfig, device: &B::Device) {
+        let mut group = self.criterion.benchmark_group("attention of 32 steps");
+        for position in [16, 512] {
+            let shape = |len| [ROWS, config.n_heads, len, config.d_k()];
+            let random =
+                |len| Tensor::<B, 4>::random(shape(len), Distribution::Uniform(-1.0, 1.0), device);
+            let query = random(1);
+            let key_len = position + NEW_TOKENS;
+            // Each layer has its own, which no cache holds until the next token.
+            let layers: Vec<_> = (0..config.n_decoder_layers)
+                .map(|_| (random(key_len), random(key_len)))
+                .collect();
+            let id = BenchmarkId::new(format!("from position {position}"), self.backend);
+            group.bench_function(id, |bencher| {
+                bencher.iter_custom(|times| {
+                    (0..times)
+                        .map(|_| {
+                            timed::<B>(device, || {
+                                for (key, value) in
+                                    layers.iter().cycle().take(NEW_TOKENS * layers.len())
+                                {
+                                    let (q, k, v) = (query.clone(), key.clone(), value.clone());
+                                    let none = Dropout::new(0.0);
+                                    scaled_dot_product_attention(q, k, v, None, &none);
+                                }
+                            })
+                        })
+                        .sum()
+                });
+            });
+        }
+    }
+}
+
+fn step<B: Backend>(model: &Transformer<B>, cache: &mut DecoderCache<B>, device: &B::Device) {
+    for _ in 0..NEW_TOKENS {
+        let hidden = model.decode_next(tokens(1, device), cache, None);
+        model.generate(hidden);
+    }
+}
+
+/// `[ROWS, len]`
+fn tokens<B: Backend>(len: usize, device: &B::Device) -> Tensor<B, 2, Int> {
+    let tokens: Vec<i64> = (0..ROWS * len)
+        .map(|at| 4 + at as i64 * 71 % 9000)
+        .collect();
+    Tensor::<B, 1, Int>::from_data(tokens.as_slice(), device).reshape([ROWS, len])
+}
+
+fn timed<B: Backend>(device: &B::Device, work: impl FnOnce()) -> Duration {
+    B::sync(device).expect("the device answers");
+    let start = Instant::now();
+    work();
+    B::sync(device).expect("the device answers");
+    start.elapsed()
+}

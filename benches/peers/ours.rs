@@ -1,0 +1,231 @@
+//! Our side of benches/peers/run: does a kind of work once for each line of standard input, and says
+//! in JSON how long it took.
+
+use std::error::Error;
+use std::fs;
+use std::io::stdin;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use burn::lr_scheduler::LrScheduler;
+use burn::lr_scheduler::noam::NoamLrScheduler;
+use burn::optim::{GradientsParams, Optimizer};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Int, Tensor};
+use burn::train::{ItemLazy, TrainStep};
+use burn_autodiff::Autodiff;
+use clap::{Parser, ValueEnum};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+use transformer::{BackendTask, Common, finish, run_on};
+use transformer_core::{DecodeOptions, MaxLength, Search, Transformer, TransformerConfig};
+use transformer_train::{Batch, PaperAdam, TrainingConfig, TrainingModel, Update, noam_schedule};
+
+#[derive(Debug, Parser)]
+struct Cli {
+    #[command(flatten)]
+    common: Common,
+    /// What to do
+    #[arg(long, value_enum)]
+    work: Work,
+    /// What to do it with: work.json, and the model to decode with
+    #[arg(long)]
+    directory: PathBuf,
+    /// Given by `cargo bench`
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Work {
+    /// Write the model that everybody decodes with
+    Write,
+    Greedy,
+    Beam,
+    TrainBase,
+    TrainSmall,
+}
+
+/// The sizes of everything, in work.json.
+#[derive(Debug, Deserialize)]
+struct Sizes {
+    vocab_size: usize,
+    sources: Vec<Vec<u32>>,
+    new_tokens: usize,
+    beam: usize,
+    train_base: TrainingSize,
+    train_small: TrainingSize,
+}
+
+#[derive(Debug, Deserialize)]
+struct TrainingSize {
+    d_model: usize,
+    n_heads: usize,
+    d_ff: usize,
+    layers: usize,
+    rows: usize,
+    len: usize,
+    /// Updates that are timed together.
+    updates: usize,
+}
+
+/// What one turn took.
+#[derive(Debug, Serialize)]
+struct Turn {
+    seconds: f64,
+    tokens: usize,
+    peak_mib: f64,
+    /// The best target of each source.
+    targets: Vec<Vec<u32>>,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    finish(run_on(cli.common.backend, cli))
+}
+
+impl BackendTask for Cli {
+    type Output = Result<(), Box<dyn Error>>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
+        let json = fs::read(self.directory.join("work.json"))?;
+        let sizes: Sizes = serde_json::from_slice(&json)?;
+        match self.work {
+            Work::Write => {
+                let config = TransformerConfig::base(sizes.vocab_size);
+                config.init::<B>(1, &device)?.save(&self.directory)?;
+                Ok(())
+            }
+            Work::Greedy => self.decode::<B>(&sizes, 1, &device),
+            Work::Beam => self.decode::<B>(&sizes, sizes.beam, &device),
+            Work::TrainBase => {
+                Training::<Autodiff<B>>::new(&sizes, &sizes.train_base, &device)?.turns()
+            }
+            Work::TrainSmall => {
+                Training::<Autodiff<B>>::new(&sizes, &sizes.train_small, &device)?.turns()
+            }
+        }
+    }
+}
+
+impl Cli {
+    fn decode<B: Backend>(
+        &self,
+        sizes: &Sizes,
+        beam: usize,
+        device: &B::Device,
+    ) -> Result<(), Box<dyn Error>> {
+        let model = Transformer::<B>::load(&self.directory, device)?;
+        let options = DecodeOptions {
+            min_length: sizes.new_tokens,
+            max_length: MaxLength::Tokens(sizes.new_tokens),
+            ..DecodeOptions::beam(beam)
+        };
+        let search = Search::new(&[&model], options, device)?;
+        turns(|| {
+            let found = search.run(&sizes.sources)?;
+            let best = found.into_iter().flat_map(|found| found.into_iter().next());
+            let targets: Vec<Vec<u32>> = best.map(|best| best.tokens).collect();
+            Ok((targets.iter().map(Vec::len).sum(), targets))
+        })
+    }
+}
+
+/// Does the work for each line of standard input, after once that does not count.
+fn turns(
+    mut work: impl FnMut() -> Result<(usize, Vec<Vec<u32>>), Box<dyn Error>>,
+) -> Result<(), Box<dyn Error>> {
+    work()?;
+    println!("{{}}");
+    for line in stdin().lines() {
+        line?;
+        let start = Instant::now();
+        let (tokens, targets) = work()?;
+        let turn = Turn {
+            seconds: start.elapsed().as_secs_f64(),
+            tokens,
+            peak_mib: peak_mib()?,
+            targets,
+        };
+        println!("{}", serde_json::to_string(&turn)?);
+    }
+    Ok(())
+}
+
+/// The most memory that the process has had, in MiB.
+fn peak_mib() -> Result<f64, Box<dyn Error>> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().next());
+    Ok(kib.ok_or("no VmHWM in /proc/self/status")?.parse::<f64>()? / 1024.0)
+}
+
+/// A model in training, by the Learner's step.
+struct Training<B: AutodiffBackend> {
+    model: TrainingModel<B>,
+    optimizer: PaperAdam<TrainingModel<B>, B>,
+    schedule: NoamLrScheduler,
+    batch: Batch<B>,
+    updates: usize,
+}
+
+impl<B: AutodiffBackend> Training<B> {
+    /// A model like PyTorch's `nn.Transformer`, and a batch without padding.
+    fn new(sizes: &Sizes, size: &TrainingSize, device: &B::Device) -> Result<Self, Box<dyn Error>> {
+        let config = TransformerConfig {
+            d_model: size.d_model,
+            n_heads: size.n_heads,
+            d_ff: size.d_ff,
+            n_encoder_layers: size.layers,
+            n_decoder_layers: size.layers,
+            attention_bias: true,
+            attention_dropout: 0.1,
+            activation_dropout: 0.1,
+            final_norm: true,
+            ..TransformerConfig::base(sizes.vocab_size)
+        };
+        let run = TrainingConfig::default();
+        let mut random = ChaCha8Rng::seed_from_u64(1);
+        let mut tokens = || -> Tensor<B, 2, Int> {
+            let tokens = (0..size.rows * size.len)
+                .map(|_| random.random_range(4..sizes.vocab_size as i64))
+                .collect::<Vec<_>>();
+            Tensor::<B, 1, Int>::from_data(tokens.as_slice(), device).reshape([size.rows, size.len])
+        };
+        Ok(Self {
+            model: TrainingModel::new(config.init(1, device)?, 0.1),
+            optimizer: PaperAdam::new(None),
+            schedule: noam_schedule(&run, config.d_model),
+            batch: Batch {
+                source: tokens(),
+                target: tokens(),
+                labels: tokens(),
+                target_tokens: size.rows * size.len,
+            },
+            updates: size.updates,
+        })
+    }
+
+    fn turns(mut self) -> Result<(), Box<dyn Error>> {
+        turns(|| {
+            for _ in 0..self.updates {
+                let update = Update {
+                    batches: vec![self.batch.clone()],
+                    target_tokens: self.batch.target_tokens,
+                };
+                let output = TrainStep::step(&self.model, update);
+                self.model = self.step(output.grads);
+                // As a training loop does, to show the loss.
+                output.item.sync();
+            }
+            Ok((self.updates * self.batch.target_tokens, Vec::new()))
+        })
+    }
+
+    fn step(&mut self, gradients: GradientsParams) -> TrainingModel<B> {
+        let rate = self.schedule.step();
+        self.optimizer.step(rate, self.model.clone(), gradients)
+    }
+}

@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""The peers' side of benches/peers/run: does a kind of work once for each line of standard input, and
+says in JSON how long it took."""
+
+import argparse
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+
+def turns(work):
+    """Does the work for each line, after once that does not count."""
+    work()
+    print("{}", flush=True)
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        tokens, targets = work()
+        seconds = time.perf_counter() - start
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        turn = {"seconds": seconds, "tokens": tokens, "peak_mib": peak, "targets": targets}
+        print(json.dumps(turn), flush=True)
+
+
+def ctranslate2_decoder(directory, sizes, beam, threads):
+    import ctranslate2
+
+    translator = ctranslate2.Translator(
+        str(directory / "ctranslate2"), compute_type="float32", inter_threads=1, intra_threads=threads
+    )
+    vocabulary = json.loads((directory / "ctranslate2" / "shared_vocabulary.json").read_text())
+    ids = {token: id for id, token in enumerate(vocabulary)}
+    sources = [[vocabulary[token] for token in source] for source in sizes["sources"]]
+
+    def work():
+        results = translator.translate_batch(
+            sources,
+            beam_size=beam,
+            min_decoding_length=sizes["new_tokens"],
+            max_decoding_length=sizes["new_tokens"],
+        )
+        targets = [[ids[token] for token in result.hypotheses[0]] for result in results]
+        return sum(map(len, targets)), targets
+
+    return work
+
+
+def transformers_decoder(directory, sizes, beam, threads):
+    import torch
+    from safetensors.torch import load_file
+    from transformers import GenerationConfig, MarianConfig, MarianMTModel
+
+    torch.set_num_threads(threads)
+    ours = json.loads((directory / "config.json").read_text())
+    d_model = ours["d_model"]
+    config = MarianConfig(
+        vocab_size=ours["src_vocab_size"],
+        d_model=d_model,
+        encoder_layers=ours["n_encoder_layers"],
+        decoder_layers=ours["n_decoder_layers"],
+        encoder_attention_heads=ours["n_heads"],
+        decoder_attention_heads=ours["n_heads"],
+        encoder_ffn_dim=ours["d_ff"],
+        decoder_ffn_dim=ours["d_ff"],
+        activation_function="relu",
+        scale_embedding=True,
+        dropout=0.0,
+        pad_token_id=ours["pad_id"],
+        eos_token_id=ours["eos_id"],
+        decoder_start_token_id=ours["bos_id"],
+        forced_eos_token_id=None,
+    )
+    model = MarianMTModel(config).eval()
+    load_marian(model, load_file(directory / "model.safetensors"), ours)
+    sources = torch.tensor(sizes["sources"])
+    options = GenerationConfig(
+        num_beams=beam,
+        do_sample=False,
+        min_new_tokens=sizes["new_tokens"],
+        max_new_tokens=sizes["new_tokens"],
+        pad_token_id=ours["pad_id"],
+        eos_token_id=ours["eos_id"],
+        decoder_start_token_id=ours["bos_id"],
+    )
+
+    def work():
+        with torch.inference_mode():
+            output = model.generate(
+                sources, attention_mask=torch.ones_like(sources), generation_config=options
+            )
+        targets = output[:, 1:].tolist()
+        return sum(map(len, targets)), targets
+
+    return work
+
+
+def load_marian(model, tensors, ours):
+    """Puts our weights into Hugging Face's Marian: the paper's model, but for the order of the sines
+    and cosines, which is ours here."""
+    import torch
+    from train_translation import sinusoids
+
+    theirs = model.state_dict()
+    d_model = ours["d_model"]
+
+    def linear(name, weight, bias=None):
+        theirs[f"{name}.weight"].copy_(weight.T)
+        theirs[f"{name}.bias"].copy_(torch.zeros(weight.shape[1]) if bias is None else bias)
+
+    def norm(name, ours_name):
+        theirs[f"{name}.weight"].copy_(tensors[f"{ours_name}.gamma"])
+        theirs[f"{name}.bias"].copy_(tensors[f"{ours_name}.beta"])
+
+    def attention(name, weights, projection):
+        for part, weight in zip(("q_proj", "k_proj", "v_proj"), weights):
+            linear(f"{name}.{part}", weight)
+        linear(f"{name}.out_proj", projection)
+
+    for stack in ("encoder", "decoder"):
+        positions = theirs[f"model.{stack}.embed_positions.weight"]
+        positions.copy_(sinusoids(len(positions), d_model))
+        for index in range(ours[f"n_{stack}_layers"]):
+            a, b = f"model.{stack}.layers.{index}", f"{stack}.layers.{index}"
+            packed = tensors[f"{b}.self_attention.query_key_value.weight"].split(d_model, 1)
+            attention(f"{a}.self_attn", packed, tensors[f"{b}.self_attention.heads.projection.weight"])
+            norm(f"{a}.self_attn_layer_norm", f"{b}.self_attention_sublayer.norm")
+            if stack == "decoder":
+                query = tensors[f"{b}.cross_attention.query.weight"]
+                packed = tensors[f"{b}.cross_attention.key_value.weight"].split(d_model, 1)
+                projection = tensors[f"{b}.cross_attention.heads.projection.weight"]
+                attention(f"{a}.encoder_attn", (query, *packed), projection)
+                norm(f"{a}.encoder_attn_layer_norm", f"{b}.cross_attention_sublayer.norm")
+            for part, theirs_part in (("inner", "fc1"), ("outer", "fc2")):
+                name = f"{b}.feed_forward.{part}"
+                linear(f"{a}.{theirs_part}", tensors[f"{name}.weight"], tensors[f"{name}.bias"])
+            norm(f"{a}.final_layer_norm", f"{b}.feed_forward_sublayer.norm")
+    theirs["model.shared.weight"].copy_(tensors["src_embedding.weight"])
+    theirs["final_logits_bias"].zero_()
+    model.load_state_dict(theirs)
+    model.tie_weights()
+    for module in model.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            module.eps = ours["layer_norm_eps"]
+
+
+def pytorch_training(sizes, size, threads):
+    import torch
+    import torch.nn.functional as F
+    from train_translation import Translator, learning_rate
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(1)
+    vocab_size = sizes["vocab_size"]
+    model = Translator(
+        vocab_size, size["d_model"], size["layers"], size["n_heads"], size["d_ff"], 0.1, size["len"]
+    )
+    model.train()
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
+    shape = (size["rows"], size["len"])
+    source, target, labels = (torch.randint(4, vocab_size, shape) for _ in range(3))
+    update = 0
+
+    def work():
+        nonlocal update
+        for _ in range(size["updates"]):
+            update += 1
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(update, size["d_model"], 4000)
+            logits = model(source, target).flatten(0, 1)
+            loss = F.cross_entropy(logits, labels.flatten(), ignore_index=0, label_smoothing=0.1)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            loss.item()
+        return size["updates"] * labels.numel(), []
+
+    return work
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("system", choices=("pytorch", "transformers", "ctranslate2"))
+    parser.add_argument("--work", required=True)
+    parser.add_argument("--directory", type=Path, required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    args = parser.parse_args()
+    sizes = json.loads((args.directory / "work.json").read_text())
+    beam = {"greedy": 1, "beam": sizes["beam"]}.get(args.work)
+    if args.system == "pytorch":
+        work = pytorch_training(sizes, sizes[args.work.replace("-", "_")], args.threads)
+    elif args.system == "transformers":
+        work = transformers_decoder(args.directory, sizes, beam, args.threads)
+    else:
+        work = ctranslate2_decoder(args.directory, sizes, beam, args.threads)
+    turns(work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+//! The parts of training and all of it, at three sizes.
+//!
+//! `cargo bench --features flex,tch --bench training`, on every backend that is compiled in; with a
+//! filter after `--`, a part of it.
+
+use std::time::Duration;
+
+use burn::module::AutodiffModule;
+use burn::optim::{GradientsParams, Optimizer};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Distribution, Int, Tensor};
+use burn::train::TrainStep;
+use burn_autodiff::Autodiff;
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use transformer::{BackendChoice, BackendTask, run_on};
+use transformer_core::{
+    AttentionMask, Dropout, EncoderLayer, Transformer, TransformerConfig, WeightInit,
+    scaled_dot_product_attention,
+};
+use transformer_train::{Batch, LabelSmoothedCrossEntropy, PaperAdam, TrainingModel, Update};
+
+const VOCAB_SIZE: usize = 10_000;
+
+/// A model and a batch for it.
+struct Size {
+    name: &'static str,
+    config: TransformerConfig,
+    rows: usize,
+    len: usize,
+}
+
+fn sizes() -> Vec<Size> {
+    let size = |name, config, rows, len| Size {
+        name,
+        config,
+        rows,
+        len,
+    };
+    let base = || TransformerConfig::base(VOCAB_SIZE);
+    vec![
+        size("tiny", TransformerConfig::notebook_mini(1000), 8, 16),
+        size("base", base(), 16, 32),
+        size("base, length 512", base(), 1, 512),
+        size("base, length 2048", base(), 1, 2048),
+    ]
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(10).warm_up_time(Duration::from_secs(1));
+    targets = on_every_backend
+}
+criterion_main!(benches);
+
+fn on_every_backend(criterion: &mut Criterion) {
+    for &backend in <BackendChoice as clap::ValueEnum>::value_variants() {
+        let benches = Benches {
+            backend,
+            criterion: &mut *criterion,
+        };
+        if let Err(error) = run_on(backend, benches) {
+            println!("{backend}: {error}");
+        }
+    }
+}
+
+struct Benches<'a> {
+    backend: BackendChoice,
+    criterion: &'a mut Criterion,
+}
+
+impl BackendTask for Benches<'_> {
+    type Output = ();
+
+    fn run<B: Backend>(mut self, device: B::Device) {
+        for size in sizes() {
+            self.attention::<Autodiff<B>>(&size, &device);
+            self.encoder_layer::<Autodiff<B>>(&size, &device);
+            self.loss::<Autodiff<B>>(&size, &device);
+            self.optimizer_step::<Autodiff<B>>(&size, &device);
+            self.training_step::<Autodiff<B>>(&size, &device);
+        }
+    }
+}
+
+impl Benches<'_> {
+    /// Measures `work`, whose unit is a token of the batch.
+    fn measure<B: Backend>(
+        &mut self,
+        what: &str,
+        size: &Size,
+        device: &B::Device,
+        mut work: impl FnMut(),
+    ) {
+        let mut group = self.criterion.benchmark_group(what);
+        group.throughput(Throughput::Elements((size.rows * size.len) as u64));
+        group.bench_function(BenchmarkId::new(size.name, self.backend), |bencher| {
+            bencher.iter(|| {
+                work();
+                B::sync(device).expect("the device answers");
+            });
+        });
+    }
+
+    /// Attention of all heads of a layer, without its projections: forward and back.
+    fn attention<B: AutodiffBackend>(&mut self, size: &Size, device: &B::Device) {
+        let shape = [size.rows, size.config.n_heads, size.len, size.config.d_k()];
+        let [query, key, value] = [(); 3].map(|()| {
+            Tensor::<B, 4>::random(shape, Distribution::Uniform(-1.0, 1.0), device).require_grad()
+        });
+        let mask = AttentionMask::causal(size.len, size.len, device);
+        self.measure::<B>("attention, forward and back", size, device, || {
+            let (q, k, v) = (query.clone(), key.clone(), value.clone());
+            let attention = scaled_dot_product_attention(q, k, v, Some(&mask), &Dropout::new(0.0));
+            attention.output.sum().backward();
+        });
+    }
+
+    fn encoder_layer<B: AutodiffBackend>(&mut self, size: &Size, device: &B::Device) {
+        let config = size.config.layer();
+        let layer = EncoderLayer::<B>::new(&config, &mut WeightInit::new(1), device);
+        let shape = [size.rows, size.len, config.d_model];
+        let x = Tensor::<B, 3>::random(shape, Distribution::Uniform(-1.0, 1.0), device);
+        self.measure::<B>("encoder layer, forward and back", size, device, || {
+            layer.forward(x.clone(), None, None).sum().backward();
+        });
+        let (layer, x) = (layer.valid(), x.inner());
+        self.measure::<B>("encoder layer, forward", size, device, || {
+            layer.forward(x.clone(), None, None);
+        });
+    }
+
+    fn loss<B: AutodiffBackend>(&mut self, size: &Size, device: &B::Device) {
+        let shape = [size.rows * size.len, size.config.tgt_vocab_size];
+        let logits = Tensor::<B, 2>::random(shape, Distribution::Uniform(-1.0, 1.0), device);
+        let logits = logits.require_grad();
+        let labels = tokens::<B>(size, device).flatten(0, 1);
+        let loss = LabelSmoothedCrossEntropy::new(0.1, 0);
+        self.measure::<B>("loss, forward and back", size, device, || {
+            loss.mean(logits.clone(), labels.clone()).backward();
+        });
+    }
+
+    /// Adam's step alone; it does not depend on the batch.
+    fn optimizer_step<B: AutodiffBackend>(&mut self, size: &Size, device: &B::Device) {
+        if size.len > 32 {
+            return;
+        }
+        let model = training_model::<B>(size, device);
+        let step = || TrainStep::step(&model, update(size, device)).grads;
+        let mut optimizer = PaperAdam::new(None);
+        let mut stepped = Some(optimizer.step(1e-4, model.clone(), step()));
+        let mut group = self.criterion.benchmark_group("optimizer step");
+        group.bench_function(BenchmarkId::new(size.name, self.backend), |bencher| {
+            let gradients = || -> GradientsParams { step() };
+            bencher.iter_batched(
+                gradients,
+                |gradients| {
+                    let model = stepped.take().expect("put back below");
+                    stepped = Some(optimizer.step(1e-4, model, gradients));
+                    B::sync(device).expect("the device answers");
+                },
+                BatchSize::PerIteration,
+            );
+        });
+    }
+
+    /// As the Learner does it: forward, back, Adam.
+    fn training_step<B: AutodiffBackend>(&mut self, size: &Size, device: &B::Device) {
+        let mut model = training_model::<B>(size, device);
+        let mut optimizer = PaperAdam::new(None);
+        self.measure::<B>("training step", size, device, || {
+            let output = TrainStep::step(&model, update(size, device));
+            model = optimizer.step(1e-4, model.clone(), output.grads);
+        });
+    }
+}
+
+fn training_model<B: AutodiffBackend>(size: &Size, device: &B::Device) -> TrainingModel<B> {
+    let model: Transformer<B> = size.config.init(1, device).expect("a sound configuration");
+    TrainingModel::new(model, 0.1)
+}
+
+/// A batch without padding.
+fn update<B: Backend>(size: &Size, device: &B::Device) -> Update<B> {
+    let [source, target, labels] = [(); 3].map(|()| tokens(size, device));
+    let target_tokens = size.rows * size.len;
+    Update {
+        batches: vec![Batch {
+            source,
+            target,
+            labels,
+            target_tokens,
+        }],
+        target_tokens,
+    }
+}
+
+/// `[rows, len]`
+fn tokens<B: Backend>(size: &Size, device: &B::Device) -> Tensor<B, 2, Int> {
+    let most = size.config.src_vocab_size.min(size.config.tgt_vocab_size) as i64 - 4;
+    let count = (size.rows * size.len) as i64;
+    let tokens: Vec<i64> = (0..count).map(|at| 4 + at * 71 % most).collect();
+    Tensor::<B, 1, Int>::from_data(tokens.as_slice(), device).reshape([size.rows, size.len])
+}

@@ -65,12 +65,18 @@ class System:
         for line in self.process.stdout:
             if line.startswith("{"):
                 return json.loads(line)
+        self.fail()
+
+    def fail(self):
         self.log.flush()
         sys.exit(f"error: {self.name} ended:\n{Path(self.log.name).read_text()}")
 
     def turn(self):
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            self.fail()
         self.turns.append(self.reply())
 
     def end(self):
@@ -162,7 +168,7 @@ def main():
     args = parser.parse_args()
     args.rounds = args.rounds or (3 if args.quick else 7)
 
-    for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS"):
+    for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "MATMUL_NUM_THREADS"):
         os.environ[name] = str(args.threads)
     features = ",".join(backend for backend in args.backends if backend != "ndarray")
     build = ["cargo", "bench", "--workspace", "--features", features, "--bench", "peers", "--no-run"]

@@ -56,6 +56,11 @@ enum Kind {
     Cross,
 }
 
+/// Tokens of a sentence beyond which its picture is no picture.
+const MOST_TOKENS: usize = 256;
+/// Pixels of a .png.
+const MOST_PIXELS: u64 = 1 << 28;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     finish(run_on(cli.common.backend, cli))
@@ -83,6 +88,13 @@ impl BackendTask for Cli {
         let mut source = tokenizer.encode(self.source.trim())?;
         source.push(model.config().eos_id);
         let target = tokenizer.encode(target.trim())?;
+        for (side, tokens) in [("source", source.len()), ("target", target.len() + 1)] {
+            if tokens > MOST_TOKENS {
+                return Err(
+                    format!("the {side} has {tokens} tokens, more than {MOST_TOKENS}").into(),
+                );
+            }
+        }
         let (encoder, decoder) = attention_maps(model, &source, &target, &device)?;
         let maps = match self.kind {
             Kind::Encoder => encoder,
@@ -217,6 +229,13 @@ impl<'a> Picture<'a> {
             grid.0.unwrap_or(0) as u32 * width as u32,
             grid.1 as u32 * height as u32,
         );
+        let pixels = u64::from(size.0) * u64::from(size.1);
+        if matches!(format, Format::Png) && pixels > MOST_PIXELS {
+            let (width, height) = size;
+            let problem =
+                format!("{width} × {height} pixels are too many; choose --layer or --head");
+            return Err(format!("{}: {problem}", path.display()).into());
+        }
         let named = |error: &dyn Error| format!("{}: {error}", path.display());
         match format {
             Format::Svg => self.draw(SVGBackend::new(path, size).into_drawing_area()),

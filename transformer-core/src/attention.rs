@@ -230,8 +230,9 @@ impl<B: Backend> SelfAttention<B> {
 
     /// Each position attends to all positions that the mask lets through.
     ///
-    /// With a cache, `x` is written into it after what is there, and the mask's keys are all that it
-    /// has room for.
+    /// With a cache, `x` is written into it after what is there. The mask's keys are all that it has room
+    /// for, and it blocks what is empty:
+    /// [`Transformer::decode_next`](crate::Transformer::decode_next) makes it.
     ///
     /// # Shapes
     /// - x: `[batch, len, d_model]`

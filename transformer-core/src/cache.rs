@@ -211,8 +211,9 @@ impl<B: Backend> DecoderCache<B> {
     /// source together. Either may be given more than once. Nothing is moved for the targets.
     ///
     /// # Panics
-    /// When there is no such source, or a row is no target of its source.
+    /// When none is given, there is no such source, or a row is no target of its source.
     pub fn select(&mut self, sources: &[usize], rows: &[usize]) {
+        assert!(!sources.is_empty(), "no source to keep");
         let (old, new) = (self.rows() / self.sources(), rows.len() / sources.len());
         let sources_of_rows = sources.iter().flat_map(|&source| vec![source; new]);
         assert!(
@@ -249,6 +250,7 @@ impl<B: Backend> DecoderCache<B> {
     /// - output: which of the places `[sources, targets of each · new_len]` the next tokens see
     pub(crate) fn append(&mut self, next: Tensor<B, 2, Int>, pad_id: u32) -> AttentionMask<B> {
         let [rows, new_len] = next.dims();
+        assert!(new_len > 0, "no token to read");
         let sources = self.sources();
         if self.is_empty() && rows > sources && rows.is_multiple_of(sources) {
             self.paths = Some(vec![Vec::new(); rows]);

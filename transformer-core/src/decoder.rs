@@ -34,7 +34,7 @@ impl<B: Backend> Default for DecoderMaps<B> {
 /// The masks of a decoder call: one for each kind of attention.
 #[derive(Debug, Clone)]
 pub struct DecoderMasks<B: Backend> {
-    /// The future and the target's padding.
+    /// The future, the target's padding, and what else is in the cache.
     pub self_attention: AttentionMask<B>,
     /// The source's padding.
     pub cross_attention: AttentionMask<B>,
@@ -71,7 +71,8 @@ impl<B: Backend> DecoderLayer<B> {
         }
     }
 
-    /// One layer, for the target positions after those in the cache.
+    /// One layer, for the target positions after those in the cache. Where a source has several targets,
+    /// their positions stand side by side.
     ///
     /// # Shapes
     /// - x: `[batch, tgt_len, d_model]`
@@ -140,7 +141,8 @@ impl<B: Backend> Decoder<B> {
             .collect()
     }
 
-    /// The whole stack, for the target positions after those in the cache.
+    /// The whole stack, for the target positions after those in the cache, as in
+    /// [`DecoderLayer::forward`].
     ///
     /// # Shapes
     /// - x: `[batch, tgt_len, d_model]`

@@ -381,7 +381,9 @@ impl<B: Backend> Translator<B> {
     ) -> Result<Vec<(usize, usize)>, TextError> {
         let source = self.source(sentence)?.unwrap_or_default();
         let target = &translation.hypothesis.tokens;
-        let (_, maps) = attention_maps(self.model(), &source, target, &self.device)?;
+        // No token follows the last one.
+        let read = &target[..target.len().saturating_sub(1)];
+        let (_, maps) = attention_maps(self.model(), &source, read, &self.device)?;
         // [layers, 1, n_heads, tgt_len + 1, src_len]
         let maps: Tensor<B, 5> = Tensor::stack(maps.cross_attention, 0);
         let mean = maps.mean_dim(2).mean_dim(0);

@@ -187,8 +187,8 @@ impl<B: Backend> Transformer<B> {
     /// - output: `[batch, new_len, d_model]`, for the new tokens alone
     ///
     /// # Panics
-    /// When cached and new tokens together pass the model's learned positions, or the batch is not
-    /// the cache's.
+    /// When cached and new tokens together pass the model's learned positions, the batch is not the
+    /// cache's, or there is no token.
     pub fn decode_next(
         &self,
         tgt: Tensor<B, 2, Int>,

@@ -2,7 +2,7 @@
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{DType, Tensor};
 
 use super::batches::{batches, check_source, padded, unknown_token};
 use super::stepper::{ensemble, to_host};
@@ -110,16 +110,20 @@ fn label_log_probs<B: Backend>(
 ) -> Vec<f32> {
     let config = models[0].config();
     let sources: Vec<&[u32]> = pairs.iter().map(|(source, _)| *source).collect();
-    // A column more, so that there is one where all targets are of nothing.
-    let rows = |first: &[u32], last: &[u32]| -> Tensor<B, 2, Int> {
-        let rows: Vec<Vec<u32>> = pairs
-            .iter()
-            .map(|(_, target)| [first, *target, last].concat())
-            .collect();
-        padded(&rows, config.pad_id, device)
-    };
-    let tgt = rows(&[config.bos_id], &[]);
-    let labels = rows(&[], &[config.eos_id]);
+    let labels: Vec<&[u32]> = pairs
+        .iter()
+        .map(|(_, target)| match target {
+            // So that there is a column where all targets are of nothing.
+            [] => std::slice::from_ref(&config.eos_id),
+            target => target,
+        })
+        .collect();
+    let tgt: Vec<Vec<u32>> = labels
+        .iter()
+        .map(|labels| [&[config.bos_id], &labels[..labels.len() - 1]].concat())
+        .collect();
+    let tgt = padded(&tgt, config.pad_id, device);
+    let labels = padded(&labels, config.pad_id, device);
     let log_probs = models.iter().map(|model| {
         let memory = model.encode(padded(&sources, config.pad_id, device));
         let logits = model.generate(model.decode(tgt.clone(), &memory));
@@ -147,16 +151,13 @@ pub fn attention_maps<B: Backend>(
     device: &B::Device,
 ) -> Result<(Vec<Tensor<B, 4>>, DecoderMaps<B>), DecodeError> {
     let config = model.config();
-    check_pair(model, source, target).map_err(|problem| DecodeError { index: 0, problem })?;
+    let target = [&[config.bos_id], target].concat();
+    check_pair(model, source, &target).map_err(|problem| DecodeError { index: 0, problem })?;
     let mut encoder = Vec::new();
     let src = padded(&[source], config.pad_id, device);
     let memory = model.encode_with_maps(src, Some(&mut encoder));
     let mut decoder = DecoderMaps::default();
-    let tgt = padded(
-        &[[&[config.bos_id], target].concat()],
-        config.pad_id,
-        device,
-    );
+    let tgt = padded(&[target], config.pad_id, device);
     let mut cache = model.start_decoding(&memory);
     model.decode_next(tgt, &mut cache, Some(&mut decoder));
     Ok((encoder, decoder))

@@ -37,13 +37,14 @@ pub struct DecodeOptions {
     /// What the log-probability of a token that the target has already is multiplied by; 1 for
     /// nothing.
     pub repetition_penalty: f64,
-    /// Source tokens, padding included, that are decoded side by side; at least one source is.
+    /// Source tokens, padding included, that are decoded side by side; at least one source is. Fewer
+    /// where each source has more than 16 hypotheses.
     pub batch_tokens: usize,
     /// Tokens that a source may have: attention needs memory by their square.
     pub max_src_len: usize,
 }
 
-/// Hypotheses of one source side by side: each takes its row of every batch.
+/// Hypotheses of one source side by side: attention grows by their square.
 const MOST_WIDTH: usize = 1000;
 
 impl DecodeOptions {

@@ -138,7 +138,9 @@ impl<'a, B: Backend> Search<'a, B> {
         self.check(&sources)?;
         let lengths: Vec<usize> = sources.iter().map(|source| source.len()).collect();
         let mut found = vec![Vec::new(); sources.len()];
-        for batch in batches(&lengths, self.options.batch_tokens) {
+        // Hypotheses of a source see the places of all of them.
+        let crowd = (self.options.width() / 16).max(1).pow(2);
+        for batch in batches(&lengths, self.options.batch_tokens / crowd) {
             let targets = batch
                 .iter()
                 .map(|&index| self.targets(index, sources[index]));

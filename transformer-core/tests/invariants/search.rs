@@ -806,6 +806,32 @@ fn an_ensemble_has_one_vocabulary() {
     assert_eq!(new(&[]), DecodeOptionsError::NoModel);
 }
 
+/// A target may have as many tokens as there are positions: the last one is not read.
+#[test]
+fn a_target_of_all_learned_positions_is_scored() {
+    let config = TransformerConfig {
+        positions: Positions::Learned { max_len: 7 },
+        ..tiny()
+    };
+    let model = model::<NdArray>(&config, 1);
+    let device = Default::default();
+    let scored = |target: &[u32]| {
+        let scores = score(&[&model], &[[5, 2]], &[target], 64, &device).unwrap();
+        scores[0].log_probs.clone()
+    };
+    let (all, shorter) = (scored(&[3; 7]), scored(&[3; 6]));
+    assert_eq!((all.len(), shorter.len()), (7, 6));
+    for (found, expected) in all.iter().zip(&shorter) {
+        assert!((found - expected).abs() < 1e-5);
+    }
+    assert!(attention_maps(&model, &[5, 2], &[3; 6], &device).is_ok());
+    let error = attention_maps(&model, &[5, 2], &[3; 7], &device).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "source 0 has a target of 8 tokens, more than the model's 7 learned positions"
+    );
+}
+
 #[test]
 fn what_cannot_be_decoded_is_named() {
     let config = TransformerConfig {

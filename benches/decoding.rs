@@ -2,6 +2,8 @@
 //!
 //! `cargo bench --features flex,tch --bench decoding`, on every backend that is compiled in.
 
+mod common;
+
 use std::time::{Duration, Instant};
 
 use burn::tensor::backend::Backend;
@@ -13,6 +15,8 @@ use transformer_core::{
     scaled_dot_product_attention,
 };
 
+use crate::common::on_every_backend;
+
 const VOCAB_SIZE: usize = 10_000;
 const ROWS: usize = 16;
 const SRC_LEN: usize = 25;
@@ -21,20 +25,18 @@ const NEW_TOKENS: usize = 32;
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(10).warm_up_time(Duration::from_secs(1));
-    targets = on_every_backend
+    targets = benches_of_every_backend
 }
 criterion_main!(benches);
 
-fn on_every_backend(criterion: &mut Criterion) {
-    for &backend in <BackendChoice as clap::ValueEnum>::value_variants() {
+fn benches_of_every_backend(criterion: &mut Criterion) {
+    on_every_backend(|backend| {
         let benches = Benches {
             backend,
             criterion: &mut *criterion,
         };
-        if let Err(error) = run_on(backend, benches) {
-            println!("{backend}: {error}");
-        }
-    }
+        run_on(backend, benches)
+    });
 }
 
 struct Benches<'a> {

@@ -3,6 +3,8 @@
 //! `cargo bench --features flex,tch --bench training`, on every backend that is compiled in; with a
 //! filter after `--`, a part of it.
 
+mod common;
+
 use std::time::Duration;
 
 use burn::module::AutodiffModule;
@@ -18,6 +20,8 @@ use transformer_core::{
     scaled_dot_product_attention,
 };
 use transformer_train::{Batch, LabelSmoothedCrossEntropy, PaperAdam, TrainingModel, Update};
+
+use crate::common::on_every_backend;
 
 const VOCAB_SIZE: usize = 10_000;
 
@@ -48,20 +52,18 @@ fn sizes() -> Vec<Size> {
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(10).warm_up_time(Duration::from_secs(1));
-    targets = on_every_backend
+    targets = benches_of_every_backend
 }
 criterion_main!(benches);
 
-fn on_every_backend(criterion: &mut Criterion) {
-    for &backend in <BackendChoice as clap::ValueEnum>::value_variants() {
+fn benches_of_every_backend(criterion: &mut Criterion) {
+    on_every_backend(|backend| {
         let benches = Benches {
             backend,
             criterion: &mut *criterion,
         };
-        if let Err(error) = run_on(backend, benches) {
-            println!("{backend}: {error}");
-        }
-    }
+        run_on(backend, benches)
+    });
 }
 
 struct Benches<'a> {

@@ -82,12 +82,8 @@ impl<B: Backend> TargetCache<B> {
         let new_len = next.len();
         if filled + new_len > recent.len() {
             let done = recent.map(|tensor| tensor.slice_dim(2, 0..filled));
-            // A few first places move to where there is room.
-            let moved = if filled < ROOM && past.is_none() {
-                filled
-            } else {
-                0
-            };
+            let past_len = past.as_ref().map_or(0, KeyValue::len);
+            let moved = moved(past_len + filled);
             recent = next.clone().map(|next| empty(next, 2, moved + new_len, 0));
             if moved > 0 {
                 recent = recent.zip(done, |recent, done| write(recent, 2, 0, done));
@@ -116,6 +112,12 @@ impl<B: Backend> TargetCache<B> {
             part.select(sources);
         }
     }
+}
+
+/// Of so many places that fill their room, those that move to where there is more: a few first ones.
+/// Tokens, keys and values keep to it alike, so that one mask fits them all.
+fn moved(places: usize) -> usize {
+    if places < ROOM { places } else { 0 }
 }
 
 /// Room for as many places as asked for, and more, filled with `fill`; otherwise like `next`.
@@ -164,6 +166,8 @@ pub struct LayerCache<B: Backend> {
 pub struct DecoderCache<B: Backend> {
     pub(crate) layers: Vec<LayerCache<B>>,
     memory_padding: Tensor<B, 2, Bool>,
+    /// Of the source's padding; it changes with the sources alone.
+    memory_mask: AttentionMask<B>,
     /// Tokens of each source's targets, with `<pad>` where there is room for more: `[sources, room]`.
     tokens: Option<Tensor<B, 2, Int>>,
     /// Places that are filled.
@@ -179,6 +183,7 @@ impl<B: Backend> DecoderCache<B> {
     pub(crate) fn new(layers: Vec<LayerCache<B>>, memory_padding: Tensor<B, 2, Bool>) -> Self {
         Self {
             layers,
+            memory_mask: AttentionMask::padding(memory_padding.clone()),
             memory_padding,
             tokens: None,
             places: 0,
@@ -240,6 +245,7 @@ impl<B: Backend> DecoderCache<B> {
             }
         }
         self.memory_padding = self.memory_padding.clone().select(0, sources.clone());
+        self.memory_mask = AttentionMask::padding(self.memory_padding.clone());
         self.tokens = self.tokens.take().map(|tokens| tokens.select(0, sources));
     }
 
@@ -260,7 +266,7 @@ impl<B: Backend> DecoderCache<B> {
         let next = next.reshape([sources, new_places]);
         let tokens = match self.tokens.take() {
             Some(past) if self.places + new_places > past.dims()[1] => {
-                let moved = if self.places < ROOM { self.places } else { 0 };
+                let moved = moved(self.places);
                 let room = empty(next.clone(), 1, moved + new_places, pad_id);
                 let [known, moved] = [0..self.places - moved, self.places - moved..self.places]
                     .map(|places| past.clone().slice_dim(1, places));
@@ -300,7 +306,7 @@ impl<B: Backend> DecoderCache<B> {
 
     /// The source's padding, as a mask.
     pub(crate) fn memory_mask(&self) -> AttentionMask<B> {
-        AttentionMask::padding(self.memory_padding.clone())
+        self.memory_mask.clone()
     }
 
     /// What attention over all places says of each target's own.

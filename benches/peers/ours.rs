@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use burn::lr_scheduler::LrScheduler;
 use burn::lr_scheduler::noam::NoamLrScheduler;
-use burn::optim::{GradientsParams, Optimizer};
+use burn::optim::Optimizer;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
 use burn::train::{ItemLazy, TrainStep};
@@ -162,9 +162,10 @@ fn peak_mib() -> Result<f64, Box<dyn Error>> {
     Ok(kib.ok_or("no VmHWM in /proc/self/status")?.parse::<f64>()? / 1024.0)
 }
 
-/// A model in training, by the Learner's step.
+/// A model in training, step by step as the training loop does it.
 struct Training<B: AutodiffBackend> {
-    model: TrainingModel<B>,
+    /// `None` while the optimizer has it.
+    model: Option<TrainingModel<B>>,
     optimizer: PaperAdam<TrainingModel<B>, B>,
     schedule: NoamLrScheduler,
     batch: Batch<B>,
@@ -195,7 +196,7 @@ impl<B: AutodiffBackend> Training<B> {
             Tensor::<B, 1, Int>::from_data(tokens.as_slice(), device).reshape([size.rows, size.len])
         };
         Ok(Self {
-            model: TrainingModel::new(config.init(1, device)?, 0.1),
+            model: Some(TrainingModel::new(config.init(1, device)?, 0.1)),
             optimizer: PaperAdam::new(None),
             schedule: noam_schedule(&run, config.d_model),
             batch: Batch {
@@ -215,17 +216,14 @@ impl<B: AutodiffBackend> Training<B> {
                     batches: vec![self.batch.clone()],
                     target_tokens: self.batch.target_tokens,
                 };
-                let output = TrainStep::step(&self.model, update);
-                self.model = self.step(output.grads);
+                let model = self.model.take().ok_or("the optimizer kept the model")?;
+                let output = TrainStep::step(&model, update);
+                let rate = self.schedule.step();
+                self.model = Some(self.optimizer.step(rate, model, output.grads));
                 // As a training loop does, to show the loss.
                 output.item.sync();
             }
             Ok((self.updates * self.batch.target_tokens, Vec::new()))
         })
-    }
-
-    fn step(&mut self, gradients: GradientsParams) -> TrainingModel<B> {
-        let rate = self.schedule.step();
-        self.optimizer.step(rate, self.model.clone(), gradients)
     }
 }

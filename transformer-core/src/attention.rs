@@ -6,8 +6,9 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
 use burn::tensor::backend::Backend;
 use burn::tensor::module::attention;
+use transformer_kernels::Heads;
 
-use crate::cache::{KeyValue, TargetCache};
+use crate::cache::{KeyValue, MemoryKeyValue, TargetCache};
 use crate::config::LayerConfig;
 use crate::dropout::Dropout;
 use crate::init::WeightInit;
@@ -159,6 +160,28 @@ impl<B: Backend> MultiHeadAttention<B> {
             .swap_dims(1, 2)
     }
 
+    /// What the kernels need to know of the heads, the mask and dropout.
+    fn kernel_arguments<'a>(
+        &self,
+        mask: Option<&'a AttentionMask<B>>,
+        device: &B::Device,
+    ) -> (
+        Heads,
+        Option<transformer_kernels::AttentionMask<'a, B>>,
+        f64,
+    ) {
+        let heads = Heads {
+            n_heads: self.n_heads,
+            d_k: self.d_k,
+            d_v: self.d_v,
+        };
+        (
+            heads,
+            mask.map(AttentionMask::parts),
+            self.dropout.p::<B>(device),
+        )
+    }
+
     /// Keys and values standing side by side in the last dimension, per head.
     fn split_key_value(&self, key_value: Tensor<B, 3>) -> KeyValue<B> {
         let width = self.n_heads * self.d_k;
@@ -248,6 +271,11 @@ impl<B: Backend> SelfAttention<B> {
         let width = self.heads.n_heads * self.heads.d_k;
         let projected = self.query_key_value.at_every_position(x);
         let [_, _, all] = projected.dims();
+        let first = cache.as_ref().is_none_or(|cache| cache.is_none());
+        let (sizes, parts, p) = self.heads.kernel_arguments(mask, &projected.device());
+        let fused = (first && maps.is_none())
+            .then(|| transformer_kernels::self_attention(&projected, sizes, parts, p))
+            .flatten();
         let query = projected.clone().slice_dim(2, 0..width);
         let key_value = self
             .heads
@@ -262,7 +290,10 @@ impl<B: Backend> SelfAttention<B> {
                 cache.insert(all).parts()
             }
         };
-        self.heads.forward(query, &parts, mask, maps)
+        match fused {
+            Some(heads) => self.heads.projection.at_every_position(heads),
+            None => self.heads.forward(query, &parts, mask, maps),
+        }
     }
 }
 
@@ -293,9 +324,12 @@ impl<B: Backend> CrossAttention<B> {
     ///
     /// # Shapes
     /// - memory: `[batch, src_len, d_model]`
-    pub fn project_memory(&self, memory: Tensor<B, 3>) -> KeyValue<B> {
-        self.heads
-            .split_key_value(self.key_value.at_every_position(memory))
+    pub fn project_memory(&self, memory: Tensor<B, 3>) -> MemoryKeyValue<B> {
+        let packed = self.key_value.at_every_position(memory);
+        MemoryKeyValue {
+            heads: self.heads.split_key_value(packed.clone()),
+            packed: Some(packed),
+        }
     }
 
     /// Each target position attends to the memory.
@@ -308,12 +342,19 @@ impl<B: Backend> CrossAttention<B> {
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
-        memory: &KeyValue<B>,
+        memory: &MemoryKeyValue<B>,
         mask: Option<&AttentionMask<B>>,
         maps: Option<&mut Vec<Tensor<B, 4>>>,
     ) -> Tensor<B, 3> {
         let query = self.query.at_every_position(x);
-        let parts = std::slice::from_ref(memory);
+        if let (Some(packed), None) = (&memory.packed, &maps) {
+            let (sizes, parts, p) = self.heads.kernel_arguments(mask, &query.device());
+            let fused = transformer_kernels::cross_attention(&query, packed, sizes, parts, p);
+            if let Some(heads) = fused {
+                return self.heads.projection.at_every_position(heads);
+            }
+        }
+        let parts = std::slice::from_ref(&memory.heads);
         self.heads.forward(query, parts, mask, maps)
     }
 }

@@ -50,6 +50,31 @@ impl<B: Backend> KeyValue<B> {
     }
 }
 
+/// Keys and values of the memory, for cross-attention.
+#[derive(Debug, Clone)]
+pub struct MemoryKeyValue<B: Backend> {
+    /// Split into heads.
+    pub heads: KeyValue<B>,
+    /// As the projection left them, `[batch, src_len, n_heads · (d_k + d_v)]`; `None` once they have been
+    /// laid out for decoding.
+    pub packed: Option<Tensor<B, 3>>,
+}
+
+impl<B: Backend> MemoryKeyValue<B> {
+    /// The same for decoding, which reads them for every token.
+    pub(crate) fn laid_out(self) -> Self {
+        Self {
+            heads: self.heads.contiguous(),
+            packed: None,
+        }
+    }
+
+    fn select(&mut self, rows: &Tensor<B, 1, Int>) {
+        self.heads.select(rows);
+        self.packed = None;
+    }
+}
+
 /// Keys and values of the targets of each source so far, for self-attention, with room for more.
 ///
 /// They are in two parts: those that do not change until there is no more room, and the latest. Some
@@ -148,7 +173,7 @@ fn write<B: Backend, const D: usize, K: BasicOps<B>>(
 #[derive(Debug, Clone)]
 pub struct LayerCache<B: Backend> {
     /// Keys and values of the memory, for cross-attention.
-    pub memory: KeyValue<B>,
+    pub memory: MemoryKeyValue<B>,
     /// Keys and values of the targets; `None` before the first token.
     pub target: Option<TargetCache<B>>,
 }

@@ -17,14 +17,34 @@ impl Dropout {
         Self { p }
     }
 
+    /// The probability with which entries of such a tensor are dropped: zero where no gradients are
+    /// taken.
+    pub(crate) fn p<B: Backend>(&self, device: &B::Device) -> f64 {
+        if B::ad_enabled(device) { self.p } else { 0.0 }
+    }
+
     /// Drops entries of a tensor of any shape.
     pub fn forward<B: Backend, const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
-        if self.p == 0.0 || !B::ad_enabled(&x.device()) {
+        if self.p::<B>(&x.device()) == 0.0 {
             return x;
+        }
+        if let Some(dropped) = transformer_kernels::dropout(&x, self.p) {
+            return dropped;
         }
         let keep = 1.0 - self.p;
         // Dividing the mask, which no gradient flows through, saves a pass in either direction.
         let mask = x.random_like(Distribution::Bernoulli(keep)) / keep;
         x * mask
+    }
+
+    /// `residual + dropout(x)`, the shapes being the same.
+    pub(crate) fn add_to<B: Backend, const D: usize>(
+        &self,
+        residual: Tensor<B, D>,
+        x: Tensor<B, D>,
+    ) -> Tensor<B, D> {
+        let p = self.p::<B>(&x.device());
+        transformer_kernels::dropout_and_add(&residual, &x, p)
+            .unwrap_or_else(|| residual + self.forward(x))
     }
 }

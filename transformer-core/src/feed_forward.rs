@@ -11,7 +11,7 @@ use burn::tensor::backend::Backend;
 use crate::config::{Activation, LayerConfig};
 use crate::dropout::Dropout;
 use crate::init::WeightInit;
-use crate::linear::LinearAtEveryPosition;
+use crate::linear::{LinearAtEveryPosition, at_every_position};
 
 /// `FFN(x) = max(0, x W₁ + b₁) W₂ + b₂` (§3.3, equation 2), each position by itself.
 #[derive(Module, Debug)]
@@ -42,13 +42,26 @@ impl<B: Backend> PositionwiseFeedForward<B> {
     /// - x: `[batch, len, d_model]`
     /// - output: `[batch, len, d_model]`
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let x = self.inner.at_every_position(x);
-        let x = match self.activation {
-            Activation::Relu => relu(x),
-            Activation::Gelu => gelu(x),
-            Activation::Silu => silu(x),
+        let hidden = match (self.activation, &self.inner.bias) {
+            (Activation::Relu, Some(bias)) => self.relu(x, bias.val()),
+            (activation, _) => {
+                let x = self.inner.at_every_position(x);
+                self.dropout.forward(match activation {
+                    Activation::Relu => relu(x),
+                    Activation::Gelu => gelu(x),
+                    Activation::Silu => silu(x),
+                })
+            }
         };
-        self.outer.at_every_position(self.dropout.forward(x))
+        self.outer.at_every_position(hidden)
+    }
+
+    /// `dropout(max(0, x W₁ + b₁))`, what follows the product in one pass where there is a kernel.
+    fn relu(&self, x: Tensor<B, 3>, bias: Tensor<B, 1>) -> Tensor<B, 3> {
+        let p = self.dropout.p::<B>(&x.device());
+        let x = at_every_position(x, self.inner.weight.val(), None);
+        transformer_kernels::add_bias_relu_dropout(&x, &bias, p)
+            .unwrap_or_else(|| self.dropout.forward(relu(x + bias.unsqueeze())))
     }
 }
 

@@ -62,7 +62,7 @@ pub use attention::{
     AttentionOutput, CrossAttention, MultiHeadAttention, SelfAttention,
     scaled_dot_product_attention,
 };
-pub use cache::{DecoderCache, KeyValue, LayerCache, TargetCache};
+pub use cache::{DecoderCache, KeyValue, LayerCache, MemoryKeyValue, TargetCache};
 pub use config::{
     Activation, LayerConfig, LayerNormFormula, NormPlacement, Positions, Table3, TransformerConfig,
     WeightTying,

@@ -22,7 +22,24 @@ pub(crate) fn at_every_position<B: Backend>(
 ) -> Tensor<B, 3> {
     let [batch, len, d_input] = x.dims();
     let [_, d_output] = weight.dims();
-    linear(x.reshape([batch * len, d_input]), weight, bias).reshape([batch, len, d_output])
+    let x = x.reshape([batch * len, d_input]);
+    transformer_kernels::linear(&x, &weight, bias.as_ref(), false)
+        .unwrap_or_else(|| linear(x, weight, bias))
+        .reshape([batch, len, d_output])
+}
+
+/// The same with a weight that is stored transposed: `[d_output, d_input]`.
+pub(crate) fn transposed_at_every_position<B: Backend>(
+    x: Tensor<B, 3>,
+    weight: Tensor<B, 2>,
+    bias: Option<Tensor<B, 1>>,
+) -> Tensor<B, 3> {
+    let [batch, len, d_input] = x.dims();
+    let [d_output, _] = weight.dims();
+    let x = x.reshape([batch * len, d_input]);
+    transformer_kernels::linear(&x, &weight, bias.as_ref(), true)
+        .unwrap_or_else(|| linear(x, weight.transpose(), bias))
+        .reshape([batch, len, d_output])
 }
 
 /// A [`Linear`] of positions.

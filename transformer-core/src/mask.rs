@@ -127,6 +127,14 @@ impl<B: Backend> AttentionMask<B> {
         self.bias.clone()
     }
 
+    /// As the kernels take it.
+    pub(crate) fn parts(&self) -> transformer_kernels::AttentionMask<'_, B> {
+        transformer_kernels::AttentionMask {
+            bias: &self.bias,
+            blocked_rows: self.blocked_rows.as_ref(),
+        }
+    }
+
     /// Adds to each blocked score what makes its weight zero.
     pub(crate) fn apply_to_scores(&self, scores: Tensor<B, 4>) -> Tensor<B, 4> {
         scores + self.bias()

@@ -42,12 +42,12 @@ impl<B: Backend> Sublayer<B> {
     ) -> Tensor<B, 3> {
         match self.placement {
             NormPlacement::Post => {
-                let y = self.dropout.forward(f(x.clone()));
-                self.norm.forward(x + y)
+                let y = f(x.clone());
+                self.norm.forward(self.dropout.add_to(x, y))
             }
             NormPlacement::Pre => {
                 let y = f(self.norm.forward(x.clone()));
-                x + self.dropout.forward(y)
+                self.dropout.add_to(x, y)
             }
         }
     }

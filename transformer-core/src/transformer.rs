@@ -169,8 +169,7 @@ impl<B: Backend> Transformer<B> {
     pub fn start_decoding(&self, memory: &Memory<B>) -> DecoderCache<B> {
         let mut cache = self.empty_cache(memory);
         for layer in &mut cache.layers {
-            // It is read for every token.
-            layer.memory = layer.memory.clone().contiguous();
+            layer.memory = layer.memory.clone().laid_out();
         }
         cache
     }

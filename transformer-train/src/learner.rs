@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use burn::data::dataloader::Progress;
+use burn::lr_scheduler::LrScheduler;
 use burn::lr_scheduler::noam::NoamLrScheduler;
 use burn::module::{AutodiffModule, Module};
 use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
@@ -292,7 +293,7 @@ impl<B: AutodiffBackend> Trainer<B> {
             optimizer = optimizer.load_record(restored.optimizer);
         }
         let mut schedule = noam_schedule(&config, model_config.d_model);
-        schedule = burn::lr_scheduler::LrScheduler::load_record::<B>(schedule, state.update);
+        schedule = schedule.load_record::<B>(state.update);
 
         let loader = UpdateLoader {
             source: train,
@@ -309,6 +310,7 @@ impl<B: AutodiffBackend> Trainer<B> {
             config,
             devices: self.devices,
             optimizer: optimizer.clone(),
+            schedule: schedule.clone(),
             checkpoints,
             deadline: self.max_duration.map(|duration| started + duration),
             start: Mutex::new(Some(state)),
@@ -413,6 +415,7 @@ struct UpdateStrategy<B: AutodiffBackend> {
     config: TrainingConfig,
     devices: Vec<B::Device>,
     optimizer: PaperAdam<TrainingModel<B>, B>,
+    schedule: NoamLrScheduler,
     checkpoints: Option<Checkpoints>,
     deadline: Option<Instant>,
     start: Mutex<Option<RunState>>,
@@ -436,9 +439,13 @@ impl<B: AutodiffBackend> SupervisedLearningStrategy<Components<B>> for UpdateStr
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
+        // The learner would keep a copy of the model through each step, and its weights could not be
+        // changed in place.
         let mut run = Run {
             strategy: self,
-            learner,
+            model: Some(learner.model()),
+            optimizer: self.optimizer.clone(),
+            schedule: self.schedule.clone(),
             valid,
             processor: components.event_processor,
             interrupter: components.interrupter,
@@ -450,9 +457,11 @@ impl<B: AutodiffBackend> SupervisedLearningStrategy<Components<B>> for UpdateStr
             stopped,
         });
         *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-        (run.learner.model(), run.processor)
+        (run.model.expect(MODEL), run.processor)
     }
 }
+
+const MODEL: &str = "the optimizer gives the model back";
 
 /// Updates after which the loss is read back and checked.
 const CHECK_EVERY: usize = 50;
@@ -460,7 +469,10 @@ const CHECK_EVERY: usize = 50;
 /// A run under way.
 struct Run<'a, B: AutodiffBackend> {
     strategy: &'a UpdateStrategy<B>,
-    learner: Learner<Components<B>>,
+    /// `None` while the optimizer has it.
+    model: Option<TrainingModel<B>>,
+    optimizer: PaperAdam<TrainingModel<B>, B>,
+    schedule: NoamLrScheduler,
     valid: ValidLoader<Components<B>>,
     processor: SupervisedTrainingEventProcessor<Components<B>>,
     interrupter: Interrupter,
@@ -501,6 +513,11 @@ impl<B: AutodiffBackend> Run<'_, B> {
         }
     }
 
+    /// The model as it is now, without gradients.
+    fn valid_model(&self) -> TrainingModel<B::InnerBackend> {
+        self.model.as_ref().expect(MODEL).valid()
+    }
+
     fn stop_reason(&self) -> Option<StopReason> {
         if self.interrupter.should_stop() {
             Some(StopReason::Interrupted)
@@ -526,12 +543,12 @@ impl<B: AutodiffBackend> Run<'_, B> {
         for device in devices {
             B::seed(device, mix(self.strategy.config.seed, number as u64));
         }
-        let model = self.learner.model();
+        let model = self.model.take().expect(MODEL);
         let mut accumulator = GradientsAccumulator::new();
         let mut statistics: Option<DeviceStatistics<B::InnerBackend>> = None;
         for (device, part) in devices.iter().zip(update.deal(devices)) {
             let output = if device == main {
-                self.learner.train_step(part)
+                TrainStep::step(&model, part)
             } else {
                 TrainStep::step(&model.clone().fork(device), part)
             };
@@ -541,10 +558,11 @@ impl<B: AutodiffBackend> Run<'_, B> {
                 None => output.item,
             });
         }
-        // The learner can now change its weights in place.
-        drop(model);
-        self.learner.lr_step();
-        self.learner.optimizer_step(accumulator.grads());
+        let learning_rate = self.schedule.step();
+        let model = self
+            .optimizer
+            .step(learning_rate, model, accumulator.grads());
+        self.model = Some(model);
         self.state.update = number;
 
         let statistics = statistics.expect("an update has a batch");
@@ -556,7 +574,7 @@ impl<B: AutodiffBackend> Run<'_, B> {
                 progress,
                 round,
                 Some(number),
-                Some(self.learner.lr_current()),
+                Some(learning_rate),
             )));
         statistics
     }
@@ -607,13 +625,13 @@ impl<B: AutodiffBackend> Run<'_, B> {
             let best = self.state.is_best(&validation);
             self.state.validations.push(validation);
             if best && let Some(checkpoints) = &self.strategy.checkpoints {
-                checkpoints.save_model(&self.learner.model().valid().transformer)?;
+                checkpoints.save_model(&self.valid_model().transformer)?;
             }
         }
         let Some(checkpoints) = &self.strategy.checkpoints else {
             return Ok(());
         };
-        let model = self.learner.model().valid().transformer;
+        let model = self.valid_model().transformer;
         if !checkpoints.has_model() {
             checkpoints.save_model(&model)?;
         }
@@ -628,7 +646,7 @@ impl<B: AutodiffBackend> Run<'_, B> {
         let (_, round) = self.progress();
         self.processor
             .process_train(LearnerEvent::EndEpoch(round.items_processed));
-        let model = self.learner.model().valid();
+        let model = self.valid_model();
         let mut all = Statistics::default();
         let mut batches = self.valid.iter();
         let mut iteration = 0;

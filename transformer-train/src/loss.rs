@@ -2,6 +2,7 @@
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
+use transformer_kernels::{RowLosses, cross_entropy};
 
 /// Cross entropy against targets smoothed by ε (§5.4): a label's probability is `1 - ε` and all
 /// `vocab_size` entries, the label among them, share ε evenly.
@@ -92,11 +93,25 @@ impl LabelSmoothedCrossEntropy {
         logits: Tensor<B, 2>,
         labels: Tensor<B, 1, Int>,
     ) -> TokenSums<B> {
-        let [rows, _] = logits.dims();
         let real = labels
             .clone()
             .not_equal_elem(i64::from(self.pad_id))
             .float();
+        let rows = cross_entropy(&logits, &labels, self.smoothing)
+            .unwrap_or_else(|| self.rows(logits, labels));
+        let correct = rows.at_label.clone().greater_equal(rows.largest).float();
+        let nll = rows.log_sum_exp - rows.at_label;
+        TokenSums {
+            loss: (rows.loss * real.clone()).sum(),
+            nll: (nll * real.clone()).sum(),
+            correct: (correct * real.clone()).sum(),
+            tokens: real.sum(),
+        }
+    }
+
+    /// What [`cross_entropy`] computes, by Burn's operations.
+    fn rows<B: Backend>(&self, logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>) -> RowLosses<B> {
+        let [rows, _] = logits.dims();
         // The largest logit only keeps the exponentials finite: no gradient flows through it.
         let largest = logits.clone().detach().max_dim(1);
         let at_label: Tensor<B, 1> = logits
@@ -109,13 +124,11 @@ impl LabelSmoothedCrossEntropy {
         let lse = sum_exp.log() + largest.clone();
 
         let loss = lse.clone() - at_label.clone() * (1.0 - self.smoothing) - mean * self.smoothing;
-        let correct = at_label.clone().greater_equal(largest).float();
-        let nll = lse - at_label;
-        TokenSums {
-            loss: (loss * real.clone()).sum(),
-            nll: (nll.detach() * real.clone()).sum(),
-            correct: (correct * real.clone()).sum(),
-            tokens: real.sum(),
+        RowLosses {
+            loss,
+            log_sum_exp: lse.detach(),
+            at_label: at_label.detach(),
+            largest,
         }
     }
 }

@@ -4,11 +4,69 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
 use burn::optim::adaptor::OptimizerAdaptor;
-use burn::optim::{Adam, AdamConfig, GradientsParams, MultiGradientsParams, Optimizer};
+use burn::optim::{
+    Adam, AdamConfig, AdamState, AdaptiveMomentumState, GradientsParams, MultiGradientsParams,
+    Optimizer, SimpleOptimizer,
+};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use transformer_kernels::{AdamStep, Moments, adam};
 
-/// Burn's Adam with the paper's constants, behind a handle.
+/// Burn's Adam, in one pass where there is a kernel.
+#[derive(Clone)]
+pub struct OnePassAdam {
+    composed: Adam,
+}
+
+const BETA_1: f32 = 0.9;
+const BETA_2: f32 = 0.98;
+const EPSILON: f32 = 1e-9;
+
+impl<B: Backend> SimpleOptimizer<B> for OnePassAdam {
+    type State<const D: usize> = AdamState<B, D>;
+
+    fn step<const D: usize>(
+        &self,
+        lr: f64,
+        tensor: Tensor<B, D>,
+        grad: Tensor<B, D>,
+        state: Option<AdamState<B, D>>,
+    ) -> (Tensor<B, D>, Option<AdamState<B, D>>) {
+        // The first step makes the moments.
+        let Some(AdamState { momentum }) = state else {
+            return self.composed.step(lr, tensor, grad, None);
+        };
+        let time = momentum.time + 1;
+        let step = AdamStep {
+            beta_1: BETA_1,
+            beta_2: BETA_2,
+            epsilon: EPSILON,
+            learning_rate: lr,
+            time,
+        };
+        let moments = Moments {
+            first: momentum.moment_1,
+            second: momentum.moment_2,
+        };
+        let state = |moments: Moments<B, D>, time| {
+            let Moments { first, second } = moments;
+            AdamState::new(AdaptiveMomentumState::new(time, first, second))
+        };
+        match adam(tensor, grad, moments, &step) {
+            Ok((tensor, moments)) => (tensor, Some(state(moments, time))),
+            Err((tensor, grad, moments)) => {
+                let state = state(moments, momentum.time);
+                self.composed.step(lr, tensor, grad, Some(state))
+            }
+        }
+    }
+
+    fn to_device<const D: usize>(state: Self::State<D>, device: &B::Device) -> Self::State<D> {
+        <Adam as SimpleOptimizer<B>>::to_device(state, device)
+    }
+}
+
+/// Adam with the paper's constants, behind a handle.
 ///
 /// Burn's `Learner` keeps its optimizer to itself; a clone of this handle shares the state of the
 /// one that the learner holds, so that it can be saved after any update.
@@ -17,7 +75,7 @@ where
     M: AutodiffModule<B>,
     B: AutodiffBackend,
 {
-    shared: Arc<Mutex<OptimizerAdaptor<Adam, M, B>>>,
+    shared: Arc<Mutex<OptimizerAdaptor<OnePassAdam, M, B>>>,
     clip_norm: Option<f64>,
 }
 
@@ -43,10 +101,11 @@ where
     /// most that Euclidean norm (the paper does not clip).
     pub fn new(clip_norm: Option<f64>) -> Self {
         let adam = AdamConfig::new()
-            .with_beta_1(0.9)
-            .with_beta_2(0.98)
-            .with_epsilon(1e-9)
-            .init();
+            .with_beta_1(BETA_1)
+            .with_beta_2(BETA_2)
+            .with_epsilon(EPSILON)
+            .build();
+        let adam = OptimizerAdaptor::from(OnePassAdam { composed: adam });
         Self {
             shared: Arc::new(Mutex::new(adam)),
             clip_norm,
@@ -54,7 +113,7 @@ where
     }
 
     /// The optimizer itself. A panic elsewhere leaves it whole: `step` takes and returns modules.
-    fn adam(&self) -> MutexGuard<'_, OptimizerAdaptor<Adam, M, B>> {
+    fn adam(&self) -> MutexGuard<'_, OptimizerAdaptor<OnePassAdam, M, B>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -64,7 +123,7 @@ where
     M: AutodiffModule<B>,
     B: AutodiffBackend,
 {
-    type Record = <OptimizerAdaptor<Adam, M, B> as Optimizer<M, B>>::Record;
+    type Record = <OptimizerAdaptor<OnePassAdam, M, B> as Optimizer<M, B>>::Record;
 
     fn step(&mut self, lr: f64, module: M, grads: GradientsParams) -> M {
         let grads = match self.clip_norm {

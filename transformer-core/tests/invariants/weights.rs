@@ -98,7 +98,8 @@ fn a_model_in_training_saves_and_loads() {
     let model = model::<Autodiff<NdArray>>(&tiny_without_dropout(), 3);
     model.save(directory.path()).unwrap();
     let plain = load::<NdArray>(directory.path()).unwrap();
-    assert_close(&logits(&plain), &logits(&model), 1e-6);
+    // Where gradients are taken other kernels compute, and round otherwise.
+    assert_close(&logits(&plain), &logits(&model), 1e-5);
 
     let tracked = load::<Autodiff<NdArray>>(directory.path()).unwrap();
     let gradients_of_loss = tracked

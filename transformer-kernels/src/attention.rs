@@ -1,0 +1,175 @@
+//! Scaled dot-product attention of all heads, between its projections.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::{BoolTensor, FloatTensor};
+use burn::tensor::{Bool, Tensor};
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops};
+
+use crate::autodiff::{Tracked, first, pass_back, record, same, tracked, untracked};
+use crate::kernels::{Attended, Kernels, Packed};
+
+/// How many heads, and how wide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heads {
+    /// Attention heads.
+    pub n_heads: usize,
+    /// Width of a head's queries and keys.
+    pub d_k: usize,
+    /// Width of a head's values.
+    pub d_v: usize,
+}
+
+/// Which keys a query may not look at.
+#[derive(Debug)]
+pub struct AttentionMask<'a, B: Backend> {
+    /// Added to the scores: `[batch or 1, n_heads or 1, query_len or 1, key_len]`.
+    pub bias: &'a Tensor<B, 4>,
+    /// Queries whose every key is blocked, whose weights become zero:
+    /// `[batch or 1, n_heads or 1, query_len or 1, 1]`.
+    pub blocked_rows: Option<&'a Tensor<B, 4, Bool>>,
+}
+
+impl<B: Backend> Clone for AttentionMask<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Backend> Copy for AttentionMask<'_, B> {}
+
+/// Attention of a sequence to itself, with dropout on its weights.
+///
+/// # Shapes
+/// - query_key_value: `[batch, len, n_heads · (2 d_k + d_v)]`, the queries of all heads, then their
+///   keys, then their values
+/// - output: `[batch, len, n_heads · d_v]`
+pub fn self_attention<B: Backend>(
+    query_key_value: &Tensor<B, 3>,
+    heads: Heads,
+    mask: Option<AttentionMask<'_, B>>,
+    dropout: f64,
+) -> Option<Tensor<B, 3>> {
+    first!(self_attention_on::<B>(
+        query_key_value,
+        heads,
+        mask,
+        dropout
+    ))
+}
+
+/// Attention of one sequence to another, with dropout on its weights.
+///
+/// # Shapes
+/// - query: `[batch, query_len, n_heads · d_k]`
+/// - key_value: `[batch, key_len, n_heads · (d_k + d_v)]`, the keys of all heads, then their values
+/// - output: `[batch, query_len, n_heads · d_v]`
+pub fn cross_attention<B: Backend>(
+    query: &Tensor<B, 3>,
+    key_value: &Tensor<B, 3>,
+    heads: Heads,
+    mask: Option<AttentionMask<'_, B>>,
+    dropout: f64,
+) -> Option<Tensor<B, 3>> {
+    first!(cross_attention_on::<B>(
+        query, key_value, heads, mask, dropout
+    ))
+}
+
+#[allow(dead_code, reason = "without a backend's feature")]
+fn self_attention_on<B: Backend, I: Kernels>(
+    query_key_value: &Tensor<B, 3>,
+    heads: Heads,
+    mask: Option<AttentionMask<'_, B>>,
+    dropout: f64,
+) -> Option<Tensor<B, 3>> {
+    let parent = tracked::<B, I, 3>(query_key_value)?;
+    let packed = Packed {
+        query: parent.primitive.clone(),
+        key_value: None,
+        heads,
+    };
+    let (output, state) = attend::<B, I>(packed, mask, dropout)?;
+    Some(untracked(record(SelfAttention, [&parent], output, state)))
+}
+
+#[allow(dead_code, reason = "without a backend's feature")]
+fn cross_attention_on<B: Backend, I: Kernels>(
+    query: &Tensor<B, 3>,
+    key_value: &Tensor<B, 3>,
+    heads: Heads,
+    mask: Option<AttentionMask<'_, B>>,
+    dropout: f64,
+) -> Option<Tensor<B, 3>> {
+    let (query, key_value) = (tracked::<B, I, 3>(query)?, tracked::<B, I, 3>(key_value)?);
+    let packed = Packed {
+        query: query.primitive.clone(),
+        key_value: Some(key_value.primitive.clone()),
+        heads,
+    };
+    let (output, state) = attend::<B, I>(packed, mask, dropout)?;
+    let parents = [&query, &key_value];
+    Some(untracked(record(CrossAttention, parents, output, state)))
+}
+
+fn attend<B: Backend, I: Kernels>(
+    packed: Packed<I>,
+    mask: Option<AttentionMask<'_, B>>,
+    dropout: f64,
+) -> Option<(FloatTensor<I>, State<I>)> {
+    let bias: Option<Tracked<I>> = match mask {
+        Some(mask) => Some(tracked::<B, I, 4>(mask.bias)?),
+        None => None,
+    };
+    let rows: Option<BoolTensor<I>> = match mask.and_then(|mask| mask.blocked_rows) {
+        Some(rows) => Some(same(rows.clone().into_primitive())?),
+        None => None,
+    };
+    let bias = bias.map(|bias| bias.primitive);
+    let (output, attended) = I::attention_forward(&packed, bias.as_ref(), rows.as_ref(), dropout);
+    let state = State {
+        packed,
+        attended,
+        dropout,
+    };
+    Some((output, state))
+}
+
+#[derive(Debug)]
+struct SelfAttention;
+
+#[derive(Debug)]
+struct CrossAttention;
+
+#[derive(Debug, Clone)]
+struct State<I: Kernels> {
+    packed: Packed<I>,
+    attended: Attended<I>,
+    dropout: f64,
+}
+
+impl<I: Kernels> State<I> {
+    fn backward(self, grad: &FloatTensor<I>) -> (FloatTensor<I>, Option<FloatTensor<I>>) {
+        I::attention_backward(grad, &self.packed, &self.attended, self.dropout)
+    }
+}
+
+impl<I: Kernels> Backward<I, 1> for SelfAttention {
+    type State = State<I>;
+
+    fn backward(self, ops: Ops<State<I>, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        pass_back::<I, _, 1>(ops, grads, |grad, state| [state.backward(&grad).0]);
+    }
+}
+
+impl<I: Kernels> Backward<I, 2> for CrossAttention {
+    type State = State<I>;
+
+    fn backward(self, ops: Ops<State<I>, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
+        pass_back::<I, _, 2>(ops, grads, |grad, state| {
+            let (query, key_value) = state.backward(&grad);
+            [query, key_value.expect("keys and values of their own")]
+        });
+    }
+}

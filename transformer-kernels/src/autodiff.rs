@@ -1,0 +1,86 @@
+//! From a tensor of any backend to that of a backend with kernels, and back.
+
+use std::any::Any;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, TensorPrimitive};
+use burn_autodiff::Autodiff;
+use burn_autodiff::checkpoint::strategy::NoCheckpointing;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind};
+
+use crate::kernels::Kernels;
+
+/// A tensor whose operations are recorded, over the backend `I`.
+pub type Tracked<I> = FloatTensor<Autodiff<I>>;
+
+/// The same value, where its type has both names.
+pub fn same<From: Any, To: Any>(from: From) -> Option<To> {
+    let mut from = Some(from);
+    let to: &mut Option<To> = (&mut from as &mut dyn Any).downcast_mut()?;
+    to.take()
+}
+
+/// The tensor as one of `Autodiff<I>`, if that is its backend and `I` has kernels for it.
+pub fn tracked<B: Backend, I: Kernels, const D: usize>(
+    tensor: &Tensor<B, D>,
+) -> Option<Tracked<I>> {
+    let primitive = tensor.clone().into_primitive().tensor();
+    let tracked: Tracked<I> = same(primitive)?;
+    I::takes(&tracked.primitive).then_some(tracked)
+}
+
+/// The way back.
+pub fn untracked<B: Backend, I: Kernels, const D: usize>(tracked: Tracked<I>) -> Tensor<B, D> {
+    let primitive = same(tracked).expect("the tensors it was made from are of this backend");
+    Tensor::from_primitive(TensorPrimitive::Float(primitive))
+}
+
+/// Records an operation: what it returned, and what its way back needs.
+pub fn record<I: Kernels, O: Backward<I, N>, const N: usize>(
+    operation: O,
+    parents: [&Tracked<I>; N],
+    output: FloatTensor<I>,
+    state: O::State,
+) -> Tracked<I> {
+    let nodes = parents.map(|parent| parent.node.clone());
+    match operation
+        .prepare::<NoCheckpointing>(nodes)
+        .compute_bound()
+        .stateful()
+    {
+        OpsKind::Tracked(prepared) => prepared.finish(state, output),
+        OpsKind::UnTracked(prepared) => prepared.finish(output),
+    }
+}
+
+/// Hands each parent its gradient: `backward` computes them from that of the output.
+pub fn pass_back<I: Kernels, S, const N: usize>(
+    ops: Ops<S, N>,
+    grads: &mut Gradients,
+    backward: impl FnOnce(FloatTensor<I>, S) -> [FloatTensor<I>; N],
+) {
+    let grad = grads.consume::<I>(&ops.node);
+    let parts = backward(grad, ops.state);
+    for (parent, part) in ops.parents.into_iter().zip(parts) {
+        if let Some(parent) = parent {
+            grads.register::<I>(parent.id, part);
+        }
+    }
+}
+
+/// The first answer of a function generic over a backend with kernels, among those compiled in.
+macro_rules! first {
+    ($function:ident::<$B:ty $(, $D:ident)?>($($argument:expr),*)) => {{
+        let answer = None;
+        #[cfg(feature = "flex")]
+        let answer = answer.or_else(|| $function::<$B, burn_flex::Flex $(, $D)?>($($argument),*));
+        #[cfg(feature = "ndarray")]
+        let answer = answer.or_else(|| $function::<$B, burn_ndarray::NdArray $(, $D)?>($($argument),*));
+        #[cfg(feature = "tch")]
+        let answer = answer.or_else(|| $function::<$B, burn_tch::LibTorch $(, $D)?>($($argument),*));
+        answer
+    }};
+}
+pub(crate) use first;

@@ -1,0 +1,761 @@
+//! Kernels on slices, for the backends whose tensors are in this process' memory.
+
+use std::borrow::Cow;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
+use burn::tensor::{Shape, TensorData, TensorMetadata, try_read_sync};
+use rayon::prelude::*;
+
+use crate::adam::AdamStep;
+use crate::attention::Heads;
+use crate::kernels::{Attended, Kernels, Packed};
+use crate::matrix::Matrix;
+use crate::random::Keep;
+use crate::simd::{exp, max, sum, sum2, vectorised};
+
+/// A backend whose tensors can be read in place.
+pub trait Host: Backend {
+    /// Whether the numbers are `f32`.
+    fn is_f32(tensor: &FloatTensor<Self>) -> bool;
+
+    /// The numbers, where they stand in order.
+    fn slice(tensor: &FloatTensor<Self>) -> Option<&[f32]>;
+
+    /// Whether nobody else holds them.
+    fn is_unique(tensor: &FloatTensor<Self>) -> bool;
+}
+
+#[cfg(feature = "flex")]
+impl Host for burn_flex::Flex {
+    fn is_f32(tensor: &FloatTensor<Self>) -> bool {
+        tensor.dtype() == burn::tensor::DType::F32
+    }
+
+    fn slice(tensor: &FloatTensor<Self>) -> Option<&[f32]> {
+        tensor.as_slice()
+    }
+
+    fn is_unique(tensor: &FloatTensor<Self>) -> bool {
+        tensor.is_unique()
+    }
+}
+
+#[cfg(feature = "ndarray")]
+impl Host for burn_ndarray::NdArray {
+    fn is_f32(tensor: &FloatTensor<Self>) -> bool {
+        matches!(tensor, burn_ndarray::NdArrayTensor::F32(_))
+    }
+
+    fn slice(tensor: &FloatTensor<Self>) -> Option<&[f32]> {
+        match tensor {
+            burn_ndarray::NdArrayTensor::F32(storage) => storage.view().to_slice(),
+            _ => None,
+        }
+    }
+
+    fn is_unique(tensor: &FloatTensor<Self>) -> bool {
+        match tensor {
+            burn_ndarray::NdArrayTensor::F32(storage) => storage.is_unique(),
+            _ => false,
+        }
+    }
+}
+
+/// The numbers in order, copied where they are not.
+fn read<I: Host>(tensor: &FloatTensor<I>) -> Cow<'_, [f32]> {
+    match I::slice(tensor) {
+        Some(values) => Cow::Borrowed(values),
+        None => Cow::Owned(into_vec::<I>(tensor.clone())),
+    }
+}
+
+fn into_vec<I: Host>(tensor: FloatTensor<I>) -> Vec<f32> {
+    let data = try_read_sync(I::float_into_data(tensor)).expect("the tensor is in memory");
+    data.expect("nothing can fail").into_vec().expect("f32")
+}
+
+/// The numbers to be changed: moved, where nobody else holds them.
+fn take<I: Host>(tensor: FloatTensor<I>) -> Vec<f32> {
+    match I::slice(&tensor) {
+        Some(values) if !I::is_unique(&tensor) => values.to_vec(),
+        _ => into_vec::<I>(tensor),
+    }
+}
+
+/// A tensor beside another.
+fn tensor<I: Host>(
+    values: Vec<f32>,
+    shape: impl Into<Shape>,
+    beside: &FloatTensor<I>,
+) -> FloatTensor<I> {
+    let data = TensorData::new(values, shape);
+    I::float_from_data(data, &I::float_device(beside))
+}
+
+fn labels<I: Host>(labels: &IntTensor<I>) -> Vec<usize> {
+    let data = try_read_sync(I::int_into_data(labels.clone())).expect("the tensor is in memory");
+    let data = data.expect("nothing can fail");
+    data.iter::<i64>().map(|label| label as usize).collect()
+}
+
+fn last_dim(shape: &Shape) -> usize {
+    shape[shape.num_dims() - 1]
+}
+
+/// Numbers that one thread takes at a time. It does not depend on the threads, so that neither do sums.
+const TASK: usize = 16_384;
+
+/// Rows of a width that one thread takes at a time.
+fn rows_of_task(width: usize) -> usize {
+    (TASK / width.max(1)).max(1)
+}
+
+impl<I: Host> Kernels for I {
+    type Dropped = Keep;
+
+    fn takes(tensor: &FloatTensor<I>) -> bool {
+        I::is_f32(tensor)
+    }
+
+    fn linear_forward(
+        x: &FloatTensor<I>,
+        weight: &FloatTensor<I>,
+        bias: Option<&FloatTensor<I>>,
+        transposed: bool,
+    ) -> FloatTensor<I> {
+        let (input, weights) = (read::<I>(x), read::<I>(weight));
+        let (input, weights) = matrices::<I>([x, weight], [&input, &weights]);
+        let (weights, d_output) = oriented(weights, &weight.shape(), transposed);
+        let mut output = input.product(weights);
+        if let Some(bias) = bias {
+            let bias = read::<I>(bias);
+            let task = rows_of_task(d_output) * d_output;
+            output.par_chunks_mut(task).for_each(|rows| {
+                vectorised(|| {
+                    for row in rows.chunks_exact_mut(d_output) {
+                        row.iter_mut().zip(&*bias).for_each(|(y, &b)| *y += b);
+                    }
+                });
+            });
+        }
+        tensor::<I>(output, [x.shape()[0], d_output], x)
+    }
+
+    fn linear_backward(
+        grad: &FloatTensor<I>,
+        x: &FloatTensor<I>,
+        weight: &FloatTensor<I>,
+        transposed: bool,
+    ) -> [FloatTensor<I>; 2] {
+        let (grads, input, weights) = (read::<I>(grad), read::<I>(x), read::<I>(weight));
+        let (input, weights) = matrices::<I>([x, weight], [&input, &weights]);
+        let (weights, d_output) = oriented(weights, &weight.shape(), transposed);
+        let grads = Matrix::new(&grads, x.shape()[0], d_output, d_output);
+        let x_grad = grads.product(weights.transposed());
+        let weight_grad = if transposed {
+            grads.transposed().product(input)
+        } else {
+            input.transposed().product(grads)
+        };
+        [
+            tensor::<I>(x_grad, x.shape(), x),
+            tensor::<I>(weight_grad, weight.shape(), x),
+        ]
+    }
+
+    fn sum_rows(x: &FloatTensor<I>) -> FloatTensor<I> {
+        let width = last_dim(&x.shape());
+        let values = read::<I>(x);
+        let parts: Vec<Vec<f32>> = values
+            .par_chunks(rows_of_task(width) * width)
+            .map(|rows| {
+                let mut sums = vec![0.0; width];
+                vectorised(|| {
+                    for row in rows.chunks_exact(width) {
+                        sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+                    }
+                });
+                sums
+            })
+            .collect();
+        tensor::<I>(add_up(&parts, width), [width], x)
+    }
+
+    fn relu_dropout_forward(x: &FloatTensor<I>, bias: &FloatTensor<I>, p: f64) -> FloatTensor<I> {
+        let (input, bias) = (read::<I>(x), read::<I>(bias));
+        let width = bias.len();
+        let keep = Keep::draw::<I>(p, &I::float_device(x));
+        let mut output = vec![0.0; input.len()];
+        let rows = rows_of_task(width);
+        output
+            .par_chunks_mut(rows * width)
+            .zip(input.par_chunks(rows * width))
+            .enumerate()
+            .for_each(|(task, (output, input))| {
+                vectorised(|| {
+                    let pairs = output
+                        .chunks_exact_mut(width)
+                        .zip(input.chunks_exact(width));
+                    for (row, (y, x)) in pairs.enumerate() {
+                        for ((y, &x), &b) in y.iter_mut().zip(x).zip(&*bias) {
+                            let sum = x + b;
+                            *y = if sum > 0.0 { sum } else { 0.0 };
+                        }
+                        if let Some(keep) = keep {
+                            keep.apply(task * rows + row, y);
+                        }
+                    }
+                });
+            });
+        tensor::<I>(output, x.shape(), x)
+    }
+
+    fn relu_dropout_backward(
+        grad: &FloatTensor<I>,
+        output: &FloatTensor<I>,
+        p: f64,
+    ) -> FloatTensor<I> {
+        let (grads, outputs) = (read::<I>(grad), read::<I>(output));
+        let scale = (1.0 / (1.0 - p)) as f32;
+        let mut x_grad = vec![0.0; grads.len()];
+        x_grad
+            .par_chunks_mut(TASK)
+            .zip(grads.par_chunks(TASK).zip(outputs.par_chunks(TASK)))
+            .for_each(|(dx, (dy, y))| {
+                vectorised(|| {
+                    for ((dx, &dy), &y) in dx.iter_mut().zip(dy).zip(y) {
+                        *dx = if y > 0.0 { dy * scale } else { 0.0 };
+                    }
+                });
+            });
+        tensor::<I>(x_grad, grad.shape(), grad)
+    }
+
+    fn layer_norm_forward(
+        x: &FloatTensor<I>,
+        gamma: &FloatTensor<I>,
+        beta: &FloatTensor<I>,
+        epsilon: f64,
+    ) -> [FloatTensor<I>; 3] {
+        let shape = x.shape();
+        let d_model = last_dim(&shape);
+        let (input, gamma, beta) = (read::<I>(x), read::<I>(gamma), read::<I>(beta));
+        let rows = input.len() / d_model;
+        let mut output = vec![0.0; input.len()];
+        let mut means = vec![0.0; rows];
+        let mut deviations = vec![0.0; rows];
+        let task = rows_of_task(d_model);
+        output
+            .par_chunks_mut(task * d_model)
+            .zip(input.par_chunks(task * d_model))
+            .zip(
+                means
+                    .par_chunks_mut(task)
+                    .zip(deviations.par_chunks_mut(task)),
+            )
+            .for_each(|((output, input), (means, deviations))| {
+                vectorised(|| {
+                    let rows = output
+                        .chunks_exact_mut(d_model)
+                        .zip(input.chunks_exact(d_model));
+                    let statistics = means.iter_mut().zip(deviations);
+                    for ((y, x), (mean, deviation)) in rows.zip(statistics) {
+                        let m = sum(x, |x| x) / d_model as f32;
+                        let variance = sum(x, |x| (x - m) * (x - m)) / d_model as f32;
+                        let r = 1.0 / (variance + epsilon as f32).sqrt();
+                        for (((y, &x), &g), &b) in y.iter_mut().zip(x).zip(&*gamma).zip(&*beta) {
+                            *y = (x - m) * r * g + b;
+                        }
+                        (*mean, *deviation) = (m, r);
+                    }
+                });
+            });
+        [
+            tensor::<I>(output, shape, x),
+            tensor::<I>(means, [rows], x),
+            tensor::<I>(deviations, [rows], x),
+        ]
+    }
+
+    fn layer_norm_backward(
+        grad: &FloatTensor<I>,
+        x: &FloatTensor<I>,
+        gamma: &FloatTensor<I>,
+        statistics: &[FloatTensor<I>; 2],
+    ) -> [FloatTensor<I>; 3] {
+        let shape = x.shape();
+        let d_model = last_dim(&shape);
+        let (grads, input, gammas) = (read::<I>(grad), read::<I>(x), read::<I>(gamma));
+        let [means, deviations] = statistics.each_ref().map(read::<I>);
+        let mut output = vec![0.0; input.len()];
+        let task = rows_of_task(d_model);
+        let parts: Vec<(Vec<f32>, Vec<f32>)> = output
+            .par_chunks_mut(task * d_model)
+            .zip(
+                grads
+                    .par_chunks(task * d_model)
+                    .zip(input.par_chunks(task * d_model)),
+            )
+            .zip(means.par_chunks(task).zip(deviations.par_chunks(task)))
+            .map(|((output, (grads, input)), (means, deviations))| {
+                let mut gamma_grad = vec![0.0; d_model];
+                let mut beta_grad = vec![0.0; d_model];
+                vectorised(|| {
+                    let rows = output.chunks_exact_mut(d_model);
+                    let rows =
+                        rows.zip(grads.chunks_exact(d_model).zip(input.chunks_exact(d_model)));
+                    for ((dx, (dy, x)), (&m, &r)) in rows.zip(means.iter().zip(deviations)) {
+                        let places = dx.iter_mut().zip(dy.iter().zip(x).zip(&*gammas));
+                        let sums = gamma_grad.iter_mut().zip(&mut beta_grad);
+                        for ((dx, ((&dy, &x), &g)), (dg, db)) in places.zip(sums) {
+                            *dx = dy * g;
+                            *dg += dy * (x - m) * r;
+                            *db += dy;
+                        }
+                        let mean = sum(dx, |dx| dx) / d_model as f32;
+                        let along = sum2(dx, x, |dx, x| dx * (x - m)) * r * r / d_model as f32;
+                        for (dx, &x) in dx.iter_mut().zip(x) {
+                            *dx = (*dx - mean - (x - m) * along) * r;
+                        }
+                    }
+                });
+                (gamma_grad, beta_grad)
+            })
+            .collect();
+        let (gammas, betas): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+        let [gamma_grad, beta_grad] =
+            [gammas, betas].map(|parts| tensor::<I>(add_up(&parts, d_model), [d_model], x));
+        [tensor::<I>(output, shape, x), gamma_grad, beta_grad]
+    }
+
+    fn dropout(
+        x: &FloatTensor<I>,
+        onto: Option<&FloatTensor<I>>,
+        p: f64,
+    ) -> (FloatTensor<I>, Keep) {
+        let keep = Keep::draw::<I>(p, &I::float_device(x)).expect("p is above zero");
+        let input = read::<I>(x);
+        let onto = onto.map(read::<I>);
+        let mut output = match &onto {
+            Some(onto) => onto.to_vec(),
+            None => vec![0.0; input.len()],
+        };
+        add_kept(&mut output, &input, keep);
+        (tensor::<I>(output, x.shape(), x), keep)
+    }
+
+    fn dropout_backward(grad: &FloatTensor<I>, keep: &Keep, _p: f64) -> FloatTensor<I> {
+        let grads = read::<I>(grad);
+        let mut output = vec![0.0; grads.len()];
+        add_kept(&mut output, &grads, *keep);
+        tensor::<I>(output, grad.shape(), grad)
+    }
+
+    fn attention_forward(
+        packed: &Packed<I>,
+        bias: Option<&FloatTensor<I>>,
+        blocked_rows: Option<&BoolTensor<I>>,
+        p: f64,
+    ) -> (FloatTensor<I>, Attended<I>) {
+        let bias_shape = bias.map(|bias| bias.shape());
+        let bias = bias.map(read::<I>);
+        let views = Views::new::<I>(packed);
+        let Sizes {
+            batch,
+            query_len,
+            key_len,
+            heads,
+        } = views.sizes;
+        let Heads { n_heads, d_v, .. } = heads;
+        let keep = Keep::draw::<I>(p, &I::float_device(&packed.query));
+        // Only where the caller says that there may be such rows are they looked for.
+        let may_be_blocked = blocked_rows.is_some();
+        let mut weights = vec![0.0; batch * n_heads * query_len * key_len];
+        let mut outputs = vec![0.0; batch * n_heads * query_len * d_v];
+        weights
+            .par_chunks_mut(query_len * key_len)
+            .zip(outputs.par_chunks_mut(query_len * d_v))
+            .enumerate()
+            .for_each(|(index, (weights, output))| {
+                let (sentence, head) = (index / n_heads, index % n_heads);
+                let [query, key, value] = views.head(sentence, head);
+                let scale = 1.0 / (heads.d_k as f32).sqrt();
+                query.multiply(key.transposed(), scale, weights);
+                vectorised(|| {
+                    for (position, weights) in weights.chunks_exact_mut(key_len).enumerate() {
+                        let bias = match (&bias, &bias_shape) {
+                            (Some(bias), Some(shape)) => {
+                                Some(bias_row(bias, shape, [sentence, head, position]))
+                            }
+                            _ => None,
+                        };
+                        softmax_row(weights, bias, may_be_blocked);
+                    }
+                });
+                let dropped = keep.map(|keep| kept(weights, index * query_len, key_len, keep));
+                let weights = dropped.as_deref().unwrap_or(weights);
+                Matrix::new(weights, query_len, key_len, key_len).multiply(value, 1.0, output);
+            });
+        let output = join_heads(&[&outputs], &[d_v], batch, n_heads, query_len);
+        let shape = [batch, query_len, n_heads * d_v];
+        let attended = Attended {
+            weights: tensor::<I>(weights, [batch, n_heads, query_len, key_len], &packed.query),
+            dropped: keep,
+        };
+        (tensor::<I>(output, shape, &packed.query), attended)
+    }
+
+    fn attention_backward(
+        grad: &FloatTensor<I>,
+        packed: &Packed<I>,
+        attended: &Attended<I>,
+        _p: f64,
+    ) -> (FloatTensor<I>, Option<FloatTensor<I>>) {
+        let views = Views::new::<I>(packed);
+        let Sizes {
+            batch,
+            query_len,
+            key_len,
+            heads,
+        } = views.sizes;
+        let Heads { n_heads, d_k, d_v } = heads;
+        let (grads, weights) = (read::<I>(grad), read::<I>(&attended.weights));
+        let keep = attended.dropped;
+        let count = batch * n_heads;
+        let mut query_grads = vec![0.0; count * query_len * d_k];
+        let mut key_grads = vec![0.0; count * key_len * d_k];
+        let mut value_grads = vec![0.0; count * key_len * d_v];
+        query_grads
+            .par_chunks_mut(query_len * d_k)
+            .zip(key_grads.par_chunks_mut(key_len * d_k))
+            .zip(value_grads.par_chunks_mut(key_len * d_v))
+            .zip(weights.par_chunks(query_len * key_len))
+            .enumerate()
+            .for_each(|(index, (((query_grad, key_grad), value_grad), weights))| {
+                let (sentence, head) = (index / n_heads, index % n_heads);
+                let [query, key, value] = views.head(sentence, head);
+                let width = n_heads * d_v;
+                let first = sentence * query_len * width + head * d_v;
+                let grad = Matrix::new(&grads[first..], query_len, d_v, width);
+                let square = |values| Matrix::new(values, query_len, key_len, key_len);
+
+                let first_row = index * query_len;
+                let dropped = keep.map(|keep| kept(weights, first_row, key_len, keep));
+                let dropped = dropped.as_deref().unwrap_or(weights);
+                square(dropped).transposed().multiply(grad, 1.0, value_grad);
+                let mut scores = vec![0.0; query_len * key_len];
+                grad.multiply(value.transposed(), 1.0, &mut scores);
+                vectorised(|| {
+                    let rows = scores.chunks_exact_mut(key_len);
+                    for (row, (ds, w)) in rows.zip(weights.chunks_exact(key_len)).enumerate() {
+                        if let Some(keep) = keep {
+                            keep.apply(first_row + row, ds);
+                        }
+                        let mean = sum2(ds, w, |ds, w| ds * w);
+                        for (ds, &w) in ds.iter_mut().zip(w) {
+                            *ds = w * (*ds - mean);
+                        }
+                    }
+                });
+                let scale = 1.0 / (d_k as f32).sqrt();
+                square(&scores).multiply(key, scale, query_grad);
+                square(&scores)
+                    .transposed()
+                    .multiply(query, scale, key_grad);
+            });
+        let beside = &packed.query;
+        if packed.key_value.is_some() {
+            let query = join_heads(&[&query_grads], &[d_k], batch, n_heads, query_len);
+            let parts: [&[f32]; 2] = [&key_grads, &value_grads];
+            let key_value = join_heads(&parts, &[d_k, d_v], batch, n_heads, key_len);
+            let width = n_heads * (d_k + d_v);
+            (
+                tensor::<I>(query, [batch, query_len, n_heads * d_k], beside),
+                Some(tensor::<I>(key_value, [batch, key_len, width], beside)),
+            )
+        } else {
+            let parts: [&[f32]; 3] = [&query_grads, &key_grads, &value_grads];
+            let all = join_heads(&parts, &[d_k, d_k, d_v], batch, n_heads, query_len);
+            let width = n_heads * (2 * d_k + d_v);
+            (tensor::<I>(all, [batch, query_len, width], beside), None)
+        }
+    }
+
+    fn cross_entropy(
+        logits: &FloatTensor<I>,
+        label_tensor: &IntTensor<I>,
+        smoothing: f64,
+    ) -> [FloatTensor<I>; 4] {
+        let vocab_size = last_dim(&logits.shape());
+        let values = read::<I>(logits);
+        let labels = labels::<I>(label_tensor);
+        let rows: Vec<[f32; 4]> = values
+            .par_chunks(vocab_size)
+            .zip(&labels)
+            .map(|(x, &label)| {
+                let [largest, all, exponentials] = vectorised(|| {
+                    let largest = max(x);
+                    let exponentials = sum(x, |x| exp(x - largest));
+                    [largest, sum(x, |x| x), exponentials]
+                });
+                let log_sum_exp = exponentials.ln() + largest;
+                let (smoothing, at_label) = (smoothing as f32, x[label]);
+                let mean = all / vocab_size as f32;
+                let loss = log_sum_exp - (1.0 - smoothing) * at_label - smoothing * mean;
+                [loss, log_sum_exp, at_label, largest]
+            })
+            .collect();
+        [0, 1, 2, 3].map(|which| {
+            let values = rows.iter().map(|row| row[which]).collect();
+            tensor::<I>(values, [rows.len()], logits)
+        })
+    }
+
+    fn cross_entropy_backward(
+        grad: &FloatTensor<I>,
+        logits: FloatTensor<I>,
+        label_tensor: &IntTensor<I>,
+        log_sum_exp: &FloatTensor<I>,
+        smoothing: f64,
+    ) -> FloatTensor<I> {
+        let shape = logits.shape();
+        let vocab_size = last_dim(&shape);
+        let (grads, lses) = (read::<I>(grad), read::<I>(log_sum_exp));
+        let labels = labels::<I>(label_tensor);
+        let mut values = take::<I>(logits);
+        let share = (smoothing / vocab_size as f64) as f32;
+        values
+            .par_chunks_mut(vocab_size)
+            .zip(grads.par_iter().zip(lses.par_iter()).zip(&labels))
+            .for_each(|(x, ((&grad, &lse), &label))| {
+                if grad == 0.0 {
+                    // Padding.
+                    x.fill(0.0);
+                    return;
+                }
+                vectorised(|| {
+                    for x in x.iter_mut() {
+                        *x = grad * (exp(*x - lse) - share);
+                    }
+                });
+                x[label] -= grad * (1.0 - smoothing as f32);
+            });
+        let data = TensorData::new(values, shape);
+        I::float_from_data(data, &I::float_device(grad))
+    }
+
+    fn adam(
+        parameter: FloatTensor<I>,
+        grad: FloatTensor<I>,
+        moments: [FloatTensor<I>; 2],
+        step: &AdamStep,
+    ) -> [FloatTensor<I>; 3] {
+        let (shape, device) = (parameter.shape(), I::float_device(&parameter));
+        let grads = read::<I>(&grad);
+        let mut values = take::<I>(parameter);
+        let [mut first, mut second] = moments.map(take::<I>);
+        let (size, epsilon) = step.size_and_epsilon();
+        let (beta_1, beta_2) = (step.beta_1, step.beta_2);
+        values
+            .par_chunks_mut(TASK)
+            .zip(first.par_chunks_mut(TASK).zip(second.par_chunks_mut(TASK)))
+            .zip(grads.par_chunks(TASK))
+            .for_each(|((values, (first, second)), grads)| {
+                vectorised(|| {
+                    let moments = first.iter_mut().zip(second);
+                    for ((x, (m, v)), &g) in values.iter_mut().zip(moments).zip(grads) {
+                        *m = *m * beta_1 + g * (1.0 - beta_1);
+                        *v = *v * beta_2 + g * g * (1.0 - beta_2);
+                        *x -= size * *m / (v.sqrt() + epsilon);
+                    }
+                });
+            });
+        [values, first, second]
+            .map(|values| I::float_from_data(TensorData::new(values, shape.clone()), &device))
+    }
+}
+
+/// Inputs and weight as matrices.
+fn matrices<'a, I: Host>(
+    tensors: [&FloatTensor<I>; 2],
+    values: [&'a [f32]; 2],
+) -> (Matrix<'a>, Matrix<'a>) {
+    let matrix = |which: usize| {
+        let shape = tensors[which].shape();
+        Matrix::new(values[which], shape[0], shape[1], shape[1])
+    };
+    (matrix(0), matrix(1))
+}
+
+/// The weight as `[d_input, d_output]`, and d_output.
+fn oriented<'a>(weight: Matrix<'a>, shape: &Shape, transposed: bool) -> (Matrix<'a>, usize) {
+    if transposed {
+        (weight.transposed(), shape[0])
+    } else {
+        (weight, shape[1])
+    }
+}
+
+/// The sum of all parts, one after another.
+fn add_up(parts: &[Vec<f32>], width: usize) -> Vec<f32> {
+    let mut all = vec![0.0; width];
+    for part in parts {
+        all.iter_mut()
+            .zip(part)
+            .for_each(|(all, part)| *all += part);
+    }
+    all
+}
+
+/// Adds to each number what dropout leaves of another.
+fn add_kept(output: &mut [f32], input: &[f32], keep: Keep) {
+    output
+        .par_chunks_mut(TASK)
+        .zip(input.par_chunks(TASK))
+        .enumerate()
+        .for_each(|(row, (output, input))| {
+            vectorised(|| {
+                let factor = keep.row(row);
+                for (column, (y, &x)) in output.iter_mut().zip(input).enumerate() {
+                    *y += x * factor(column);
+                }
+            });
+        });
+}
+
+/// What dropout leaves of the weights of a head.
+fn kept(weights: &[f32], first_row: usize, key_len: usize, keep: Keep) -> Vec<f32> {
+    let mut kept = weights.to_vec();
+    vectorised(|| {
+        for (row, kept) in kept.chunks_exact_mut(key_len).enumerate() {
+            keep.apply(first_row + row, kept);
+        }
+    });
+    kept
+}
+
+/// The row of a bias, whose dimensions of size 1 stand for all.
+#[inline(always)]
+fn bias_row<'a>(bias: &'a [f32], shape: &Shape, place: [usize; 3]) -> &'a [f32] {
+    let mut row = 0;
+    for (dim, at) in place.into_iter().enumerate() {
+        row = row * shape[dim] + if shape[dim] == 1 { 0 } else { at };
+    }
+    &bias[row * shape[3]..][..shape[3]]
+}
+
+/// Scores to weights. A key whose bias is half the lowest number is blocked; a row of such keys
+/// becomes zeros where there may be one.
+#[inline(always)]
+fn softmax_row(scores: &mut [f32], bias: Option<&[f32]>, may_be_blocked: bool) {
+    if let Some(bias) = bias {
+        if may_be_blocked && max(bias) <= f32::MIN / 4.0 {
+            scores.fill(0.0);
+            return;
+        }
+        for (score, &bias) in scores.iter_mut().zip(bias) {
+            *score += bias;
+        }
+    }
+    let largest = max(scores);
+    for score in scores.iter_mut() {
+        *score = exp(*score - largest);
+    }
+    let scale = 1.0 / sum(scores, |x| x);
+    for score in scores.iter_mut() {
+        *score *= scale;
+    }
+}
+
+/// From heads one after another, `[batch, n_heads, len, width]` for each part, to rows
+/// `[batch, len, n_heads · Σ widths]`: all heads of the first part, then of the second.
+fn join_heads(
+    parts: &[&[f32]],
+    widths: &[usize],
+    batch: usize,
+    n_heads: usize,
+    len: usize,
+) -> Vec<f32> {
+    let row_width = n_heads * widths.iter().sum::<usize>();
+    let mut rows = vec![0.0; batch * len * row_width];
+    let task = rows_of_task(row_width);
+    rows.par_chunks_mut(task * row_width)
+        .enumerate()
+        .for_each(|(chunk, rows)| {
+            for (row, values) in rows.chunks_exact_mut(row_width).enumerate() {
+                let (sentence, position) = ((chunk * task + row) / len, (chunk * task + row) % len);
+                let mut at = 0;
+                for (part, &width) in parts.iter().zip(widths) {
+                    for head in 0..n_heads {
+                        let from = ((sentence * n_heads + head) * len + position) * width;
+                        values[at..at + width].copy_from_slice(&part[from..from + width]);
+                        at += width;
+                    }
+                }
+            }
+        });
+    rows
+}
+
+#[derive(Clone, Copy)]
+struct Sizes {
+    batch: usize,
+    query_len: usize,
+    key_len: usize,
+    heads: Heads,
+}
+
+/// Where each head's queries, keys and values are in packed rows.
+struct Views<'a> {
+    sizes: Sizes,
+    query: Cow<'a, [f32]>,
+    /// `None` where keys and values follow the queries.
+    key_value: Option<Cow<'a, [f32]>>,
+}
+
+impl<'a> Views<'a> {
+    fn new<I: Host>(packed: &'a Packed<I>) -> Self {
+        let query = packed.query.shape();
+        let key_len = match &packed.key_value {
+            Some(key_value) => key_value.shape()[1],
+            None => query[1],
+        };
+        Self {
+            sizes: Sizes {
+                batch: query[0],
+                query_len: query[1],
+                key_len,
+                heads: packed.heads,
+            },
+            query: read::<I>(&packed.query),
+            key_value: packed.key_value.as_ref().map(read::<I>),
+        }
+    }
+
+    /// Queries, keys and values of a head.
+    fn head(&self, sentence: usize, head: usize) -> [Matrix<'_>; 3] {
+        let Sizes {
+            query_len,
+            key_len,
+            heads,
+            ..
+        } = self.sizes;
+        let Heads { n_heads, d_k, d_v } = heads;
+        let widths = [n_heads * d_k, n_heads * d_k, n_heads * d_v];
+        let (keys, first_key, query_row, key_row) = match &self.key_value {
+            Some(key_value) => (key_value, 0, widths[0], widths[1] + widths[2]),
+            None => {
+                let row = widths.iter().sum();
+                (&self.query, widths[0], row, row)
+            }
+        };
+        let query = &self.query[sentence * query_len * query_row + head * d_k..];
+        let keys = &keys[sentence * key_len * key_row + first_key..];
+        [
+            Matrix::new(query, query_len, d_k, query_row),
+            Matrix::new(&keys[head * d_k..], key_len, d_k, key_row),
+            Matrix::new(&keys[widths[1] + head * d_v..], key_len, d_v, key_row),
+        ]
+    }
+}

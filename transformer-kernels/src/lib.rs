@@ -1,0 +1,41 @@
+//! Operations of a Transformer's training in one pass over memory each, forward and back.
+//!
+//! Burn composes a softmax, a norm or an optimizer's step from many operations, and each of them reads
+//! and writes its tensors anew: on a CPU that is most of a training step. What is here is computed in
+//! one pass where the backend is one of those below, with gradients of its own.
+//!
+//! | feature | backend | kernels |
+//! |---|---|---|
+//! | `flex` | `Autodiff<Flex>` | loops over slices, on rayon's threads |
+//! | `ndarray` | `Autodiff<NdArray>` | the same |
+//! | `tch` | `Autodiff<LibTorch>` | libtorch's own fused operations |
+//!
+//! Every function is generic over the backend and answers `None` where there is no kernel: with
+//! another backend, without its feature, without gradients, and for numbers other than `f32`. The
+//! caller then composes Burn's operations.
+
+mod adam;
+mod attention;
+mod autodiff;
+mod cross_entropy;
+mod dropout;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+mod host;
+mod kernels;
+mod layer_norm;
+mod linear;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+mod matrix;
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
+mod random;
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
+mod simd;
+#[cfg(feature = "tch")]
+mod torch;
+
+pub use adam::{AdamStep, Moments, adam};
+pub use attention::{AttentionMask, Heads, cross_attention, self_attention};
+pub use cross_entropy::{RowLosses, cross_entropy};
+pub use dropout::{dropout, dropout_and_add};
+pub use layer_norm::layer_norm;
+pub use linear::{add_bias_relu_dropout, linear};

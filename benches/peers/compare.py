@@ -16,28 +16,39 @@ from datetime import date
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-THEIRS = {
-    "train-base": ["pytorch"],
-    "train-small": ["pytorch"],
-    "greedy": ["ctranslate2", "transformers"],
-    "beam": ["ctranslate2", "transformers"],
-}
+WORK = ("train-base", "train-small", "greedy", "beam", "train-lengths")
+LENGTHS, BATCHES = (32, 128, 512), (1, 8, 64)
+# 64 × 512 takes more than 24 GB, ours and PyTorch's.
+MOST_TOKENS = 16_384
+
+
+def peers(work):
+    """Whom ours take turns with; ratios are to the first."""
+    return ["pytorch"] if work.startswith("train") else ["ctranslate2", "transformers"]
 
 
 def sizes(quick):
     """What everybody does: work.json."""
     rng = random.Random(1)
     vocab_size, eos = 10_000, 2
-    training = {"rows": 16, "len": 32, "updates": 1 if quick else 3}
+    base = {"d_model": 512, "n_heads": 8, "d_ff": 2048, "layers": 6}
+    small = {"d_model": 256, "n_heads": 4, "d_ff": 1024, "layers": 3}
+    updates = 1 if quick else 3
+    training = {
+        "train-base": {**base, "rows": 16, "len": 32, "updates": updates},
+        "train-small": {**small, "rows": 64, "len": 32, "updates": updates},
+    }
+    for length in LENGTHS:
+        for rows in BATCHES:
+            updates = max(1, 1024 // (rows * length))
+            size = {**base, "rows": rows, "len": length, "updates": updates}
+            training[f"train-{rows}x{length}"] = size
     return {
         "vocab_size": vocab_size,
         "sources": [[rng.randrange(4, vocab_size) for _ in range(24)] + [eos] for _ in range(16)],
         "new_tokens": 32,
         "beam": 4,
-        "train_base": {**training, "d_model": 512, "n_heads": 8, "d_ff": 2048, "layers": 6},
-        "train_small": {
-            **training, "rows": 64, "d_model": 256, "n_heads": 4, "d_ff": 1024, "layers": 3
-        },
+        "training": training,
     }
 
 
@@ -103,14 +114,17 @@ def theirs(system, work, directory, threads):
     return [*command, "--directory", str(directory), "--threads", str(threads)]
 
 
-def measure(work, args, features, directory):
+def measure(work, args, features, directory, only=None):
+    """All systems in turn, or one of them alone."""
     with open(directory / "log", "w+") as log:
         systems = [
             System(f"ours, {backend}", ours(features, backend, work, directory), log)
             for backend in args.backends
+            if only in (None, backend)
         ]
-        for system in THEIRS[work]:
-            systems.append(System(system, theirs(system, work, directory, args.threads), log))
+        for system in peers(work):
+            if only in (None, system):
+                systems.append(System(system, theirs(system, work, directory, args.threads), log))
         for system in systems:
             system.reply()
         for _ in range(args.rounds):
@@ -124,7 +138,7 @@ def measure(work, args, features, directory):
 
 
 def table(work, systems):
-    reference = next(system for system in systems if system.name == THEIRS[work][0])
+    reference = next(system for system in systems if system.name == peers(work)[0])
     rows = [
         f"| {TITLES[work]} | tokens/s | lowest–highest | ours / {reference.name} | peak MiB |",
         "|---|---|---|---|---|",
@@ -148,6 +162,26 @@ def table(work, systems):
     return "\n".join(rows)
 
 
+def print_lengths(args, features, directory):
+    """Tokens per second of the base model, and ours by PyTorch's. One system after another: together
+    they do not fit into memory."""
+    names = [f"ours, {backend}" for backend in args.backends]
+    print("| training, base model, batch × length | " + " | ".join([*names, "pytorch"]) + " |")
+    print("|---|" + "---|" * (len(names) + 1))
+    for rows, length in ((rows, length) for rows in BATCHES for length in LENGTHS):
+        if rows * length > MOST_TOKENS:
+            continue
+        work = f"train-{rows}x{length}"
+        alone = [measure(work, args, features, directory, only) for only in [*args.backends, "pytorch"]]
+        systems = [system for (system,) in alone]
+        reference = systems[-1]
+        cells = []
+        for system in systems:
+            ratio = "" if system is reference else f" ({system.speed() / reference.speed():.2f})"
+            cells.append(f"{system.speed():.0f}{ratio}, {system.peak_mib():.0f} MiB")
+        print(f"| {rows} × {length} | " + " | ".join(cells) + " |", flush=True)
+
+
 def machine():
     cpu = platform.processor()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -161,7 +195,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backends", default="ndarray,flex,tch", metavar="A,B,…",
                         type=lambda text: text.split(","), help="of ours [default: %(default)s]")
-    parser.add_argument("--work", default=list(THEIRS), nargs="+", choices=list(THEIRS))
+    parser.add_argument("--work", default=WORK[:-1], nargs="+", choices=WORK,
+                        help="[default: all but train-lengths]")
     parser.add_argument("--rounds", type=int, help="turns of each system [default: 7]")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="in five minutes: 3 rounds, 1 update")
@@ -184,6 +219,9 @@ def main():
             subprocess.run([*convert, name, str(directory / "ctranslate2")], check=True)
         print(f"{date.today()}, {machine()}, {args.threads} threads, medians of {args.rounds} rounds\n")
         for work in args.work:
+            if work == "train-lengths":
+                print_lengths(args, features, directory)
+                continue
             print(table(work, measure(work, args, features, directory)), end="\n\n", flush=True)
 
 

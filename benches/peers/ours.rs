@@ -1,6 +1,7 @@
 //! Our side of benches/peers/run: does a kind of work once for each line of standard input, and says
 //! in JSON how long it took.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::io::stdin;
@@ -15,7 +16,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
 use burn::train::{ItemLazy, TrainStep};
 use burn_autodiff::Autodiff;
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -27,25 +28,15 @@ use transformer_train::{Batch, PaperAdam, TrainingConfig, TrainingModel, Update,
 struct Cli {
     #[command(flatten)]
     common: Common,
-    /// What to do
-    #[arg(long, value_enum)]
-    work: Work,
+    /// What to do: write the model that everybody decodes with, greedy, beam, or a training of work.json
+    #[arg(long)]
+    work: String,
     /// What to do it with: work.json, and the model to decode with
     #[arg(long)]
     directory: PathBuf,
     /// Given by `cargo bench`
     #[arg(long, hide = true)]
     bench: bool,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Work {
-    /// Write the model that everybody decodes with
-    Write,
-    Greedy,
-    Beam,
-    TrainBase,
-    TrainSmall,
 }
 
 /// The sizes of everything, in work.json.
@@ -55,8 +46,7 @@ struct Sizes {
     sources: Vec<Vec<u32>>,
     new_tokens: usize,
     beam: usize,
-    train_base: TrainingSize,
-    train_small: TrainingSize,
+    training: BTreeMap<String, TrainingSize>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -92,19 +82,17 @@ impl BackendTask for Cli {
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
         let json = fs::read(self.directory.join("work.json"))?;
         let sizes: Sizes = serde_json::from_slice(&json)?;
-        match self.work {
-            Work::Write => {
+        match self.work.as_str() {
+            "write" => {
                 let config = TransformerConfig::base(sizes.vocab_size);
                 config.init::<B>(1, &device)?.save(&self.directory)?;
                 Ok(())
             }
-            Work::Greedy => self.decode::<B>(&sizes, 1, &device),
-            Work::Beam => self.decode::<B>(&sizes, sizes.beam, &device),
-            Work::TrainBase => {
-                Training::<Autodiff<B>>::new(&sizes, &sizes.train_base, &device)?.turns()
-            }
-            Work::TrainSmall => {
-                Training::<Autodiff<B>>::new(&sizes, &sizes.train_small, &device)?.turns()
+            "greedy" => self.decode::<B>(&sizes, 1, &device),
+            "beam" => self.decode::<B>(&sizes, sizes.beam, &device),
+            training => {
+                let size = sizes.training.get(training).ok_or("no such work")?;
+                Training::<Autodiff<B>>::new(&sizes, size, &device)?.turns()
             }
         }
     }

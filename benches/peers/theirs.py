@@ -188,7 +188,7 @@ def main():
     sizes = json.loads((args.directory / "work.json").read_text())
     beam = {"greedy": 1, "beam": sizes["beam"]}.get(args.work)
     if args.system == "pytorch":
-        work = pytorch_training(sizes, sizes[args.work.replace("-", "_")], args.threads)
+        work = pytorch_training(sizes, sizes["training"][args.work], args.threads)
     elif args.system == "transformers":
         work = transformers_decoder(args.directory, sizes, beam, args.threads)
     else:

@@ -7,7 +7,7 @@ use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 
-use crate::autodiff::{Tracked, first, pass_back, record, same, tracked, untracked};
+use crate::autodiff::{first, pass_back, plain, record, same, tracked, untracked, wrapped};
 use crate::kernels::{Attended, Kernels, Packed};
 
 /// How many heads, and how wide.
@@ -84,6 +84,14 @@ fn self_attention_on<B: Backend, I: Kernels>(
     mask: Option<AttentionMask<'_, B>>,
     dropout: f64,
 ) -> Option<Tensor<B, 3>> {
+    if let Some(query) = plain::<B, I, 3>(query_key_value) {
+        let packed = Packed {
+            query,
+            key_value: None,
+            heads,
+        };
+        return attend_plain::<B, I>(packed, mask);
+    }
     let parent = tracked::<B, I, 3>(query_key_value)?;
     let packed = Packed {
         query: parent.primitive.clone(),
@@ -102,6 +110,14 @@ fn cross_attention_on<B: Backend, I: Kernels>(
     mask: Option<AttentionMask<'_, B>>,
     dropout: f64,
 ) -> Option<Tensor<B, 3>> {
+    if let (Some(query), Some(key_value)) = (plain::<B, I, 3>(query), plain::<B, I, 3>(key_value)) {
+        let packed = Packed {
+            query,
+            key_value: Some(key_value),
+            heads,
+        };
+        return attend_plain::<B, I>(packed, mask);
+    }
     let (query, key_value) = (tracked::<B, I, 3>(query)?, tracked::<B, I, 3>(key_value)?);
     let packed = Packed {
         query: query.primitive.clone(),
@@ -113,20 +129,30 @@ fn cross_attention_on<B: Backend, I: Kernels>(
     Some(untracked(record(CrossAttention, parents, output, state)))
 }
 
+/// Without gradients.
+fn attend_plain<B: Backend, I: Kernels>(
+    packed: Packed<I>,
+    mask: Option<AttentionMask<'_, B>>,
+) -> Option<Tensor<B, 3>> {
+    let bias = match mask {
+        Some(mask) => Some(plain::<B, I, 4>(mask.bias)?),
+        None => None,
+    };
+    let rows = blocked_rows::<B, I>(mask)?;
+    let (output, _) = I::attention_forward(&packed, bias.as_ref(), rows.as_ref(), 0.0);
+    Some(wrapped::<B, I, 3>(output))
+}
+
 fn attend<B: Backend, I: Kernels>(
     packed: Packed<I>,
     mask: Option<AttentionMask<'_, B>>,
     dropout: f64,
 ) -> Option<(FloatTensor<I>, State<I>)> {
-    let bias: Option<Tracked<I>> = match mask {
-        Some(mask) => Some(tracked::<B, I, 4>(mask.bias)?),
+    let bias = match mask {
+        Some(mask) => Some(tracked::<B, I, 4>(mask.bias)?.primitive),
         None => None,
     };
-    let rows: Option<BoolTensor<I>> = match mask.and_then(|mask| mask.blocked_rows) {
-        Some(rows) => Some(same(rows.clone().into_primitive())?),
-        None => None,
-    };
-    let bias = bias.map(|bias| bias.primitive);
+    let rows = blocked_rows::<B, I>(mask)?;
     let (output, attended) = I::attention_forward(&packed, bias.as_ref(), rows.as_ref(), dropout);
     let state = State {
         packed,
@@ -134,6 +160,17 @@ fn attend<B: Backend, I: Kernels>(
         dropout,
     };
     Some((output, state))
+}
+
+/// The mask's blocked rows; `None` where they are of another backend.
+#[allow(clippy::option_option, reason = "a mask may have none")]
+fn blocked_rows<B: Backend, I: Kernels>(
+    mask: Option<AttentionMask<'_, B>>,
+) -> Option<Option<BoolTensor<I>>> {
+    match mask.and_then(|mask| mask.blocked_rows) {
+        Some(rows) => same(rows.clone().into_primitive()).map(Some),
+        None => Some(None),
+    }
 }
 
 #[derive(Debug)]

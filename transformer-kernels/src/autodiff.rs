@@ -31,7 +31,21 @@ pub fn tracked<B: Backend, I: Kernels, const D: usize>(
     I::takes(&tracked.primitive).then_some(tracked)
 }
 
-/// The way back.
+/// The tensor as one of `I` itself, where no gradients are taken, if that is its backend.
+pub fn plain<B: Backend, I: Kernels, const D: usize>(
+    tensor: &Tensor<B, D>,
+) -> Option<FloatTensor<I>> {
+    let primitive: FloatTensor<I> = same(tensor.clone().into_primitive().tensor())?;
+    I::takes(&primitive).then_some(primitive)
+}
+
+/// From a primitive back to a tensor.
+pub fn wrapped<B: Backend, I: Kernels, const D: usize>(primitive: FloatTensor<I>) -> Tensor<B, D> {
+    let primitive = same(primitive).expect("the tensors it was made from are of this backend");
+    Tensor::from_primitive(TensorPrimitive::Float(primitive))
+}
+
+/// The way back from a tracked one.
 pub fn untracked<B: Backend, I: Kernels, const D: usize>(tracked: Tracked<I>) -> Tensor<B, D> {
     let primitive = same(tracked).expect("the tensors it was made from are of this backend");
     Tensor::from_primitive(TensorPrimitive::Float(primitive))

@@ -9,7 +9,7 @@ use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 
-use crate::autodiff::{first, pass_back, record, same, tracked, untracked};
+use crate::autodiff::{first, pass_back, plain, record, same, tracked, untracked, wrapped};
 use crate::kernels::Kernels;
 
 /// What cross entropy says of each row of logits `x` with the label `y`: `[rows]` each.
@@ -44,8 +44,18 @@ fn on<B: Backend, I: Kernels>(
     labels: &Tensor<B, 1, Int>,
     smoothing: f64,
 ) -> Option<RowLosses<B>> {
-    let logits = tracked::<B, I, 2>(logits)?;
     let labels: IntTensor<I> = same(labels.clone().into_primitive())?;
+    if let Some(logits) = plain::<B, I, 2>(logits) {
+        let [loss, log_sum_exp, at_label, largest] =
+            I::cross_entropy(&logits, &labels, smoothing).map(wrapped::<B, I, 1>);
+        return Some(RowLosses {
+            loss,
+            log_sum_exp,
+            at_label,
+            largest,
+        });
+    }
+    let logits = tracked::<B, I, 2>(logits)?;
     let [loss, log_sum_exp, at_label, largest] =
         I::cross_entropy(&logits.primitive, &labels, smoothing);
     let constant = |values: &FloatTensor<I>| -> Tensor<B, 1> {

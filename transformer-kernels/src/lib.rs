@@ -1,18 +1,18 @@
-//! Operations of a Transformer's training in one pass over memory each, forward and back.
+//! Operations of a Transformer in one pass over memory each, forward and back.
 //!
 //! Burn composes a softmax, a norm or an optimizer's step from many operations, and each of them reads
 //! and writes its tensors anew: on a CPU that is most of a training step. What is here is computed in
-//! one pass where the backend is one of those below, with gradients of its own.
+//! one pass where the backend is one of those below, or `Autodiff` over it, with gradients of its own.
 //!
 //! | feature | backend | kernels |
 //! |---|---|---|
-//! | `flex` | `Autodiff<Flex>` | loops over slices, on rayon's threads |
-//! | `ndarray` | `Autodiff<NdArray>` | the same |
-//! | `tch` | `Autodiff<LibTorch>` | libtorch's own fused operations |
+//! | `flex` | `Flex` | loops over slices, on rayon's threads |
+//! | `ndarray` | `NdArray` | the same |
+//! | `tch` | `LibTorch` | libtorch's own fused operations |
 //!
 //! Every function is generic over the backend and answers `None` where there is no kernel: with
-//! another backend, without its feature, without gradients, and for numbers other than `f32`. The
-//! caller then composes Burn's operations.
+//! another backend, without its feature, and for numbers other than `f32`. The caller then composes
+//! Burn's operations.
 
 mod adam;
 mod attention;

@@ -7,7 +7,7 @@ use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 
-use crate::autodiff::{first, pass_back, record, tracked, untracked};
+use crate::autodiff::{first, pass_back, plain, record, tracked, untracked, wrapped};
 use crate::kernels::Kernels;
 
 /// `x W + b` for every row. With `transposed`, the weight is `Wᵀ`.
@@ -46,6 +46,14 @@ fn linear_on<B: Backend, I: Kernels>(
     bias: Option<&Tensor<B, 1>>,
     transposed: bool,
 ) -> Option<Tensor<B, 2>> {
+    if let (Some(x), Some(weight)) = (plain::<B, I, 2>(x), plain::<B, I, 2>(weight)) {
+        let bias = match bias {
+            Some(bias) => Some(plain::<B, I, 1>(bias)?),
+            None => None,
+        };
+        let output = I::linear_forward(&x, &weight, bias.as_ref(), transposed);
+        return Some(wrapped::<B, I, 2>(output));
+    }
     let (x, weight) = (tracked::<B, I, 2>(x)?, tracked::<B, I, 2>(weight)?);
     let bias = match bias {
         Some(bias) => Some(tracked::<B, I, 1>(bias)?),
@@ -70,6 +78,9 @@ fn relu_on<B: Backend, I: Kernels, const D: usize>(
     bias: &Tensor<B, 1>,
     p: f64,
 ) -> Option<Tensor<B, D>> {
+    if let (Some(x), Some(bias)) = (plain::<B, I, D>(x), plain::<B, I, 1>(bias)) {
+        return Some(wrapped::<B, I, D>(I::relu_dropout_forward(&x, &bias, p)));
+    }
     let (x, bias) = (tracked::<B, I, D>(x)?, tracked::<B, I, 1>(bias)?);
     let output = I::relu_dropout_forward(&x.primitive, &bias.primitive, p);
     let state = (output.clone(), p);

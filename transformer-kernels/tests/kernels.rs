@@ -95,6 +95,7 @@ macro_rules! on_each {
     };
 }
 
+on_each!(without_gradients_the_same_comes_out);
 on_each!(linear);
 on_each!(relu);
 on_each!(relu_drops_the_same_on_the_way_back);
@@ -105,6 +106,47 @@ on_each!(cross_entropy);
 on_each!(adam);
 on_each!(dropout_keeps_what_it_says);
 on_each!(attention_drops_the_same_on_the_way_back);
+
+fn without_gradients_the_same_comes_out<I: Backend>() {
+    fn run<B: Backend>(input: impl Fn(usize, usize) -> Tensor<B, 2>) -> Vec<Vec<f64>> {
+        let (x, weight) = (input(1, 63), input(2, 42));
+        let bias: Tensor<B, 1> = input(3, 1).flatten::<1>(0, 1).slice([0..42]);
+        let product =
+            transformer_kernels::linear(&x.clone().slice([0..42]), &weight, Some(&bias), false);
+        let product = product.expect("a kernel");
+        let hidden = transformer_kernels::add_bias_relu_dropout(&product, &bias, 0.0);
+        let normed = transformer_kernels::layer_norm(&product, &bias, &bias, 1e-5);
+        let packed = x.clone().reshape([3, 21, 63]);
+        let bias = Tensor::zeros([3, 1, 1, 21], &x.device());
+        let blocked_rows = bias.clone().equal_elem(1).all_dim(3);
+        let mask = AttentionMask {
+            bias: &bias,
+            blocked_rows: Some(&blocked_rows),
+        };
+        let itself = transformer_kernels::self_attention(&packed, HEADS, Some(mask), 0.0);
+        let query = x.clone().slice([0..63, 0..24]).reshape([1, 63, 24]);
+        let memory = product.clone();
+        let memory = memory.slice([0..42, 0..39]).reshape([1, 42, 39]);
+        let other = transformer_kernels::cross_attention(&query, &memory, HEADS, None, 0.0);
+        let labels = Tensor::<B, 1, Int>::from_data([3, 5, 7], &x.device());
+        let losses = transformer_kernels::cross_entropy(&x.slice([0..3]), &labels, 0.1);
+        let losses = losses.expect("a kernel");
+        vec![
+            values(product),
+            values(hidden.expect("a kernel")),
+            values(normed.expect("a kernel")),
+            values(itself.expect("a kernel")),
+            values(other.expect("a kernel")),
+            values(losses.loss),
+            values(losses.log_sum_exp),
+        ]
+    }
+    let tracked = |seed, width| tensor::<Autodiff<I>, 2>(seed, [63, width]);
+    assert_eq!(
+        run::<I>(|seed, width| tracked(seed, width).inner()),
+        run::<Autodiff<I>>(tracked)
+    );
+}
 
 fn linear<I: Backend>() {
     fn run<B: AutodiffBackend>(

@@ -434,12 +434,17 @@ fn translate_reads_standard_input() {
 fn a_seed_gives_the_same_model_and_validation_never_shares_a_source() {
     let folder = folder();
     let (first, second) = (folder.path().join("first"), folder.path().join("second"));
-    succeeds(&mut train(folder.path(), &first));
-    succeeds(&mut train(folder.path(), &second));
-    for file in ["model.safetensors", "tokenizer.json", "valid.tsv"] {
-        let read = |model: &Path| fs::read(model.join(file)).expect("a file");
-        assert!(read(&first) == read(&second), "{file} differs");
-    }
+    // libtorch's products are not the same to the bit each time on several threads.
+    succeeds(train(folder.path(), &first).env("OMP_NUM_THREADS", "1"));
+    succeeds(train(folder.path(), &second).env("OMP_NUM_THREADS", "1"));
+    let differing: Vec<_> = ["model.safetensors", "tokenizer.json", "valid.tsv"]
+        .into_iter()
+        .filter(|file| {
+            let [one, other] = [&first, &second].map(|model| fs::read(model.join(file)));
+            one.expect("a file") != other.expect("a file")
+        })
+        .collect();
+    assert!(differing.is_empty(), "{differing:?} differ");
     let sources = |file: &str| -> Vec<String> {
         let text = fs::read_to_string(first.join(file)).expect("a file");
         let source = |line: &str| line.split('\t').next().unwrap_or_default().to_owned();

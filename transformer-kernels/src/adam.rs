@@ -23,7 +23,6 @@ pub struct AdamStep {
 
 impl AdamStep {
     /// `(s, e)` of the step `parameter -= s · moment_1 / (√moment_2 + e)`, the moments' bias corrected.
-    #[allow(dead_code, reason = "without a backend's feature")]
     pub(crate) fn size_and_epsilon(&self) -> (f32, f32) {
         let root = (1.0 - self.beta_2.powi(self.time as i32)).sqrt();
         let size = self.learning_rate as f32 * root / (1.0 - self.beta_1.powi(self.time as i32));
@@ -60,7 +59,6 @@ pub fn adam<B: Backend, const D: usize>(
 
 type Given<B, const D: usize> = Option<(Tensor<B, D>, Tensor<B, D>, Moments<B, D>)>;
 
-#[allow(dead_code, reason = "without a backend's feature")]
 fn on<B: Backend, I: Kernels, const D: usize>(
     given: &mut Given<B, D>,
     step: &AdamStep,

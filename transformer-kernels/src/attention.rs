@@ -7,7 +7,7 @@ use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 
-use crate::autodiff::{first, pass_back, plain, record, same, tracked, untracked, wrapped};
+use crate::autodiff::{first, pass_back, record, same, tracked, untracked};
 use crate::kernels::{Attended, Kernels, Packed};
 
 /// How many heads, and how wide.
@@ -39,12 +39,15 @@ impl<B: Backend> Clone for AttentionMask<'_, B> {
 
 impl<B: Backend> Copy for AttentionMask<'_, B> {}
 
-/// Attention of a sequence to itself, with dropout on its weights.
+/// Attention of a sequence to itself, with dropout on its weights, where gradients are taken.
 ///
 /// # Shapes
 /// - query_key_value: `[batch, len, n_heads · (2 d_k + d_v)]`, the queries of all heads, then their
 ///   keys, then their values
 /// - output: `[batch, len, n_heads · d_v]`
+///
+/// # Panics
+/// When the shapes do not agree.
 pub fn self_attention<B: Backend>(
     query_key_value: &Tensor<B, 3>,
     heads: Heads,
@@ -59,12 +62,15 @@ pub fn self_attention<B: Backend>(
     ))
 }
 
-/// Attention of one sequence to another, with dropout on its weights.
+/// Attention of one sequence to another, with dropout on its weights, where gradients are taken.
 ///
 /// # Shapes
 /// - query: `[batch, query_len, n_heads · d_k]`
 /// - key_value: `[batch, key_len, n_heads · (d_k + d_v)]`, the keys of all heads, then their values
 /// - output: `[batch, query_len, n_heads · d_v]`
+///
+/// # Panics
+/// When the shapes do not agree.
 pub fn cross_attention<B: Backend>(
     query: &Tensor<B, 3>,
     key_value: &Tensor<B, 3>,
@@ -77,22 +83,17 @@ pub fn cross_attention<B: Backend>(
     ))
 }
 
-#[allow(dead_code, reason = "without a backend's feature")]
 fn self_attention_on<B: Backend, I: Kernels>(
     query_key_value: &Tensor<B, 3>,
     heads: Heads,
     mask: Option<AttentionMask<'_, B>>,
     dropout: f64,
 ) -> Option<Tensor<B, 3>> {
-    if let Some(query) = plain::<B, I, 3>(query_key_value) {
-        let packed = Packed {
-            query,
-            key_value: None,
-            heads,
-        };
-        return attend_plain::<B, I>(packed, mask);
-    }
     let parent = tracked::<B, I, 3>(query_key_value)?;
+    let [batch, len, width] = query_key_value.dims();
+    let Heads { n_heads, d_k, d_v } = heads;
+    assert_eq!(width, n_heads * (2 * d_k + d_v), "width of {heads:?}");
+    check(mask, [batch, n_heads, len, len]);
     let packed = Packed {
         query: parent.primitive.clone(),
         key_value: None,
@@ -102,7 +103,6 @@ fn self_attention_on<B: Backend, I: Kernels>(
     Some(untracked(record(SelfAttention, [&parent], output, state)))
 }
 
-#[allow(dead_code, reason = "without a backend's feature")]
 fn cross_attention_on<B: Backend, I: Kernels>(
     query: &Tensor<B, 3>,
     key_value: &Tensor<B, 3>,
@@ -110,15 +110,17 @@ fn cross_attention_on<B: Backend, I: Kernels>(
     mask: Option<AttentionMask<'_, B>>,
     dropout: f64,
 ) -> Option<Tensor<B, 3>> {
-    if let (Some(query), Some(key_value)) = (plain::<B, I, 3>(query), plain::<B, I, 3>(key_value)) {
-        let packed = Packed {
-            query,
-            key_value: Some(key_value),
-            heads,
-        };
-        return attend_plain::<B, I>(packed, mask);
-    }
+    let [[batch, query_len, width], [others, key_len, both]] = [query.dims(), key_value.dims()];
+    let Heads { n_heads, d_k, d_v } = heads;
     let (query, key_value) = (tracked::<B, I, 3>(query)?, tracked::<B, I, 3>(key_value)?);
+    assert_eq!(width, n_heads * d_k, "width of the queries of {heads:?}");
+    assert_eq!(
+        both,
+        n_heads * (d_k + d_v),
+        "width of the keys and values of {heads:?}"
+    );
+    assert_eq!(batch, others, "sentences of queries and of keys");
+    check(mask, [batch, n_heads, query_len, key_len]);
     let packed = Packed {
         query: query.primitive.clone(),
         key_value: Some(key_value.primitive.clone()),
@@ -129,18 +131,26 @@ fn cross_attention_on<B: Backend, I: Kernels>(
     Some(untracked(record(CrossAttention, parents, output, state)))
 }
 
-/// Without gradients.
-fn attend_plain<B: Backend, I: Kernels>(
-    packed: Packed<I>,
-    mask: Option<AttentionMask<'_, B>>,
-) -> Option<Tensor<B, 3>> {
-    let bias = match mask {
-        Some(mask) => Some(plain::<B, I, 4>(mask.bias)?),
-        None => None,
+/// Whether a mask fits scores of this shape.
+fn check<B: Backend>(mask: Option<AttentionMask<'_, B>>, scores: [usize; 4]) {
+    let fits = |mask: [usize; 4]| {
+        let dims = mask.iter().zip(scores);
+        mask[3] == scores[3]
+            && dims
+                .into_iter()
+                .all(|(&mask, all)| mask == 1 || mask == all)
     };
-    let rows = blocked_rows::<B, I>(mask)?;
-    let (output, _) = I::attention_forward(&packed, bias.as_ref(), rows.as_ref(), 0.0);
-    Some(wrapped::<B, I, 3>(output))
+    if let Some(AttentionMask { bias, blocked_rows }) = mask {
+        assert!(
+            fits(bias.dims()),
+            "a mask {:?} for scores {scores:?}",
+            bias.dims()
+        );
+        if let Some(rows) = blocked_rows {
+            let [batch, heads, queries, _] = bias.dims();
+            assert_eq!(rows.dims(), [batch, heads, queries, 1], "blocked rows");
+        }
+    }
 }
 
 fn attend<B: Backend, I: Kernels>(
@@ -152,7 +162,10 @@ fn attend<B: Backend, I: Kernels>(
         Some(mask) => Some(tracked::<B, I, 4>(mask.bias)?.primitive),
         None => None,
     };
-    let rows = blocked_rows::<B, I>(mask)?;
+    let rows: Option<BoolTensor<I>> = match mask.and_then(|mask| mask.blocked_rows) {
+        Some(rows) => Some(same(rows.clone().into_primitive())?),
+        None => None,
+    };
     let (output, attended) = I::attention_forward(&packed, bias.as_ref(), rows.as_ref(), dropout);
     let state = State {
         packed,
@@ -160,17 +173,6 @@ fn attend<B: Backend, I: Kernels>(
         dropout,
     };
     Some((output, state))
-}
-
-/// The mask's blocked rows; `None` where they are of another backend.
-#[allow(clippy::option_option, reason = "a mask may have none")]
-fn blocked_rows<B: Backend, I: Kernels>(
-    mask: Option<AttentionMask<'_, B>>,
-) -> Option<Option<BoolTensor<I>>> {
-    match mask.and_then(|mask| mask.blocked_rows) {
-        Some(rows) => same(rows.clone().into_primitive()).map(Some),
-        None => Some(None),
-    }
 }
 
 #[derive(Debug)]

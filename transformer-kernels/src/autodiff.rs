@@ -87,6 +87,8 @@ pub fn pass_back<I: Kernels, S, const N: usize>(
 /// The first answer of a function generic over a backend with kernels, among those compiled in.
 macro_rules! first {
     ($function:ident::<$B:ty $(, $D:ident)?>($($argument:expr),*)) => {{
+        // Without a backend nobody takes them.
+        let _ = ($(&$argument,)*);
         let answer = None;
         #[cfg(feature = "flex")]
         let answer = answer.or_else(|| $function::<$B, burn_flex::Flex $(, $D)?>($($argument),*));

@@ -38,7 +38,6 @@ pub fn cross_entropy<B: Backend>(
     first!(on::<B>(logits, labels, smoothing))
 }
 
-#[allow(dead_code, reason = "without a backend's feature")]
 fn on<B: Backend, I: Kernels>(
     logits: &Tensor<B, 2>,
     labels: &Tensor<B, 1, Int>,

@@ -14,7 +14,7 @@ pub fn dropout<B: Backend, const D: usize>(x: &Tensor<B, D>, p: f64) -> Option<T
     first!(dropout_on::<B, D>(x, p))
 }
 
-/// `residual + dropout(x)`, both of one shape; `p` may be zero.
+/// `residual + dropout(x)`, both of one shape; `None` where `p` is zero, too.
 pub fn dropout_and_add<B: Backend, const D: usize>(
     residual: &Tensor<B, D>,
     x: &Tensor<B, D>,
@@ -26,7 +26,6 @@ pub fn dropout_and_add<B: Backend, const D: usize>(
     first!(dropout_and_add_on::<B, D>(residual, x, p))
 }
 
-#[allow(dead_code, reason = "without a backend's feature")]
 fn dropout_on<B: Backend, I: Kernels, const D: usize>(
     x: &Tensor<B, D>,
     p: f64,
@@ -36,7 +35,6 @@ fn dropout_on<B: Backend, I: Kernels, const D: usize>(
     Some(untracked(record(Dropout, [&x], output, (dropped, p))))
 }
 
-#[allow(dead_code, reason = "without a backend's feature")]
 fn dropout_and_add_on<B: Backend, I: Kernels, const D: usize>(
     residual: &Tensor<B, D>,
     x: &Tensor<B, D>,

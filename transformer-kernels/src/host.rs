@@ -99,6 +99,11 @@ fn labels<I: Host>(labels: &IntTensor<I>) -> Vec<usize> {
     data.iter::<i64>().map(|label| label as usize).collect()
 }
 
+fn booleans<I: Host>(tensor: &BoolTensor<I>) -> Vec<bool> {
+    let data = try_read_sync(I::bool_into_data(tensor.clone())).expect("the tensor is in memory");
+    data.expect("nothing can fail").iter::<bool>().collect()
+}
+
 fn last_dim(shape: &Shape) -> usize {
     shape[shape.num_dims() - 1]
 }
@@ -358,8 +363,8 @@ impl<I: Host> Kernels for I {
         blocked_rows: Option<&BoolTensor<I>>,
         p: f64,
     ) -> (FloatTensor<I>, Attended<I>) {
-        let bias_shape = bias.map(|bias| bias.shape());
-        let bias = bias.map(read::<I>);
+        let bias = bias.map(|bias| (bias.shape(), read::<I>(bias)));
+        let blocked_rows = blocked_rows.map(booleans::<I>);
         let views = Views::new::<I>(packed);
         let Sizes {
             batch,
@@ -369,13 +374,11 @@ impl<I: Host> Kernels for I {
         } = views.sizes;
         let Heads { n_heads, d_v, .. } = heads;
         let keep = Keep::draw::<I>(p, &I::float_device(&packed.query));
-        // Only where the caller says that there may be such rows are they looked for.
-        let may_be_blocked = blocked_rows.is_some();
         let mut weights = vec![0.0; batch * n_heads * query_len * key_len];
         let mut outputs = vec![0.0; batch * n_heads * query_len * d_v];
         weights
-            .par_chunks_mut(query_len * key_len)
-            .zip(outputs.par_chunks_mut(query_len * d_v))
+            .par_chunks_mut((query_len * key_len).max(1))
+            .zip(outputs.par_chunks_mut((query_len * d_v).max(1)))
             .enumerate()
             .for_each(|(index, (weights, output))| {
                 let (sentence, head) = (index / n_heads, index % n_heads);
@@ -384,13 +387,16 @@ impl<I: Host> Kernels for I {
                 query.multiply(key.transposed(), scale, weights);
                 vectorised(|| {
                     for (position, weights) in weights.chunks_exact_mut(key_len).enumerate() {
-                        let bias = match (&bias, &bias_shape) {
-                            (Some(bias), Some(shape)) => {
-                                Some(bias_row(bias, shape, [sentence, head, position]))
-                            }
-                            _ => None,
+                        let Some((shape, bias)) = &bias else {
+                            softmax_row(weights, None);
+                            continue;
                         };
-                        softmax_row(weights, bias, may_be_blocked);
+                        let row = row_of(shape, [sentence, head, position]);
+                        if blocked_rows.as_ref().is_some_and(|rows| rows[row]) {
+                            weights.fill(0.0);
+                        } else {
+                            softmax_row(weights, Some(&bias[row * key_len..][..key_len]));
+                        }
                     }
                 });
                 let dropped = keep.map(|keep| kept(weights, index * query_len, key_len, keep));
@@ -427,10 +433,10 @@ impl<I: Host> Kernels for I {
         let mut key_grads = vec![0.0; count * key_len * d_k];
         let mut value_grads = vec![0.0; count * key_len * d_v];
         query_grads
-            .par_chunks_mut(query_len * d_k)
-            .zip(key_grads.par_chunks_mut(key_len * d_k))
-            .zip(value_grads.par_chunks_mut(key_len * d_v))
-            .zip(weights.par_chunks(query_len * key_len))
+            .par_chunks_mut((query_len * d_k).max(1))
+            .zip(key_grads.par_chunks_mut((key_len * d_k).max(1)))
+            .zip(value_grads.par_chunks_mut((key_len * d_v).max(1)))
+            .zip(weights.par_chunks((query_len * key_len).max(1)))
             .enumerate()
             .for_each(|(index, (((query_grad, key_grad), value_grad), weights))| {
                 let (sentence, head) = (index / n_heads, index % n_heads);
@@ -635,25 +641,20 @@ fn kept(weights: &[f32], first_row: usize, key_len: usize, keep: Keep) -> Vec<f3
     kept
 }
 
-/// The row of a bias, whose dimensions of size 1 stand for all.
+/// Where a row of scores stands in a mask, whose dimensions of size 1 stand for all.
 #[inline(always)]
-fn bias_row<'a>(bias: &'a [f32], shape: &Shape, place: [usize; 3]) -> &'a [f32] {
+fn row_of(mask: &Shape, place: [usize; 3]) -> usize {
     let mut row = 0;
     for (dim, at) in place.into_iter().enumerate() {
-        row = row * shape[dim] + if shape[dim] == 1 { 0 } else { at };
+        row = row * mask[dim] + if mask[dim] == 1 { 0 } else { at };
     }
-    &bias[row * shape[3]..][..shape[3]]
+    row
 }
 
-/// Scores to weights. A key whose bias is half the lowest number is blocked; a row of such keys
-/// becomes zeros where there may be one.
+/// Scores to weights.
 #[inline(always)]
-fn softmax_row(scores: &mut [f32], bias: Option<&[f32]>, may_be_blocked: bool) {
+fn softmax_row(scores: &mut [f32], bias: Option<&[f32]>) {
     if let Some(bias) = bias {
-        if may_be_blocked && max(bias) <= f32::MIN / 4.0 {
-            scores.fill(0.0);
-            return;
-        }
         for (score, &bias) in scores.iter_mut().zip(bias) {
             *score += bias;
         }

@@ -24,7 +24,6 @@ pub fn layer_norm<B: Backend, const D: usize>(
     first!(on::<B, D>(x, gamma, beta, epsilon))
 }
 
-#[allow(dead_code, reason = "without a backend's feature")]
 fn on<B: Backend, I: Kernels, const D: usize>(
     x: &Tensor<B, D>,
     gamma: &Tensor<B, 1>,

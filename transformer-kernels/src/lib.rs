@@ -11,8 +11,13 @@
 //! | `tch` | `LibTorch` | libtorch's own fused operations |
 //!
 //! Every function is generic over the backend and answers `None` where there is no kernel: with
-//! another backend, without its feature, and for numbers other than `f32`. The caller then composes
-//! Burn's operations.
+//! another backend, without its feature, for numbers other than `f32`, and, for attention and dropout,
+//! where no gradients are taken. The caller then composes Burn's operations.
+
+#![cfg_attr(
+    not(any(feature = "flex", feature = "ndarray")),
+    allow(dead_code, reason = "what only some backends' kernels use")
+)]
 
 mod adam;
 mod attention;

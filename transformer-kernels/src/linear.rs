@@ -39,7 +39,6 @@ pub fn add_bias_relu_dropout<B: Backend, const D: usize>(
     first!(relu_on::<B, D>(x, bias, p))
 }
 
-#[allow(dead_code, reason = "without a backend's feature")]
 fn linear_on<B: Backend, I: Kernels>(
     x: &Tensor<B, 2>,
     weight: &Tensor<B, 2>,
@@ -72,7 +71,6 @@ fn linear_on<B: Backend, I: Kernels>(
     }))
 }
 
-#[allow(dead_code, reason = "without a backend's feature")]
 fn relu_on<B: Backend, I: Kernels, const D: usize>(
     x: &Tensor<B, D>,
     bias: &Tensor<B, 1>,

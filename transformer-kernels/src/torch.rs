@@ -238,10 +238,14 @@ impl Kernels for LibTorch {
         let grad = grad.tensor.contiguous();
         let flat = [&parameter, &first, &second, &grad].map(|tensor| tensor.view(-1));
         let count = flat[0].size()[0];
-        for start in (0..count).step_by(CACHED as usize) {
+        let part = match grad.device() {
+            Device::Cpu => CACHED,
+            _ => count.max(1),
+        };
+        for start in (0..count).step_by(part as usize) {
             let [mut x, mut m, mut v, g] = flat
                 .each_ref()
-                .map(|tensor| tensor.narrow(0, start, CACHED.min(count - start)));
+                .map(|tensor| tensor.narrow(0, start, part.min(count - start)));
             let _ = m.lerp_(&g, f64::from(1.0 - step.beta_1));
             let _ = v.lerp_(&g.square(), f64::from(1.0 - step.beta_2));
             let mut divisor = v.sqrt();
@@ -301,6 +305,9 @@ fn dropout(mut tensor: Tensor, p: f64) -> (Tensor, Dropped) {
 /// On the CPU, where nobody else holds the tensor.
 fn drop_in_place(tensor: &mut Tensor, keep: Keep) {
     assert!(tensor.kind() == Kind::Float && tensor.device() == Device::Cpu);
+    if tensor.numel() == 0 {
+        return;
+    }
     *tensor = tensor.contiguous();
     #[allow(unsafe_code, reason = "libtorch's numbers as a slice")]
     // SAFETY: so many numbers of this kind stand there one after another, and the tensor, which is

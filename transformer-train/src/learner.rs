@@ -441,9 +441,11 @@ impl<B: AutodiffBackend> SupervisedLearningStrategy<Components<B>> for UpdateStr
             .take();
         // The learner would keep a copy of the model through each step, and its weights could not be
         // changed in place.
+        let model = learner.model();
+        drop(learner);
         let mut run = Run {
             strategy: self,
-            model: Some(learner.model()),
+            model: Some(model),
             optimizer: self.optimizer.clone(),
             schedule: self.schedule.clone(),
             valid,

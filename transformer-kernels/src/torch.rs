@@ -257,8 +257,8 @@ impl Kernels for LibTorch {
     }
 }
 
-/// What dropout kept. libtorch draws on one thread, and the Mersenne twister: a hash is ten times
-/// faster, and needs no mask.
+/// What dropout kept. libtorch draws on one thread, by the Mersenne twister, and keeps a mask: a hash
+/// costs less, and needs none.
 #[derive(Debug)]
 pub enum Dropped {
     /// On the CPU.

@@ -59,7 +59,7 @@ impl<B: Backend> PositionwiseFeedForward<B> {
     /// `dropout(max(0, x W₁ + b₁))`, what follows the product in one pass where there is a kernel.
     fn relu(&self, x: Tensor<B, 3>, bias: Tensor<B, 1>) -> Tensor<B, 3> {
         let p = self.dropout.p::<B>(&x.device());
-        let x = at_every_position(x, self.inner.weight.val(), None);
+        let x = at_every_position(x, self.inner.weight.val(), None, false);
         transformer_kernels::add_bias_relu_dropout(&x, &bias, p)
             .unwrap_or_else(|| self.dropout.forward(relu(x + bias.unsqueeze())))
     }

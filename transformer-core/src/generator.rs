@@ -7,7 +7,7 @@ use burn::tensor::backend::Backend;
 use crate::config::TransformerConfig;
 use crate::embedding::TokenEmbedding;
 use crate::init::WeightInit;
-use crate::linear::{at_every_position, transposed_at_every_position};
+use crate::linear::at_every_position;
 
 /// Maps what the decoder computes to one logit per entry of the target vocabulary.
 ///
@@ -46,9 +46,10 @@ impl<B: Backend> Generator<B> {
     /// - output: `[batch, tgt_len, tgt_vocab_size]`
     pub fn forward(&self, hidden: Tensor<B, 3>, tgt_embedding: &TokenEmbedding<B>) -> Tensor<B, 3> {
         let bias = self.bias.as_ref().map(Param::val);
-        match &self.weight {
-            Some(weight) => at_every_position(hidden, weight.val(), bias),
-            None => transposed_at_every_position(hidden, tgt_embedding.weight.val(), bias),
-        }
+        let (weight, transposed) = match &self.weight {
+            Some(weight) => (weight.val(), false),
+            None => (tgt_embedding.weight.val(), true),
+        };
+        at_every_position(hidden, weight, bias, transposed)
     }
 }

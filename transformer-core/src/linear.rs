@@ -12,33 +12,27 @@ use burn::tensor::module::linear;
 ///
 /// # Shapes
 /// - x: `[batch, len, d_input]`
-/// - weight: `[d_input, d_output]`
+/// - weight: `[d_input, d_output]`, or `[d_output, d_input]` where it is stored transposed
 /// - bias: `[d_output]`
 /// - output: `[batch, len, d_output]`
 pub(crate) fn at_every_position<B: Backend>(
     x: Tensor<B, 3>,
     weight: Tensor<B, 2>,
     bias: Option<Tensor<B, 1>>,
+    transposed: bool,
 ) -> Tensor<B, 3> {
     let [batch, len, d_input] = x.dims();
-    let [_, d_output] = weight.dims();
+    let d_output = weight.dims()[if transposed { 0 } else { 1 }];
     let x = x.reshape([batch * len, d_input]);
-    transformer_kernels::linear(&x, &weight, bias.as_ref(), false)
-        .unwrap_or_else(|| linear(x, weight, bias))
-        .reshape([batch, len, d_output])
-}
-
-/// The same with a weight that is stored transposed: `[d_output, d_input]`.
-pub(crate) fn transposed_at_every_position<B: Backend>(
-    x: Tensor<B, 3>,
-    weight: Tensor<B, 2>,
-    bias: Option<Tensor<B, 1>>,
-) -> Tensor<B, 3> {
-    let [batch, len, d_input] = x.dims();
-    let [d_output, _] = weight.dims();
-    let x = x.reshape([batch * len, d_input]);
-    transformer_kernels::linear(&x, &weight, bias.as_ref(), true)
-        .unwrap_or_else(|| linear(x, weight.transpose(), bias))
+    transformer_kernels::linear(&x, &weight, bias.as_ref(), transposed)
+        .unwrap_or_else(|| {
+            let weight = if transposed {
+                weight.transpose()
+            } else {
+                weight
+            };
+            linear(x, weight, bias)
+        })
         .reshape([batch, len, d_output])
 }
 
@@ -51,6 +45,6 @@ pub(crate) trait LinearAtEveryPosition<B: Backend> {
 impl<B: Backend> LinearAtEveryPosition<B> for Linear<B> {
     fn at_every_position(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let bias = self.bias.as_ref().map(|bias| bias.val());
-        at_every_position(x, self.weight.val(), bias)
+        at_every_position(x, self.weight.val(), bias, false)
     }
 }

@@ -1,9 +1,9 @@
 //! Adam's step.
 
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Tensor, TensorPrimitive};
 
-use crate::autodiff::{first, same};
+use crate::autodiff::{first, same, wrapped};
 use crate::kernels::Kernels;
 
 /// The numbers of a step, which all parameters share.
@@ -71,10 +71,6 @@ fn on<B: Backend, I: Kernels, const D: usize>(
     let (parameter, grad, moments) = given.take()?;
     let [parameter, grad, first, second] = [parameter, grad, moments.first, moments.second]
         .map(|tensor| same(tensor.into_primitive().tensor()).expect("all of one backend"));
-    let [parameter, first, second] =
-        I::adam(parameter, grad, [first, second], step).map(|primitive| {
-            let primitive = same(primitive).expect("all of one backend");
-            Tensor::from_primitive(TensorPrimitive::Float(primitive))
-        });
+    let [parameter, first, second] = I::adam(parameter, grad, [first, second], step).map(wrapped);
     Some((parameter, Moments { first, second }))
 }

@@ -7,7 +7,7 @@ use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 
-use crate::autodiff::{first, pass_back, record, same, tracked, untracked};
+use crate::autodiff::{first, pass_back, record, same, tracked, wrapped};
 use crate::kernels::{Attended, Kernels, Packed};
 
 /// How many heads, and how wide.
@@ -100,7 +100,7 @@ fn self_attention_on<B: Backend, I: Kernels>(
         heads,
     };
     let (output, state) = attend::<B, I>(packed, mask, dropout)?;
-    Some(untracked(record(SelfAttention, [&parent], output, state)))
+    Some(wrapped(record(SelfAttention, [&parent], output, state)))
 }
 
 fn cross_attention_on<B: Backend, I: Kernels>(
@@ -128,7 +128,7 @@ fn cross_attention_on<B: Backend, I: Kernels>(
     };
     let (output, state) = attend::<B, I>(packed, mask, dropout)?;
     let parents = [&query, &key_value];
-    Some(untracked(record(CrossAttention, parents, output, state)))
+    Some(wrapped(record(CrossAttention, parents, output, state)))
 }
 
 /// Whether a mask fits scores of this shape.

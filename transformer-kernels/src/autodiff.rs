@@ -39,15 +39,9 @@ pub fn plain<B: Backend, I: Kernels, const D: usize>(
     I::takes(&primitive).then_some(primitive)
 }
 
-/// From a primitive back to a tensor.
-pub fn wrapped<B: Backend, I: Kernels, const D: usize>(primitive: FloatTensor<I>) -> Tensor<B, D> {
+/// A tensor again, of a primitive of its backend under whichever name.
+pub fn wrapped<B: Backend, P: Any, const D: usize>(primitive: P) -> Tensor<B, D> {
     let primitive = same(primitive).expect("the tensors it was made from are of this backend");
-    Tensor::from_primitive(TensorPrimitive::Float(primitive))
-}
-
-/// The way back from a tracked one.
-pub fn untracked<B: Backend, I: Kernels, const D: usize>(tracked: Tracked<I>) -> Tensor<B, D> {
-    let primitive = same(tracked).expect("the tensors it was made from are of this backend");
     Tensor::from_primitive(TensorPrimitive::Float(primitive))
 }
 

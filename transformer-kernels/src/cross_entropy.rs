@@ -1,15 +1,14 @@
 //! Cross entropy against smoothed labels, without anything else of the logits' size going forward.
 
-use burn::tensor::backend::Backend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{Int, Tensor, TensorPrimitive};
+use burn::tensor::{Int, Tensor};
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::base::Checkpointer;
-use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 
-use crate::autodiff::{first, pass_back, plain, record, same, tracked, untracked, wrapped};
+use crate::autodiff::{first, pass_back, plain, record, same, tracked, wrapped};
 use crate::kernels::Kernels;
 
 /// What cross entropy says of each row of logits `x` with the label `y`: `[rows]` each.
@@ -46,7 +45,7 @@ fn on<B: Backend, I: Kernels>(
     let labels: IntTensor<I> = same(labels.clone().into_primitive())?;
     if let Some(logits) = plain::<B, I, 2>(logits) {
         let [loss, log_sum_exp, at_label, largest] =
-            I::cross_entropy(&logits, &labels, smoothing).map(wrapped::<B, I, 1>);
+            I::cross_entropy(&logits, &labels, smoothing).map(wrapped);
         return Some(RowLosses {
             loss,
             log_sum_exp,
@@ -58,9 +57,7 @@ fn on<B: Backend, I: Kernels>(
     let [loss, log_sum_exp, at_label, largest] =
         I::cross_entropy(&logits.primitive, &labels, smoothing);
     let constant = |values: &FloatTensor<I>| -> Tensor<B, 1> {
-        let values = Tensor::<I, 1>::from_primitive(TensorPrimitive::Float(values.clone()));
-        let values = Tensor::<Autodiff<I, NoCheckpointing>, 1>::from_inner(values);
-        untracked::<B, I, 1>(values.into_primitive().tensor())
+        wrapped(Autodiff::<I>::from_inner(values.clone()))
     };
     let (at_label, largest) = (constant(&at_label), constant(&largest));
     let lse = constant(&log_sum_exp);
@@ -71,7 +68,7 @@ fn on<B: Backend, I: Kernels>(
         smoothing,
     };
     Some(RowLosses {
-        loss: untracked(record(CrossEntropy, [&logits], loss, state)),
+        loss: wrapped(record(CrossEntropy, [&logits], loss, state)),
         log_sum_exp: lse,
         at_label,
         largest,

@@ -6,7 +6,7 @@ use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 
-use crate::autodiff::{first, pass_back, record, tracked, untracked};
+use crate::autodiff::{first, pass_back, record, tracked, wrapped};
 use crate::kernels::Kernels;
 
 /// Sets each entry to zero with probability `p` above zero and divides the others by `1 - p`.
@@ -32,7 +32,7 @@ fn dropout_on<B: Backend, I: Kernels, const D: usize>(
 ) -> Option<Tensor<B, D>> {
     let x = tracked::<B, I, D>(x)?;
     let (output, dropped) = I::dropout(&x.primitive, None, p);
-    Some(untracked(record(Dropout, [&x], output, (dropped, p))))
+    Some(wrapped(record(Dropout, [&x], output, (dropped, p))))
 }
 
 fn dropout_and_add_on<B: Backend, I: Kernels, const D: usize>(
@@ -43,7 +43,7 @@ fn dropout_and_add_on<B: Backend, I: Kernels, const D: usize>(
     let (residual, x) = (tracked::<B, I, D>(residual)?, tracked::<B, I, D>(x)?);
     let (output, dropped) = I::dropout(&x.primitive, Some(&residual.primitive), p);
     let parents = [&residual, &x];
-    Some(untracked(record(
+    Some(wrapped(record(
         DropoutAndAdd,
         parents,
         output,

@@ -7,7 +7,7 @@ use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 
-use crate::autodiff::{first, pass_back, plain, record, tracked, untracked, wrapped};
+use crate::autodiff::{first, pass_back, plain, record, tracked, wrapped};
 use crate::kernels::Kernels;
 
 /// `γ (x - m) / √(v + ε) + β` over the last dimension.
@@ -36,7 +36,7 @@ fn on<B: Backend, I: Kernels, const D: usize>(
         plain::<B, I, 1>(beta),
     ) {
         let [output, ..] = I::layer_norm_forward(&x, &gamma, &beta, epsilon);
-        return Some(wrapped::<B, I, D>(output));
+        return Some(wrapped(output));
     }
     let (x, gamma, beta) = (
         tracked::<B, I, D>(x)?,
@@ -50,7 +50,7 @@ fn on<B: Backend, I: Kernels, const D: usize>(
         gamma: gamma.primitive.clone(),
         statistics: [mean, deviation],
     };
-    Some(untracked(record(
+    Some(wrapped(record(
         LayerNorm,
         [&x, &gamma, &beta],
         output,

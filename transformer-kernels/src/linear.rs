@@ -7,7 +7,7 @@ use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 
-use crate::autodiff::{first, pass_back, plain, record, tracked, untracked, wrapped};
+use crate::autodiff::{first, pass_back, plain, record, tracked, wrapped};
 use crate::kernels::Kernels;
 
 /// `x W + b` for every row. With `transposed`, the weight is `Wᵀ`.
@@ -51,7 +51,7 @@ fn linear_on<B: Backend, I: Kernels>(
             None => None,
         };
         let output = I::linear_forward(&x, &weight, bias.as_ref(), transposed);
-        return Some(wrapped::<B, I, 2>(output));
+        return Some(wrapped(output));
     }
     let (x, weight) = (tracked::<B, I, 2>(x)?, tracked::<B, I, 2>(weight)?);
     let bias = match bias {
@@ -65,7 +65,7 @@ fn linear_on<B: Backend, I: Kernels>(
         weight: weight.primitive.clone(),
         transposed,
     };
-    Some(untracked(match &bias {
+    Some(wrapped(match &bias {
         Some(bias) => record(LinearWithBias, [&x, &weight, bias], output, state),
         None => record(Linear, [&x, &weight], output, state),
     }))
@@ -77,12 +77,12 @@ fn relu_on<B: Backend, I: Kernels, const D: usize>(
     p: f64,
 ) -> Option<Tensor<B, D>> {
     if let (Some(x), Some(bias)) = (plain::<B, I, D>(x), plain::<B, I, 1>(bias)) {
-        return Some(wrapped::<B, I, D>(I::relu_dropout_forward(&x, &bias, p)));
+        return Some(wrapped(I::relu_dropout_forward(&x, &bias, p)));
     }
     let (x, bias) = (tracked::<B, I, D>(x)?, tracked::<B, I, 1>(bias)?);
     let output = I::relu_dropout_forward(&x.primitive, &bias.primitive, p);
     let state = (output.clone(), p);
-    Some(untracked(record(Relu, [&x, &bias], output, state)))
+    Some(wrapped(record(Relu, [&x, &bias], output, state)))
 }
 
 #[derive(Debug)]

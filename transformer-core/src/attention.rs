@@ -276,6 +276,10 @@ impl<B: Backend> SelfAttention<B> {
         let fused = (first && maps.is_none())
             .then(|| transformer_kernels::self_attention(&projected, sizes, parts, p))
             .flatten();
+        if let (Some(heads), None) = (&fused, &cache) {
+            // Nobody asks for keys and values.
+            return self.heads.projection.at_every_position(heads.clone());
+        }
         let query = projected.clone().slice_dim(2, 0..width);
         let key_value = self
             .heads

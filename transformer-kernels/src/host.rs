@@ -205,7 +205,8 @@ impl<I: Host> Kernels for I {
                     for (row, (y, x)) in pairs.enumerate() {
                         for ((y, &x), &b) in y.iter_mut().zip(x).zip(&*bias) {
                             let sum = x + b;
-                            *y = if sum > 0.0 { sum } else { 0.0 };
+                            // What is no number stays none.
+                            *y = if sum <= 0.0 { 0.0 } else { sum };
                         }
                         if let Some(keep) = keep {
                             keep.apply(task * rows + row, y);
@@ -230,7 +231,7 @@ impl<I: Host> Kernels for I {
             .for_each(|(dx, (dy, y))| {
                 vectorised(|| {
                     for ((dx, &dy), &y) in dx.iter_mut().zip(dy).zip(y) {
-                        *dx = if y > 0.0 { dy * scale } else { 0.0 };
+                        *dx = if y <= 0.0 { 0.0 } else { dy * scale };
                     }
                 });
             });

@@ -107,6 +107,7 @@ fn generator() -> MutexGuard<'static, ()> {
 on_each!(without_gradients_the_same_comes_out);
 on_each!(linear);
 on_each!(relu);
+on_each!(what_is_no_number_stays_none);
 on_each!(relu_drops_the_same_on_the_way_back);
 on_each!(layer_norm);
 on_each!(self_attention);
@@ -210,6 +211,17 @@ fn relu<I: Backend>() {
             &run::<Reference>(rows, d_ff, false),
         );
     }
+}
+
+/// A run whose weights are lost must not look sound.
+fn what_is_no_number_stays_none<I: Backend>() {
+    let device = Default::default();
+    let x = Tensor::<Autodiff<I>, 2>::from_data([[f32::NAN, -1.0, 2.0]], &device).require_grad();
+    let zeros = Tensor::<Autodiff<I>, 1>::zeros([3], &device).require_grad();
+    let output = transformer_kernels::add_bias_relu_dropout(&x, &zeros, 0.0).expect("a kernel");
+    let output = values(output);
+    assert!(output[0].is_nan(), "{output:?}");
+    assert_eq!(output[1..], [0.0, 2.0]);
 }
 
 fn relu_drops_the_same_on_the_way_back<I: Backend>() {

@@ -25,6 +25,8 @@ mod autodiff;
 mod cross_entropy;
 mod dropout;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
+mod few_rows;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
 mod host;
 mod kernels;
 mod layer_norm;

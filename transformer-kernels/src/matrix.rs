@@ -4,8 +4,13 @@ use std::mem::MaybeUninit;
 
 use gemm::Parallelism;
 
+use crate::few_rows::{self, FEW, Rows};
+
 /// Multiplications from which on a product is worth several threads.
 const LARGE: usize = 1 << 22;
+
+/// Numbers of a matrix from which on it is read by several threads, for however few rows.
+const LARGE_MATRIX: usize = 1 << 17;
 
 /// A view of a matrix, not necessarily contiguous.
 #[derive(Clone, Copy)]
@@ -58,11 +63,35 @@ impl<'a> Matrix<'a> {
         }
     }
 
+    /// The rows, where each is contiguous.
+    fn contiguous_rows(self) -> Option<Rows<'a>> {
+        (self.column_stride == 1)
+            .then(|| Rows::new(self.values, self.rows, self.columns, self.row_stride))
+    }
+
     /// `self · other`, row after row, on all threads where it is large.
     ///
     /// # Panics
     /// When the sizes do not agree.
     pub fn product(self, other: Matrix<'_>) -> Vec<f32> {
+        assert_eq!(self.columns, other.rows, "inner sizes of a product");
+        self.few_rows_product(other)
+            .unwrap_or_else(|| self.gemm_product(other))
+    }
+
+    fn few_rows_product(self, other: Matrix<'_>) -> Option<Vec<f32>> {
+        let x = self.contiguous_rows().filter(|_| self.rows <= FEW)?;
+        let parallel = other.rows * other.columns >= LARGE_MATRIX;
+        match other.contiguous_rows() {
+            Some(rows) => Some(few_rows::product(x, rows, parallel)),
+            None => {
+                let rows = other.transposed().contiguous_rows()?;
+                Some(few_rows::transposed_product(x, rows, parallel))
+            }
+        }
+    }
+
+    fn gemm_product(self, other: Matrix<'_>) -> Vec<f32> {
         let count = self.rows * other.columns;
         let mut out = Vec::with_capacity(count);
         let threads = if count * self.columns < LARGE {

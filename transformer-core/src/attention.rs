@@ -5,7 +5,6 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
 use burn::tensor::backend::Backend;
-use burn::tensor::module::attention;
 use transformer_kernels::Heads;
 
 use crate::cache::{KeyValue, MemoryKeyValue, TargetCache};
@@ -103,25 +102,6 @@ fn attend<B: Backend>(
     (output.expect("there is a part"), weights)
 }
 
-/// The same without its weights, for inference: by the backend's fused kernel, where it has one that
-/// takes our masks and is faster (docs/burn.md).
-fn attend_fused<B: Backend>(
-    query: Tensor<B, 4>,
-    key_value: &KeyValue<B>,
-    mask: Option<&AttentionMask<B>>,
-) -> Option<Tensor<B, 4>> {
-    if B::name(&query.device()) != "flex" {
-        return None;
-    }
-    let (key, value) = (key_value.key.clone(), key_value.value.clone());
-    let bias = mask.map(AttentionMask::bias);
-    let output = attention(query, key, value, None, bias, Default::default());
-    Some(match mask {
-        Some(mask) => mask.apply_to_weights(output),
-        None => output,
-    })
-}
-
 /// The part of multi-head attention (§3.2.2) after the projections of queries, keys and values:
 /// `MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O`.
 ///
@@ -195,7 +175,7 @@ impl<B: Backend> MultiHeadAttention<B> {
     /// Attends with every head and joins them.
     ///
     /// # Shapes
-    /// - query: `[batch, query_len, n_heads · d_k]`
+    /// - query: `[batch, query_len, n_heads · d_k or more]`, the queries of all heads in the first columns
     /// - parts: together key_len positions
     /// - output: `[batch, query_len, d_model]`
     fn forward(
@@ -205,22 +185,25 @@ impl<B: Backend> MultiHeadAttention<B> {
         mask: Option<&AttentionMask<B>>,
         maps: Option<&mut Vec<Tensor<B, 4>>>,
     ) -> Tensor<B, 3> {
-        let [batch, query_len, _] = query.dims();
-        let query = self.split_heads(query);
-        let fused = match (parts, &maps) {
-            ([key_value], None) => attend_fused(query.clone(), key_value, mask),
-            _ => None,
+        let fused = match maps {
+            None => {
+                let (heads, mask, _) = self.kernel_arguments(mask, &query.device());
+                let parts: Vec<_> = parts.iter().map(|part| [&part.key, &part.value]).collect();
+                transformer_kernels::attend(&query, &parts, heads, mask)
+            }
+            Some(_) => None,
         };
-        let output = fused.unwrap_or_else(|| {
-            let (output, weights) = attend(query, parts, mask, &self.dropout);
+        let heads = fused.unwrap_or_else(|| {
+            let [batch, query_len, _] = query.dims();
+            let query = query.slice_dim(2, 0..self.n_heads * self.d_k);
+            let (output, weights) = attend(self.split_heads(query), parts, mask, &self.dropout);
             if let Some(maps) = maps {
                 maps.push(weights);
             }
             output
+                .swap_dims(1, 2)
+                .reshape([batch, query_len, self.n_heads * self.d_v])
         });
-        let heads = output
-            .swap_dims(1, 2)
-            .reshape([batch, query_len, self.n_heads * self.d_v]);
         self.projection.at_every_position(heads)
     }
 }
@@ -265,39 +248,29 @@ impl<B: Backend> SelfAttention<B> {
         &self,
         x: Tensor<B, 3>,
         mask: Option<&AttentionMask<B>>,
-        cache: Option<&mut Option<TargetCache<B>>>,
+        cache: Option<&mut TargetCache<B>>,
         maps: Option<&mut Vec<Tensor<B, 4>>>,
     ) -> Tensor<B, 3> {
-        let width = self.heads.n_heads * self.heads.d_k;
         let projected = self.query_key_value.at_every_position(x);
-        let [_, _, all] = projected.dims();
-        let first = cache.as_ref().is_none_or(|cache| cache.is_none());
-        let (sizes, parts, p) = self.heads.kernel_arguments(mask, &projected.device());
-        let fused = (first && maps.is_none())
-            .then(|| transformer_kernels::self_attention(&projected, sizes, parts, p))
-            .flatten();
-        if let (Some(heads), None) = (&fused, &cache) {
-            // Nobody asks for keys and values.
-            return self.heads.projection.at_every_position(heads.clone());
+        if maps.is_none() && cache.is_none() {
+            let (heads, mask, p) = self.heads.kernel_arguments(mask, &projected.device());
+            let fused = transformer_kernels::self_attention(&projected, heads, mask, p);
+            if let Some(heads) = fused {
+                return self.heads.projection.at_every_position(heads);
+            }
         }
-        let query = projected.clone().slice_dim(2, 0..width);
-        let key_value = self
-            .heads
-            .split_key_value(projected.slice_dim(2, width..all));
+        let [_, _, all] = projected.dims();
+        let queries = self.heads.n_heads * self.heads.d_k;
+        let key_value = projected.clone().slice_dim(2, queries..all);
+        let key_value = self.heads.split_key_value(key_value);
         let parts = match cache {
             None => vec![key_value],
             Some(cache) => {
-                let all = match cache.take() {
-                    Some(past) => past.append(key_value),
-                    None => TargetCache::new(key_value),
-                };
-                cache.insert(all).parts()
+                cache.append(key_value);
+                cache.parts()
             }
         };
-        match fused {
-            Some(heads) => self.heads.projection.at_every_position(heads),
-            None => self.heads.forward(query, &parts, mask, maps),
-        }
+        self.heads.forward(projected, &parts, mask, maps)
     }
 }
 
@@ -329,10 +302,14 @@ impl<B: Backend> CrossAttention<B> {
     /// # Shapes
     /// - memory: `[batch, src_len, d_model]`
     pub fn project_memory(&self, memory: Tensor<B, 3>) -> MemoryKeyValue<B> {
-        let packed = self.key_value.at_every_position(memory);
-        MemoryKeyValue {
-            heads: self.heads.split_key_value(packed.clone()),
-            packed: Some(packed),
+        MemoryKeyValue::Packed(self.key_value.at_every_position(memory))
+    }
+
+    /// Splits keys and values into heads, for decoding.
+    pub(crate) fn lay_out(&self, memory: &mut MemoryKeyValue<B>) {
+        if let MemoryKeyValue::Packed(packed) = memory {
+            let key_value = self.heads.split_key_value(packed.clone());
+            *memory = MemoryKeyValue::Split(key_value.contiguous());
         }
     }
 
@@ -351,14 +328,20 @@ impl<B: Backend> CrossAttention<B> {
         maps: Option<&mut Vec<Tensor<B, 4>>>,
     ) -> Tensor<B, 3> {
         let query = self.query.at_every_position(x);
-        if let (Some(packed), None) = (&memory.packed, &maps) {
-            let (sizes, parts, p) = self.heads.kernel_arguments(mask, &query.device());
-            let fused = transformer_kernels::cross_attention(&query, packed, sizes, parts, p);
-            if let Some(heads) = fused {
-                return self.heads.projection.at_every_position(heads);
+        let key_value = match memory {
+            MemoryKeyValue::Split(key_value) => key_value.clone(),
+            MemoryKeyValue::Packed(packed) => {
+                if maps.is_none() {
+                    let (heads, mask, p) = self.heads.kernel_arguments(mask, &query.device());
+                    let fused =
+                        transformer_kernels::cross_attention(&query, packed, heads, mask, p);
+                    if let Some(heads) = fused {
+                        return self.heads.projection.at_every_position(heads);
+                    }
+                }
+                self.heads.split_key_value(packed.clone())
             }
-        }
-        let parts = std::slice::from_ref(&memory.heads);
-        self.heads.forward(query, parts, mask, maps)
+        };
+        self.heads.forward(query, &[key_value], mask, maps)
     }
 }

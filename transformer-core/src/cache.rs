@@ -52,26 +52,20 @@ impl<B: Backend> KeyValue<B> {
 
 /// Keys and values of the memory, for cross-attention.
 #[derive(Debug, Clone)]
-pub struct MemoryKeyValue<B: Backend> {
-    /// Split into heads.
-    pub heads: KeyValue<B>,
-    /// As the projection left them, `[batch, src_len, n_heads · (d_k + d_v)]`; `None` once they have been
-    /// laid out for decoding.
-    pub packed: Option<Tensor<B, 3>>,
+pub enum MemoryKeyValue<B: Backend> {
+    /// As the projection left them, keys of all heads and then values:
+    /// `[batch, src_len, n_heads · (d_k + d_v)]`.
+    Packed(Tensor<B, 3>),
+    /// Split into heads and laid out in that order, for decoding, which reads them for every token.
+    Split(KeyValue<B>),
 }
 
 impl<B: Backend> MemoryKeyValue<B> {
-    /// The same for decoding, which reads them for every token.
-    pub(crate) fn laid_out(self) -> Self {
-        Self {
-            heads: self.heads.contiguous(),
-            packed: None,
-        }
-    }
-
     fn select(&mut self, rows: &Tensor<B, 1, Int>) {
-        self.heads.select(rows);
-        self.packed = None;
+        match self {
+            Self::Packed(packed) => *packed = packed.clone().select(0, rows.clone()),
+            Self::Split(key_value) => key_value.select(rows),
+        }
     }
 }
 
@@ -82,58 +76,58 @@ impl<B: Backend> MemoryKeyValue<B> {
 #[derive(Debug, Clone)]
 pub struct TargetCache<B: Backend> {
     past: Option<KeyValue<B>>,
-    recent: KeyValue<B>,
+    /// `None` before the first token.
+    recent: Option<KeyValue<B>>,
     /// Places of `recent` that are filled; zeros follow, for a mask to block.
     filled: usize,
 }
 
-impl<B: Backend> TargetCache<B> {
-    /// The first places, without room for more.
-    pub(crate) fn new(first: KeyValue<B>) -> Self {
+impl<B: Backend> Default for TargetCache<B> {
+    fn default() -> Self {
         Self {
             past: None,
-            filled: first.len(),
-            recent: first,
+            recent: None,
+            filled: 0,
         }
     }
+}
 
-    /// These places, then `next`.
-    pub(crate) fn append(self, next: KeyValue<B>) -> Self {
-        let Self {
-            mut past,
-            mut recent,
-            mut filled,
-        } = self;
+impl<B: Backend> TargetCache<B> {
+    /// Writes `next` after what is there. The first have no room after them.
+    pub(crate) fn append(&mut self, next: KeyValue<B>) {
         let new_len = next.len();
-        if filled + new_len > recent.len() {
-            let done = recent.map(|tensor| tensor.slice_dim(2, 0..filled));
-            let past_len = past.as_ref().map_or(0, KeyValue::len);
-            let moved = moved(past_len + filled);
+        let Some(mut recent) = self.recent.take() else {
+            self.filled = new_len;
+            self.recent = Some(next);
+            return;
+        };
+        if self.filled + new_len > recent.len() {
+            let done = recent.map(|tensor| tensor.slice_dim(2, 0..self.filled));
+            let past_len = self.past.as_ref().map_or(0, KeyValue::len);
+            let moved = moved(past_len + self.filled);
             recent = next.clone().map(|next| empty(next, 2, moved + new_len, 0));
             if moved > 0 {
                 recent = recent.zip(done, |recent, done| write(recent, 2, 0, done));
             } else {
-                past = Some(match past {
+                self.past = Some(match self.past.take() {
                     Some(past) => past.zip(done, |past, done| Tensor::cat(vec![past, done], 2)),
                     None => done,
                 });
             }
-            filled = moved;
+            self.filled = moved;
         }
-        Self {
-            past,
-            recent: recent.zip(next, |recent, next| write(recent, 2, filled, next)),
-            filled: filled + new_len,
-        }
+        let first = self.filled;
+        self.recent = Some(recent.zip(next, |recent, next| write(recent, 2, first, next)));
+        self.filled += new_len;
     }
 
     /// Both parts, or one where there is no other.
     pub(crate) fn parts(&self) -> Vec<KeyValue<B>> {
-        self.past.iter().chain([&self.recent]).cloned().collect()
+        self.past.iter().chain(&self.recent).cloned().collect()
     }
 
     fn select(&mut self, sources: &Tensor<B, 1, Int>) {
-        for part in self.past.iter_mut().chain([&mut self.recent]) {
+        for part in self.past.iter_mut().chain(&mut self.recent) {
             part.select(sources);
         }
     }
@@ -174,7 +168,7 @@ fn write<B: Backend, const D: usize, K: BasicOps<B>>(
 pub struct LayerCache<B: Backend> {
     /// Keys and values of the memory, for cross-attention.
     pub memory: MemoryKeyValue<B>,
-    /// Keys and values of the targets; `None` before the first token.
+    /// Keys and values of the targets; `None` where nothing comes after the first call, as in training.
     pub target: Option<TargetCache<B>>,
 }
 

@@ -5,7 +5,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::attention::{CrossAttention, SelfAttention};
-use crate::cache::LayerCache;
+use crate::cache::{LayerCache, TargetCache};
 use crate::config::{LayerConfig, TransformerConfig};
 use crate::feed_forward::PositionwiseFeedForward;
 use crate::init::WeightInit;
@@ -95,7 +95,7 @@ impl<B: Backend> DecoderLayer<B> {
         let x = self.self_attention_sublayer.forward(x, |x| {
             let mask = Some(&masks.self_attention);
             self.self_attention
-                .forward(x, mask, Some(target), self_maps)
+                .forward(x, mask, target.as_mut(), self_maps)
         });
         let x = self.cross_attention_sublayer.forward(x, |x| {
             let mask = Some(&masks.cross_attention);
@@ -136,7 +136,7 @@ impl<B: Backend> Decoder<B> {
             .iter()
             .map(|layer| LayerCache {
                 memory: layer.cross_attention.project_memory(memory.clone()),
-                target: None,
+                target: Some(TargetCache::default()),
             })
             .collect()
     }

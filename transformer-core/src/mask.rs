@@ -122,11 +122,6 @@ impl<B: Backend> AttentionMask<B> {
             .unsqueeze_dims(&[0, 1])
     }
 
-    /// What makes the weight of each blocked score zero, when it is added to the score.
-    pub(crate) fn bias(&self) -> Tensor<B, 4> {
-        self.bias.clone()
-    }
-
     /// As the kernels take it.
     pub(crate) fn parts(&self) -> transformer_kernels::AttentionMask<'_, B> {
         transformer_kernels::AttentionMask {
@@ -137,10 +132,10 @@ impl<B: Backend> AttentionMask<B> {
 
     /// Adds to each blocked score what makes its weight zero.
     pub(crate) fn apply_to_scores(&self, scores: Tensor<B, 4>) -> Tensor<B, 4> {
-        scores + self.bias()
+        scores + self.bias.clone()
     }
 
-    /// Makes the weights, or the output, of every query without a key zero.
+    /// Makes the weights of every query without a key zero.
     pub(crate) fn apply_to_weights(&self, weights: Tensor<B, 4>) -> Tensor<B, 4> {
         match &self.blocked_rows {
             Some(rows) => weights.mask_fill(rows.clone(), 0),

@@ -162,14 +162,19 @@ impl<B: Backend> Transformer<B> {
     /// # Panics
     /// When `tgt_len` passes the model's learned positions, or the batch is not the memory's.
     pub fn decode(&self, tgt: Tensor<B, 2, Int>, memory: &Memory<B>) -> Tensor<B, 3> {
-        self.decode_next(tgt, &mut self.empty_cache(memory), None)
+        let mut cache = self.empty_cache(memory);
+        for layer in &mut cache.layers {
+            // Nothing comes after.
+            layer.target = None;
+        }
+        self.decode_next(tgt, &mut cache, None)
     }
 
     /// An empty cache, for decoding step by step.
     pub fn start_decoding(&self, memory: &Memory<B>) -> DecoderCache<B> {
         let mut cache = self.empty_cache(memory);
-        for layer in &mut cache.layers {
-            layer.memory = layer.memory.clone().laid_out();
+        for (layer, cache) in self.decoder.layers.iter().zip(&mut cache.layers) {
+            layer.cross_attention.lay_out(&mut cache.memory);
         }
         cache
     }

@@ -7,7 +7,7 @@ use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 
-use crate::autodiff::{first, pass_back, record, same, tracked, wrapped};
+use crate::autodiff::{first, pass_back, plain, record, same, tracked, wrapped};
 use crate::kernels::{Attended, Kernels, Packed};
 
 /// How many heads, and how wide.
@@ -83,6 +83,58 @@ pub fn cross_attention<B: Backend>(
     ))
 }
 
+/// Attention to keys and values split into heads, in one part or several one after another, where no
+/// gradients are taken.
+///
+/// # Shapes
+/// - query: `[batch, query_len, n_heads · d_k or more]`, the queries of all heads in the first columns
+/// - parts: keys `[batch, n_heads, len, d_k]` and values `[batch, n_heads, len, d_v]`; the mask's key_len
+///   is that of all together
+/// - output: `[batch, query_len, n_heads · d_v]`
+///
+/// # Panics
+/// When the shapes do not agree.
+pub fn attend<B: Backend>(
+    query: &Tensor<B, 3>,
+    parts: &[[&Tensor<B, 4>; 2]],
+    heads: Heads,
+    mask: Option<AttentionMask<'_, B>>,
+) -> Option<Tensor<B, 3>> {
+    first!(attend_on::<B>(query, parts, heads, mask))
+}
+
+fn attend_on<B: Backend, I: Kernels>(
+    query: &Tensor<B, 3>,
+    parts: &[[&Tensor<B, 4>; 2]],
+    heads: Heads,
+    mask: Option<AttentionMask<'_, B>>,
+) -> Option<Tensor<B, 3>> {
+    let queries = plain::<B, I, 3>(query)?;
+    let [batch, query_len, width] = query.dims();
+    let Heads { n_heads, d_k, d_v } = heads;
+    assert!(width >= n_heads * d_k, "width of the queries of {heads:?}");
+    let mut key_len = 0;
+    let mut plain_parts = Vec::with_capacity(parts.len());
+    for [key, value] in parts {
+        let [_, _, len, _] = key.dims();
+        assert_eq!(key.dims(), [batch, n_heads, len, d_k], "keys of {heads:?}");
+        assert_eq!(
+            value.dims(),
+            [batch, n_heads, len, d_v],
+            "values of {heads:?}"
+        );
+        key_len += len;
+        plain_parts.push([plain::<B, I, 4>(key)?, plain::<B, I, 4>(value)?]);
+    }
+    check(mask, [batch, n_heads, query_len, key_len]);
+    let bias = match mask {
+        Some(mask) => Some(plain::<B, I, 4>(mask.bias)?),
+        None => None,
+    };
+    let rows = blocked_rows::<B, I>(mask)?;
+    I::attend(&queries, &plain_parts, heads, bias.as_ref(), rows.as_ref()).map(wrapped)
+}
+
 fn self_attention_on<B: Backend, I: Kernels>(
     query_key_value: &Tensor<B, 3>,
     heads: Heads,
@@ -99,7 +151,7 @@ fn self_attention_on<B: Backend, I: Kernels>(
         key_value: None,
         heads,
     };
-    let (output, state) = attend::<B, I>(packed, mask, dropout)?;
+    let (output, state) = attend_and_keep::<B, I>(packed, mask, dropout)?;
     Some(wrapped(record(SelfAttention, [&parent], output, state)))
 }
 
@@ -126,7 +178,7 @@ fn cross_attention_on<B: Backend, I: Kernels>(
         key_value: Some(key_value.primitive.clone()),
         heads,
     };
-    let (output, state) = attend::<B, I>(packed, mask, dropout)?;
+    let (output, state) = attend_and_keep::<B, I>(packed, mask, dropout)?;
     let parents = [&query, &key_value];
     Some(wrapped(record(CrossAttention, parents, output, state)))
 }
@@ -153,7 +205,16 @@ fn check<B: Backend>(mask: Option<AttentionMask<'_, B>>, scores: [usize; 4]) {
     }
 }
 
-fn attend<B: Backend, I: Kernels>(
+fn blocked_rows<B: Backend, I: Kernels>(
+    mask: Option<AttentionMask<'_, B>>,
+) -> Option<Option<BoolTensor<I>>> {
+    Some(match mask.and_then(|mask| mask.blocked_rows) {
+        Some(rows) => Some(same(rows.clone().into_primitive())?),
+        None => None,
+    })
+}
+
+fn attend_and_keep<B: Backend, I: Kernels>(
     packed: Packed<I>,
     mask: Option<AttentionMask<'_, B>>,
     dropout: f64,
@@ -162,10 +223,7 @@ fn attend<B: Backend, I: Kernels>(
         Some(mask) => Some(tracked::<B, I, 4>(mask.bias)?.primitive),
         None => None,
     };
-    let rows: Option<BoolTensor<I>> = match mask.and_then(|mask| mask.blocked_rows) {
-        Some(rows) => Some(same(rows.clone().into_primitive())?),
-        None => None,
-    };
+    let rows = blocked_rows::<B, I>(mask)?;
     let (output, attended) = I::attention_forward(&packed, bias.as_ref(), rows.as_ref(), dropout);
     let state = State {
         packed,

@@ -37,6 +37,21 @@ pub fn cross_entropy<B: Backend>(
     first!(on::<B>(logits, labels, smoothing))
 }
 
+/// The logarithm of the softmax over the last dimension, where no gradients are taken.
+///
+/// # Shapes
+/// - x and output: `[.., width]`
+pub fn log_softmax<B: Backend, const D: usize>(x: &Tensor<B, D>) -> Option<Tensor<B, D>> {
+    first!(log_softmax_on::<B, D>(x))
+}
+
+fn log_softmax_on<B: Backend, I: Kernels, const D: usize>(
+    x: &Tensor<B, D>,
+) -> Option<Tensor<B, D>> {
+    let x = plain::<B, I, D>(x)?;
+    Some(wrapped(I::log_softmax_of_rows(&x)))
+}
+
 fn on<B: Backend, I: Kernels>(
     logits: &Tensor<B, 2>,
     labels: &Tensor<B, 1, Int>,

@@ -386,20 +386,7 @@ impl<I: Host> Kernels for I {
                 let [query, key, value] = views.head(sentence, head);
                 let scale = 1.0 / (heads.d_k as f32).sqrt();
                 query.multiply(key.transposed(), scale, weights);
-                vectorised(|| {
-                    for (position, weights) in weights.chunks_exact_mut(key_len).enumerate() {
-                        let Some((shape, bias)) = &bias else {
-                            softmax_row(weights, None);
-                            continue;
-                        };
-                        let row = row_of(shape, [sentence, head, position]);
-                        if blocked_rows.as_ref().is_some_and(|rows| rows[row]) {
-                            weights.fill(0.0);
-                        } else {
-                            softmax_row(weights, Some(&bias[row * key_len..][..key_len]));
-                        }
-                    }
-                });
+                softmax(weights, key_len, [sentence, head], &bias, &blocked_rows);
                 let dropped = keep.map(|keep| kept(weights, index * query_len, key_len, keep));
                 let weights = dropped.as_deref().unwrap_or(weights);
                 Matrix::new(weights, query_len, key_len, key_len).multiply(value, 1.0, output);
@@ -411,6 +398,69 @@ impl<I: Host> Kernels for I {
             dropped: keep,
         };
         (tensor::<I>(output, shape, &packed.query), attended)
+    }
+
+    fn attend(
+        query: &FloatTensor<I>,
+        parts: &[[FloatTensor<I>; 2]],
+        heads: Heads,
+        bias: Option<&FloatTensor<I>>,
+        blocked_rows: Option<&BoolTensor<I>>,
+    ) -> Option<FloatTensor<I>> {
+        let Heads { n_heads, d_k, d_v } = heads;
+        let shape = query.shape();
+        let (batch, query_len, row) = (shape[0], shape[1], shape[2]);
+        let queries = read::<I>(query);
+        let parts: Vec<_> = parts
+            .iter()
+            .map(|[key, value]| (key.shape()[2], read::<I>(key), read::<I>(value)))
+            .collect();
+        let key_len: usize = parts.iter().map(|(len, _, _)| len).sum();
+        let bias = bias.map(|bias| (bias.shape(), read::<I>(bias)));
+        let blocked_rows = blocked_rows.map(booleans::<I>);
+        let mut outputs = vec![0.0; batch * n_heads * query_len * d_v];
+        outputs
+            .par_chunks_mut((query_len * d_v).max(1))
+            .enumerate()
+            .for_each(|(index, output)| {
+                let (sentence, head) = (index / n_heads, index % n_heads);
+                let query = &queries[sentence * query_len * row + head * d_k..];
+                let query = Matrix::new(query, query_len, d_k, row);
+                let mut weights = vec![0.0; query_len * key_len];
+                let mut first = 0;
+                for (len, keys, _) in &parts {
+                    let key = Matrix::new(&keys[index * len * d_k..], *len, d_k, d_k);
+                    let scores = query.product(key.transposed());
+                    let rows = weights.chunks_exact_mut(key_len.max(1));
+                    for (row, scores) in rows.zip(scores.chunks_exact((*len).max(1))) {
+                        row[first..first + len].copy_from_slice(scores);
+                    }
+                    first += len;
+                }
+                let scale = 1.0 / (d_k as f32).sqrt();
+                vectorised(|| weights.iter_mut().for_each(|score| *score *= scale));
+                softmax(
+                    &mut weights,
+                    key_len,
+                    [sentence, head],
+                    &bias,
+                    &blocked_rows,
+                );
+                let mut first = 0;
+                for (len, _, values) in &parts {
+                    let value = Matrix::new(&values[index * len * d_v..], *len, d_v, d_v);
+                    let weights = weights.get(first..).unwrap_or_default();
+                    let sums = Matrix::new(weights, query_len, *len, key_len).product(value);
+                    output.iter_mut().zip(sums).for_each(|(y, sum)| *y += sum);
+                    first += len;
+                }
+            });
+        let output = join_heads(&[&outputs], &[d_v], batch, n_heads, query_len);
+        Some(tensor::<I>(
+            output,
+            [batch, query_len, n_heads * d_v],
+            query,
+        ))
     }
 
     fn attention_backward(
@@ -489,6 +539,24 @@ impl<I: Host> Kernels for I {
         }
     }
 
+    fn log_softmax_of_rows(x: &FloatTensor<I>) -> FloatTensor<I> {
+        let width = last_dim(&x.shape());
+        let input = read::<I>(x);
+        let mut output = vec![0.0; input.len()];
+        output
+            .par_chunks_mut(width.max(1))
+            .zip(input.par_chunks(width.max(1)))
+            .for_each(|(output, input)| {
+                vectorised(|| {
+                    let log_sum_exp = log_sum_exp(input, max(input));
+                    for (y, x) in output.iter_mut().zip(input) {
+                        *y = x - log_sum_exp;
+                    }
+                });
+            });
+        tensor::<I>(output, x.shape(), x)
+    }
+
     fn cross_entropy(
         logits: &FloatTensor<I>,
         label_tensor: &IntTensor<I>,
@@ -501,12 +569,10 @@ impl<I: Host> Kernels for I {
             .par_chunks(vocab_size)
             .zip(&labels)
             .map(|(x, &label)| {
-                let [largest, all, exponentials] = vectorised(|| {
+                let [largest, all, log_sum_exp] = vectorised(|| {
                     let largest = max(x);
-                    let exponentials = sum(x, |x| exp(x - largest));
-                    [largest, sum(x, |x| x), exponentials]
+                    [largest, sum(x, |x| x), log_sum_exp(x, largest)]
                 });
-                let log_sum_exp = exponentials.ln() + largest;
                 let (smoothing, at_label) = (smoothing as f32, x[label]);
                 let mean = all / vocab_size as f32;
                 let loss = log_sum_exp - (1.0 - smoothing) * at_label - smoothing * mean;
@@ -650,6 +716,36 @@ fn row_of(mask: &Shape, place: [usize; 3]) -> usize {
         row = row * mask[dim] + if mask[dim] == 1 { 0 } else { at };
     }
     row
+}
+
+/// `ln Σ eˣ`, given the largest.
+#[inline(always)]
+fn log_sum_exp(x: &[f32], largest: f32) -> f32 {
+    sum(x, |x| exp(x - largest)).ln() + largest
+}
+
+/// Scores of a head to weights.
+fn softmax(
+    scores: &mut [f32],
+    key_len: usize,
+    [sentence, head]: [usize; 2],
+    bias: &Option<(Shape, Cow<'_, [f32]>)>,
+    blocked_rows: &Option<Vec<bool>>,
+) {
+    vectorised(|| {
+        for (position, scores) in scores.chunks_exact_mut(key_len.max(1)).enumerate() {
+            let Some((shape, bias)) = bias else {
+                softmax_row(scores, None);
+                continue;
+            };
+            let row = row_of(shape, [sentence, head, position]);
+            if blocked_rows.as_ref().is_some_and(|rows| rows[row]) {
+                scores.fill(0.0);
+            } else {
+                softmax_row(scores, Some(&bias[row * key_len..][..key_len]));
+            }
+        }
+    });
 }
 
 /// Scores to weights.

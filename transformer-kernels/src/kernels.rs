@@ -116,6 +116,19 @@ pub trait Kernels: Backend {
     where
         Self: Sized;
 
+    /// Attention without dropout where no gradients are taken, to keys and values in parts, as
+    /// [`attend`](crate::attend) has them; `None` where the backend's own operations do as well.
+    fn attend(
+        query: &FloatTensor<Self>,
+        parts: &[[FloatTensor<Self>; 2]],
+        heads: Heads,
+        bias: Option<&FloatTensor<Self>>,
+        blocked_rows: Option<&BoolTensor<Self>>,
+    ) -> Option<FloatTensor<Self>>;
+
+    /// The logarithm of the softmax of each row.
+    fn log_softmax_of_rows(x: &FloatTensor<Self>) -> FloatTensor<Self>;
+
     /// For each row the smoothed loss, the logarithm of the summed exponentials, the label's logit and
     /// the largest logit.
     fn cross_entropy(

@@ -151,6 +151,20 @@ impl Kernels for LibTorch {
         (TchTensor::new(joined(&output)), attended)
     }
 
+    fn attend(
+        _query: &TchTensor,
+        _parts: &[[TchTensor; 2]],
+        _heads: Heads,
+        _bias: Option<&TchTensor>,
+        _blocked_rows: Option<&BoolTensor<Self>>,
+    ) -> Option<TchTensor> {
+        None
+    }
+
+    fn log_softmax_of_rows(x: &TchTensor) -> TchTensor {
+        TchTensor::new(x.tensor.log_softmax(-1, Kind::Float))
+    }
+
     fn attention_backward(
         grad: &TchTensor,
         packed: &Packed<Self>,

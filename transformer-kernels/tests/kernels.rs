@@ -13,6 +13,8 @@ use burn::tensor::{Bool, Int, Tensor, TensorData};
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
+#[cfg(feature = "tch")]
+use burn_tch::LibTorch;
 use transformer_kernels::{AdamStep, AttentionMask, Heads, Moments};
 
 /// Where every number is computed in double precision, by Burn's operations alone.
@@ -74,25 +76,25 @@ fn assert_close(what: &str, found: &[Vec<f64>], expected: &[Vec<f64>]) {
     }
 }
 
-/// Runs a test on every backend with kernels.
+/// Runs a test on every backend with kernels, or `on slices` on those whose kernels are ours.
 macro_rules! on_each {
+    ($test:ident on slices) => {
+        on_each!($test, flex Flex, ndarray NdArray);
+    };
     ($test:ident) => {
+        #[cfg(feature = "tch")]
+        on_each!($test, flex Flex, ndarray NdArray, libtorch LibTorch);
+        #[cfg(not(feature = "tch"))]
+        on_each!($test on slices);
+    };
+    ($test:ident, $($name:ident $backend:ident),+) => {
         mod $test {
-            #[test]
-            fn flex() {
-                super::$test::<super::Flex>();
-            }
-
-            #[test]
-            fn ndarray() {
-                super::$test::<super::NdArray>();
-            }
-
-            #[cfg(feature = "tch")]
-            #[test]
-            fn libtorch() {
-                super::$test::<burn_tch::LibTorch>();
-            }
+            $(
+                #[test]
+                fn $name() {
+                    super::$test::<super::$backend>();
+                }
+            )+
         }
     };
 }
@@ -112,6 +114,8 @@ on_each!(relu_drops_the_same_on_the_way_back);
 on_each!(layer_norm);
 on_each!(self_attention);
 on_each!(cross_attention);
+on_each!(attend on slices);
+on_each!(log_softmax);
 on_each!(cross_entropy);
 on_each!(adam);
 on_each!(dropout_keeps_what_it_says);
@@ -405,6 +409,74 @@ fn cross_attention<I: Backend>() {
                 &run::<Reference>(sizes, mask, false),
             );
         }
+    }
+}
+
+fn attend<I: Backend>() {
+    /// Queries with other columns after them, and the keys in two parts.
+    fn run<B: Backend>(
+        inner: impl Fn(usize, [usize; 3]) -> Tensor<B, 3>,
+        [batch, query_len, key_len, first]: [usize; 4],
+        mask: Option<[usize; 4]>,
+        kernel: bool,
+    ) -> Vec<Vec<f64>> {
+        let query = inner(1, [batch, query_len, 3 * 8 + 7]);
+        let [key, value] =
+            [(2, 3 * 8), (3, 3 * 5)].map(|(seed, width)| inner(seed, [batch, key_len, width]));
+        let blocked = mask.map(blocked::<B>);
+        vec![values(if kernel {
+            let split = |x: &Tensor<B, 3>, places| {
+                let x = x.clone().slice_dim(1, places);
+                let [batch, len, width] = x.dims();
+                x.reshape([batch, len, 3, width / 3]).swap_dims(1, 2)
+            };
+            let places = match first {
+                0 => vec![0..key_len],
+                _ => vec![0..first, first..key_len],
+            };
+            let parts = places
+                .into_iter()
+                .map(|places| [split(&key, places.clone()), split(&value, places)]);
+            let parts: Vec<_> = parts.collect();
+            let parts: Vec<_> = parts.iter().map(|[key, value]| [key, value]).collect();
+            kernel_attention(blocked, |mask| {
+                transformer_kernels::attend(&query, &parts, HEADS, mask)
+            })
+        } else {
+            composed(query.slice_dim(2, 0..24), key, value, HEADS, blocked)
+        })]
+    }
+    for sizes in [
+        [1, 1, 6, 0],
+        [1, 1, 6, 2],
+        [2, 7, 4, 3],
+        [3, 9, 40, 39],
+        [2, 70, 80, 33],
+    ] {
+        let [batch, query_len, key_len, _] = sizes;
+        for mask in masks(batch, 3, query_len, key_len) {
+            let input = |seed, shape| tensor::<Autodiff<I>, 3>(seed, shape).inner() * 2.0;
+            let exact = |seed, shape| tensor::<Reference, 3>(seed, shape).inner() * 2.0;
+            assert_close(
+                &format!("{sizes:?}, mask {mask:?}"),
+                &run(input, sizes, mask, true),
+                &run(exact, sizes, mask, false),
+            );
+        }
+    }
+}
+
+fn log_softmax<I: Backend>() {
+    for shape in [[1, 1, 1], [2, 3, 33], [4, 5, 1000]] {
+        let x = tensor::<Autodiff<I>, 3>(1, shape).inner() * 20.0;
+        let exact = tensor::<Reference, 3>(1, shape).inner() * 20.0;
+        assert_close(
+            &format!("{shape:?}"),
+            &[values(
+                transformer_kernels::log_softmax(&x).expect("a kernel"),
+            )],
+            &[values(burn::tensor::activation::log_softmax(exact, 2))],
+        );
     }
 }
 

@@ -1,11 +1,10 @@
 //! Given targets: their probability, and what their tokens attend to.
 
-use burn::tensor::activation::log_softmax;
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Tensor};
 
 use super::batches::{batches, check_source, padded, unknown_token};
-use super::stepper::{ensemble, to_host};
+use super::stepper::{ensemble, log_probs_of, to_host};
 use crate::decoder::DecoderMaps;
 use crate::error::{DecodeError, SourceProblem};
 use crate::transformer::Transformer;
@@ -127,8 +126,7 @@ fn label_log_probs<B: Backend>(
     let log_probs = models.iter().map(|model| {
         let memory = model.encode(padded(&sources, config.pad_id, device));
         let logits = model.generate(model.decode(tgt.clone(), &memory));
-        let log_probs: Tensor<B, 3> = log_softmax(logits.cast(DType::F32), 2);
-        log_probs.gather(2, labels.clone().unsqueeze_dim(2))
+        log_probs_of(logits).gather(2, labels.clone().unsqueeze_dim(2))
     });
     to_host(ensemble(log_probs.collect()))
 }

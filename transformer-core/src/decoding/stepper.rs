@@ -53,7 +53,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             let tokens = padded(&column, model.config().pad_id, self.device);
             let mut maps = with_attention.then(DecoderMaps::default);
             let hidden = model.decode_next(tokens, cache, maps.as_mut());
-            log_probs.push(next_log_probs(model, hidden));
+            log_probs.push(log_probs_of(model.generate(hidden).squeeze_dim::<2>(1)));
             attention.extend(maps.map(average));
         }
         Step {
@@ -75,12 +75,10 @@ impl<'a, B: Backend> Stepper<'a, B> {
     }
 }
 
-/// `[rows, 1, d_model]` to `[rows, tgt_vocab_size]`, in 32 bits.
-fn next_log_probs<B: Backend>(model: &Transformer<B>, hidden: Tensor<B, 3>) -> Tensor<B, 2> {
-    log_softmax(
-        model.generate(hidden).squeeze_dim::<2>(1).cast(DType::F32),
-        1,
-    )
+/// Over the last dimension, in 32 bits.
+pub(super) fn log_probs_of<B: Backend, const D: usize>(logits: Tensor<B, D>) -> Tensor<B, D> {
+    let logits = logits.cast(DType::F32);
+    transformer_kernels::log_softmax(&logits).unwrap_or_else(|| log_softmax(logits, D - 1))
 }
 
 /// The logarithm of the mean of probabilities.

@@ -7,7 +7,7 @@ use burn::tensor::activation::softmax;
 use burn::tensor::backend::Backend;
 use transformer_kernels::Heads;
 
-use crate::cache::{KeyValue, MemoryKeyValue, TargetCache};
+use crate::cache::{KeyValue, MemoryKeyValue, TargetCache, split_heads};
 use crate::config::LayerConfig;
 use crate::dropout::Dropout;
 use crate::init::WeightInit;
@@ -133,11 +133,12 @@ impl<B: Backend> MultiHeadAttention<B> {
         }
     }
 
-    /// `[batch, len, n_heads · d_head]` to `[batch, n_heads, len, d_head]`.
-    fn split_heads(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
-        let [batch, len, width] = x.dims();
-        x.reshape([batch, len, self.n_heads, width / self.n_heads])
-            .swap_dims(1, 2)
+    fn heads(&self) -> Heads {
+        Heads {
+            n_heads: self.n_heads,
+            d_k: self.d_k,
+            d_v: self.d_v,
+        }
     }
 
     /// What the kernels need to know of the heads, the mask and dropout.
@@ -150,26 +151,11 @@ impl<B: Backend> MultiHeadAttention<B> {
         Option<transformer_kernels::AttentionMask<'a, B>>,
         f64,
     ) {
-        let heads = Heads {
-            n_heads: self.n_heads,
-            d_k: self.d_k,
-            d_v: self.d_v,
-        };
         (
-            heads,
+            self.heads(),
             mask.map(AttentionMask::parts),
             self.dropout.p::<B>(device),
         )
-    }
-
-    /// Keys and values standing side by side in the last dimension, per head.
-    fn split_key_value(&self, key_value: Tensor<B, 3>) -> KeyValue<B> {
-        let width = self.n_heads * self.d_k;
-        let both = width + self.n_heads * self.d_v;
-        KeyValue {
-            key: self.split_heads(key_value.clone().slice_dim(2, 0..width)),
-            value: self.split_heads(key_value.slice_dim(2, width..both)),
-        }
     }
 
     /// Attends with every head and joins them.
@@ -195,8 +181,8 @@ impl<B: Backend> MultiHeadAttention<B> {
         };
         let heads = fused.unwrap_or_else(|| {
             let [batch, query_len, _] = query.dims();
-            let query = query.slice_dim(2, 0..self.n_heads * self.d_k);
-            let (output, weights) = attend(self.split_heads(query), parts, mask, &self.dropout);
+            let query = split_heads(&query, 0, self.n_heads, self.d_k);
+            let (output, weights) = attend(query, parts, mask, &self.dropout);
             if let Some(maps) = maps {
                 maps.push(weights);
             }
@@ -259,14 +245,12 @@ impl<B: Backend> SelfAttention<B> {
                 return self.heads.projection.at_every_position(heads);
             }
         }
-        let [_, _, all] = projected.dims();
-        let queries = self.heads.n_heads * self.heads.d_k;
-        let key_value = projected.clone().slice_dim(2, queries..all);
-        let key_value = self.heads.split_key_value(key_value);
+        let heads = self.heads.heads();
+        let keys = heads.n_heads * heads.d_k;
         let parts = match cache {
-            None => vec![key_value],
+            None => vec![KeyValue::of_rows(&projected, keys, heads)],
             Some(cache) => {
-                cache.append(key_value);
+                cache.append(&projected, keys, heads);
                 cache.parts()
             }
         };
@@ -308,7 +292,7 @@ impl<B: Backend> CrossAttention<B> {
     /// Splits keys and values into heads, for decoding.
     pub(crate) fn lay_out(&self, memory: &mut MemoryKeyValue<B>) {
         if let MemoryKeyValue::Packed(packed) = memory {
-            let key_value = self.heads.split_key_value(packed.clone());
+            let key_value = KeyValue::of_rows(packed, 0, self.heads.heads());
             *memory = MemoryKeyValue::Split(key_value.contiguous());
         }
     }
@@ -339,7 +323,7 @@ impl<B: Backend> CrossAttention<B> {
                         return self.heads.projection.at_every_position(heads);
                     }
                 }
-                self.heads.split_key_value(packed.clone())
+                KeyValue::of_rows(packed, 0, self.heads.heads())
             }
         };
         self.heads.forward(query, &[key_value], mask, maps)

@@ -2,6 +2,7 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{BasicOps, Bool, Int, Tensor, TensorData};
+use transformer_kernels::Heads;
 
 use crate::mask::{AttentionMask, padding_positions};
 
@@ -18,6 +19,22 @@ pub struct KeyValue<B: Backend> {
 }
 
 impl<B: Backend> KeyValue<B> {
+    /// Of rows that hold the keys of all heads from a column on, and then the values.
+    ///
+    /// # Shapes
+    /// - rows: `[batch, len, column + n_heads · (d_k + d_v)]`
+    pub(crate) fn of_rows(rows: &Tensor<B, 3>, column: usize, heads: Heads) -> Self {
+        Self {
+            key: split_heads(rows, column, heads.n_heads, heads.d_k),
+            value: split_heads(
+                rows,
+                column + heads.n_heads * heads.d_k,
+                heads.n_heads,
+                heads.d_v,
+            ),
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.key.dims()[2]
     }
@@ -93,19 +110,24 @@ impl<B: Backend> Default for TargetCache<B> {
 }
 
 impl<B: Backend> TargetCache<B> {
-    /// Writes `next` after what is there. The first have no room after them.
-    pub(crate) fn append(&mut self, next: KeyValue<B>) {
-        let new_len = next.len();
+    /// Writes keys and values after what is there, of rows as [`KeyValue::of_rows`] has them. The first
+    /// have no room after them.
+    pub(crate) fn append(&mut self, rows: &Tensor<B, 3>, column: usize, heads: Heads) {
+        let [batch, new_len, _] = rows.dims();
         let Some(mut recent) = self.recent.take() else {
             self.filled = new_len;
-            self.recent = Some(next);
+            self.recent = Some(KeyValue::of_rows(rows, column, heads));
             return;
         };
         if self.filled + new_len > recent.len() {
             let done = recent.map(|tensor| tensor.slice_dim(2, 0..self.filled));
             let past_len = self.past.as_ref().map_or(0, KeyValue::len);
             let moved = moved(past_len + self.filled);
-            recent = next.clone().map(|next| empty(next, 2, moved + new_len, 0));
+            let room = |d_head| [batch, heads.n_heads, (moved + new_len).max(ROOM), d_head];
+            recent = KeyValue {
+                key: Tensor::zeros(room(heads.d_k), &rows.device()),
+                value: Tensor::zeros(room(heads.d_v), &rows.device()),
+            };
             if moved > 0 {
                 recent = recent.zip(done, |recent, done| write(recent, 2, 0, done));
             } else {
@@ -116,8 +138,11 @@ impl<B: Backend> TargetCache<B> {
             }
             self.filled = moved;
         }
-        let first = self.filled;
-        self.recent = Some(recent.zip(next, |recent, next| write(recent, 2, first, next)));
+        let values = column + heads.n_heads * heads.d_k;
+        self.recent = Some(KeyValue {
+            key: write_heads(recent.key, self.filled, rows, column),
+            value: write_heads(recent.value, self.filled, rows, values),
+        });
         self.filled += new_len;
     }
 
@@ -139,16 +164,37 @@ fn moved(places: usize) -> usize {
     if places < ROOM { places } else { 0 }
 }
 
-/// Room for as many places as asked for, and more, filled with `fill`; otherwise like `next`.
-fn empty<B: Backend, const D: usize, K: BasicOps<B>>(
-    next: Tensor<B, D, K>,
-    dim: usize,
-    places: usize,
-    fill: u32,
-) -> Tensor<B, D, K> {
-    let mut shape = next.dims();
-    shape[dim] = places.max(ROOM);
-    Tensor::full(shape, fill, &next.device())
+/// Some columns of rows, by heads.
+///
+/// # Shapes
+/// - rows: `[batch, len, column + n_heads · d_head or more]`
+/// - output: `[batch, n_heads, len, d_head]`
+pub(crate) fn split_heads<B: Backend>(
+    rows: &Tensor<B, 3>,
+    column: usize,
+    n_heads: usize,
+    d_head: usize,
+) -> Tensor<B, 4> {
+    let [batch, len, _] = rows.dims();
+    let columns = column..column + n_heads * d_head;
+    let heads: Tensor<B, 4> = rows
+        .clone()
+        .slice_dim(2, columns)
+        .reshape([batch, len, n_heads, d_head]);
+    heads.swap_dims(1, 2)
+}
+
+/// Writes some columns of rows into the heads of a cache, from a place on.
+fn write_heads<B: Backend>(
+    room: Tensor<B, 4>,
+    place: usize,
+    rows: &Tensor<B, 3>,
+    column: usize,
+) -> Tensor<B, 4> {
+    transformer_kernels::write_heads(room, place, rows, column).unwrap_or_else(|room| {
+        let [_, n_heads, _, d_head] = room.dims();
+        write(room, 2, place, split_heads(rows, column, n_heads, d_head))
+    })
 }
 
 /// Writes `next` into the dimension `dim`, from a place on.
@@ -286,7 +332,8 @@ impl<B: Backend> DecoderCache<B> {
         let tokens = match self.tokens.take() {
             Some(past) if self.places + new_places > past.dims()[1] => {
                 let moved = moved(self.places);
-                let room = empty(next.clone(), 1, moved + new_places, pad_id);
+                let room = [sources, (moved + new_places).max(ROOM)];
+                let room = Tensor::full(room, pad_id, &next.device());
                 let [known, moved] = [0..self.places - moved, self.places - moved..self.places]
                     .map(|places| past.clone().slice_dim(1, places));
                 let [_, at] = moved.dims();

@@ -103,6 +103,50 @@ pub fn attend<B: Backend>(
     first!(attend_on::<B>(query, parts, heads, mask))
 }
 
+/// Writes keys or values into those of a cache, from a place on: in place, where nobody else holds it.
+///
+/// # Shapes
+/// - room: `[batch, n_heads, places, d_head]`
+/// - rows: `[batch, new_len, column + n_heads · d_head or more]`, all heads from a column on
+///
+/// # Errors
+/// The cache as it was, where there is no kernel.
+///
+/// # Panics
+/// When the shapes do not agree, or there is no such place.
+pub fn write_heads<B: Backend>(
+    room: Tensor<B, 4>,
+    place: usize,
+    rows: &Tensor<B, 3>,
+    column: usize,
+) -> Result<Tensor<B, 4>, Tensor<B, 4>> {
+    let ([batch, n_heads, places, d_head], [others, new_len, width]) = (room.dims(), rows.dims());
+    assert_eq!(batch, others, "sentences of the cache and of the rows");
+    assert!(
+        place + new_len <= places,
+        "{new_len} from {place} of {places}"
+    );
+    assert!(
+        column + n_heads * d_head <= width,
+        "{n_heads} heads of {d_head} from column {column} of {width}"
+    );
+    let mut room = Some(room);
+    let answer: Option<Tensor<B, 4>> = first!(write_heads_on::<B>(&mut room, place, rows, column));
+    answer.ok_or_else(|| room.expect("nothing took it"))
+}
+
+fn write_heads_on<B: Backend, I: Kernels>(
+    room: &mut Option<Tensor<B, 4>>,
+    place: usize,
+    rows: &Tensor<B, 3>,
+    column: usize,
+) -> Option<Tensor<B, 4>> {
+    let rows = plain::<B, I, 3>(rows)?;
+    plain::<B, I, 4>(room.as_ref()?)?;
+    let room = same(room.take()?.into_primitive().tensor()).expect("of the same backend");
+    Some(wrapped(I::write_heads(room, place, &rows, column)))
+}
+
 fn attend_on<B: Backend, I: Kernels>(
     query: &Tensor<B, 3>,
     parts: &[[&Tensor<B, 4>; 2]],

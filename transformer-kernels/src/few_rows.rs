@@ -102,10 +102,11 @@ fn by_columns(
     } else {
         (0..tasks).map(task).collect()
     };
-    let mut out = vec![0.0; rows * columns];
-    for (row, out) in out.chunks_exact_mut(columns.max(1)).enumerate() {
-        for ((part, stride), out) in parts.iter().zip(out.chunks_mut(width)) {
-            out.copy_from_slice(&part[row * stride..][..out.len()]);
+    let mut out = Vec::with_capacity(rows * columns);
+    for row in 0..rows {
+        for (which, (part, stride)) in parts.iter().enumerate() {
+            let width = width.min(columns - which * width);
+            out.extend_from_slice(&part[row * stride..][..width]);
         }
     }
     out

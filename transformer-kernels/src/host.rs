@@ -539,6 +539,28 @@ impl<I: Host> Kernels for I {
         }
     }
 
+    fn write_heads(
+        room: FloatTensor<I>,
+        place: usize,
+        rows: &FloatTensor<I>,
+        column: usize,
+    ) -> FloatTensor<I> {
+        let (shape, device) = (room.shape(), I::float_device(&room));
+        let [n_heads, places, d_head] = [shape[1], shape[2], shape[3]];
+        let [new_len, width] = [rows.shape()[1], rows.shape()[2]];
+        let next = read::<I>(rows);
+        let mut values = take::<I>(room);
+        for (row, next) in next.chunks_exact(width).enumerate() {
+            let (sentence, position) = (row / new_len, row % new_len);
+            let heads = next[column..].chunks_exact(d_head).take(n_heads);
+            for (head, next) in heads.enumerate() {
+                let at = (sentence * n_heads + head) * places + place + position;
+                values[at * d_head..][..d_head].copy_from_slice(next);
+            }
+        }
+        I::float_from_data(TensorData::new(values, shape), &device)
+    }
+
     fn log_softmax_of_rows(x: &FloatTensor<I>) -> FloatTensor<I> {
         let width = last_dim(&x.shape());
         let input = read::<I>(x);

@@ -126,6 +126,14 @@ pub trait Kernels: Backend {
         blocked_rows: Option<&BoolTensor<Self>>,
     ) -> Option<FloatTensor<Self>>;
 
+    /// Writes columns of `[batch, new_len, ..]` into `[batch, n_heads, places, d_head]`.
+    fn write_heads(
+        room: FloatTensor<Self>,
+        place: usize,
+        rows: &FloatTensor<Self>,
+        column: usize,
+    ) -> FloatTensor<Self>;
+
     /// The logarithm of the softmax of each row.
     fn log_softmax_of_rows(x: &FloatTensor<Self>) -> FloatTensor<Self>;
 

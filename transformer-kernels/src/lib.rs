@@ -41,7 +41,7 @@ mod simd;
 mod torch;
 
 pub use adam::{AdamStep, Moments, adam};
-pub use attention::{AttentionMask, Heads, attend, cross_attention, self_attention};
+pub use attention::{AttentionMask, Heads, attend, cross_attention, self_attention, write_heads};
 pub use cross_entropy::{RowLosses, cross_entropy, log_softmax};
 pub use dropout::{dropout, dropout_and_add};
 pub use layer_norm::layer_norm;

@@ -116,6 +116,7 @@ on_each!(self_attention);
 on_each!(cross_attention);
 on_each!(attend on slices);
 on_each!(log_softmax);
+on_each!(write_heads);
 on_each!(cross_entropy);
 on_each!(adam);
 on_each!(dropout_keeps_what_it_says);
@@ -464,6 +465,22 @@ fn attend<I: Backend>() {
             );
         }
     }
+}
+
+fn write_heads<I: Backend>() {
+    let room = tensor::<Autodiff<I>, 4>(1, [2, 3, 6, 4]).inner();
+    let rows = tensor::<Autodiff<I>, 3>(2, [2, 2, 5 + 3 * 4 + 1]).inner();
+    // Also to a cache that somebody else holds.
+    let kept = room.clone();
+    let before = values(room.clone());
+    let written = transformer_kernels::write_heads(room, 3, &rows, 5).expect("a kernel");
+    let heads: Tensor<I, 4> = rows.clone().slice_dim(2, 5..17).reshape([2, 2, 3, 4]);
+    let heads = heads.swap_dims(1, 2);
+    let expected = kept.clone().slice_assign([0..2, 0..3, 3..5, 0..4], heads);
+    assert_eq!(values(written.clone()), values(expected.clone()));
+    assert_eq!(values(kept), before);
+    let again = transformer_kernels::write_heads(written, 3, &rows, 5).expect("a kernel");
+    assert_eq!(values(again), values(expected));
 }
 
 fn log_softmax<I: Backend>() {

@@ -88,8 +88,9 @@ impl<B: Backend> MemoryKeyValue<B> {
 
 /// Keys and values of the targets of each source so far, for self-attention, with room for more.
 ///
-/// They are in two parts: those that do not change until there is no more room, and the latest. Some
-/// backends copy what they write into; here that is a few places, not all.
+/// They are in two parts: those that do not change until there is no more room, and the latest. To make
+/// room is then to copy the former once in a while, and a backend that copies what it writes into copies
+/// a few places.
 #[derive(Debug, Clone)]
 pub struct TargetCache<B: Backend> {
     past: Option<KeyValue<B>>,

@@ -11,8 +11,8 @@
 //! | `tch` | `LibTorch` | libtorch's own fused operations |
 //!
 //! Every function is generic over the backend and answers `None` where there is no kernel: with
-//! another backend, without its feature, for numbers other than `f32`, and, for attention and dropout,
-//! where no gradients are taken. The caller then composes Burn's operations.
+//! another backend, without its feature, for numbers other than `f32`, and where a function says that
+//! gradients are taken, or that none are. The caller then composes Burn's operations.
 
 #![cfg_attr(
     not(any(feature = "flex", feature = "ndarray")),

@@ -56,6 +56,7 @@ pub fn product(x: Rows<'_>, w: Rows<'_>, parallel: bool) -> Vec<f32> {
             w,
             out: &mut out,
             stride,
+            near: &mut vec![0.0; 8 * x.count],
         });
         (out, stride)
     })
@@ -121,6 +122,8 @@ struct Product<'a> {
     w: Rows<'a>,
     out: &'a mut [f32],
     stride: usize,
+    /// Room for eight columns of x.
+    near: &'a mut [f32],
 }
 
 impl WithSimd for Product<'_> {
@@ -158,8 +161,7 @@ impl Product<'_> {
             *row = S::as_simd_f32s(self.w.row(first + i));
         }
         // Together, where x has them far apart.
-        let mut x = [[0.0; K]; FEW];
-        let x = &mut x[..self.x.count];
+        let (x, _) = self.near[..self.x.count * K].as_chunks_mut::<K>();
         for (row, x) in x.iter_mut().enumerate() {
             x.copy_from_slice(&self.x.row(row)[first..first + K]);
         }
@@ -209,21 +211,26 @@ impl WithSimd for TransposedProduct<'_> {
     fn with_simd<S: Simd>(mut self, simd: S) {
         // Rows of W that stay near while all of x goes by.
         for column in (0..self.w.count).step_by(4) {
+            let mut row = 0;
             if S::REGISTER_COUNT >= 32 {
-                for row in (0..self.x.count).step_by(4) {
+                while row + 4 <= self.x.count {
                     self.write::<S, 4, 4>(simd, row, column);
+                    row += 4;
                 }
-            } else {
-                for row in (0..self.x.count).step_by(2) {
-                    self.write::<S, 2, 4>(simd, row, column);
-                }
+            }
+            while row + 2 <= self.x.count {
+                self.write::<S, 2, 4>(simd, row, column);
+                row += 2;
+            }
+            if row < self.x.count {
+                self.write::<S, 1, 4>(simd, row, column);
             }
         }
     }
 }
 
 impl TransposedProduct<'_> {
-    /// `R` rows of `C` columns. Those that there are not are the last again.
+    /// `R` rows of `C` columns. Columns that there are not are the last again.
     #[inline(always)]
     fn write<S: Simd, const R: usize, const C: usize>(
         &mut self,
@@ -231,11 +238,11 @@ impl TransposedProduct<'_> {
         first_row: usize,
         first_column: usize,
     ) {
-        let (rows, columns) = (self.x.count, self.w.count);
+        let columns = self.w.count;
         let mut x: [(&[S::f32s], &[f32]); R] = [(&[], &[]); R];
         let mut w: [(&[S::f32s], &[f32]); C] = [(&[], &[]); C];
         for (i, x) in x.iter_mut().enumerate() {
-            *x = S::as_simd_f32s(self.x.row((first_row + i).min(rows - 1)));
+            *x = S::as_simd_f32s(self.x.row(first_row + i));
         }
         for (i, w) in w.iter_mut().enumerate() {
             *w = S::as_simd_f32s(self.w.row((first_column + i).min(columns - 1)));
@@ -252,9 +259,8 @@ impl TransposedProduct<'_> {
             for c in 0..C {
                 let x = simd.partial_load_f32s(x[r].1);
                 let sum = simd.mul_add_f32s(x, simd.partial_load_f32s(w[c].1), sums[r][c]);
-                let row = (first_row + r).min(rows - 1);
                 let column = (first_column + c).min(columns - 1);
-                self.out[row * columns + column] = simd.reduce_sum_f32s(sum);
+                self.out[(first_row + r) * columns + column] = simd.reduce_sum_f32s(sum);
             }
         }
     }

@@ -118,7 +118,7 @@ impl Benches<'_> {
             let random =
                 |len| Tensor::<B, 4>::random(shape(len), Distribution::Uniform(-1.0, 1.0), device);
             let query = random(1);
-            let rows: Tensor<B, 3> = query.clone().reshape([ROWS, 1, config.d_model]);
+            let packed: Tensor<B, 3> = query.clone().reshape([ROWS, 1, heads.n_heads * heads.d_k]);
             let key_len = position + NEW_TOKENS;
             // Each layer has its own, which no cache holds until the next token.
             let layers: Vec<_> = (0..config.n_decoder_layers)
@@ -133,7 +133,7 @@ impl Benches<'_> {
                                 for (key, value) in
                                     layers.iter().cycle().take(NEW_TOKENS * layers.len())
                                 {
-                                    if attend(&rows, &[[key, value]], heads, None).is_none() {
+                                    if attend(&packed, &[[key, value]], heads, None).is_none() {
                                         let (q, k, v) = (query.clone(), key.clone(), value.clone());
                                         let none = Dropout::new(0.0);
                                         scaled_dot_product_attention(q, k, v, None, &none);

@@ -133,7 +133,7 @@ impl<B: Backend> MultiHeadAttention<B> {
         }
     }
 
-    fn heads(&self) -> Heads {
+    fn sizes(&self) -> Heads {
         Heads {
             n_heads: self.n_heads,
             d_k: self.d_k,
@@ -152,7 +152,7 @@ impl<B: Backend> MultiHeadAttention<B> {
         f64,
     ) {
         (
-            self.heads(),
+            self.sizes(),
             mask.map(AttentionMask::parts),
             self.dropout.p::<B>(device),
         )
@@ -173,13 +173,13 @@ impl<B: Backend> MultiHeadAttention<B> {
     ) -> Tensor<B, 3> {
         let fused = match maps {
             None => {
-                let (heads, mask, _) = self.kernel_arguments(mask, &query.device());
+                let (sizes, mask, _) = self.kernel_arguments(mask, &query.device());
                 let parts: Vec<_> = parts.iter().map(|part| [&part.key, &part.value]).collect();
-                transformer_kernels::attend(&query, &parts, heads, mask)
+                transformer_kernels::attend(&query, &parts, sizes, mask)
             }
             Some(_) => None,
         };
-        let heads = fused.unwrap_or_else(|| {
+        let joined = fused.unwrap_or_else(|| {
             let [batch, query_len, _] = query.dims();
             let query = split_heads(&query, 0, self.n_heads, self.d_k);
             let (output, weights) = attend(query, parts, mask, &self.dropout);
@@ -190,7 +190,7 @@ impl<B: Backend> MultiHeadAttention<B> {
                 .swap_dims(1, 2)
                 .reshape([batch, query_len, self.n_heads * self.d_v])
         });
-        self.projection.at_every_position(heads)
+        self.projection.at_every_position(joined)
     }
 }
 
@@ -239,18 +239,18 @@ impl<B: Backend> SelfAttention<B> {
     ) -> Tensor<B, 3> {
         let projected = self.query_key_value.at_every_position(x);
         if maps.is_none() && cache.is_none() {
-            let (heads, mask, p) = self.heads.kernel_arguments(mask, &projected.device());
-            let fused = transformer_kernels::self_attention(&projected, heads, mask, p);
-            if let Some(heads) = fused {
-                return self.heads.projection.at_every_position(heads);
+            let (sizes, mask, p) = self.heads.kernel_arguments(mask, &projected.device());
+            let fused = transformer_kernels::self_attention(&projected, sizes, mask, p);
+            if let Some(joined) = fused {
+                return self.heads.projection.at_every_position(joined);
             }
         }
-        let heads = self.heads.heads();
-        let keys = heads.n_heads * heads.d_k;
+        let sizes = self.heads.sizes();
+        let keys = sizes.n_heads * sizes.d_k;
         let parts = match cache {
-            None => vec![KeyValue::of_rows(&projected, keys, heads)],
+            None => vec![KeyValue::of_rows(&projected, keys, sizes)],
             Some(cache) => {
-                cache.append(&projected, keys, heads);
+                cache.append(&projected, keys, sizes);
                 cache.parts()
             }
         };
@@ -292,7 +292,7 @@ impl<B: Backend> CrossAttention<B> {
     /// Splits keys and values into heads, for decoding.
     pub(crate) fn lay_out(&self, memory: &mut MemoryKeyValue<B>) {
         if let MemoryKeyValue::Packed(packed) = memory {
-            let key_value = KeyValue::of_rows(packed, 0, self.heads.heads());
+            let key_value = KeyValue::of_rows(packed, 0, self.heads.sizes());
             *memory = MemoryKeyValue::Split(key_value.contiguous());
         }
     }
@@ -316,14 +316,14 @@ impl<B: Backend> CrossAttention<B> {
             MemoryKeyValue::Split(key_value) => key_value.clone(),
             MemoryKeyValue::Packed(packed) => {
                 if maps.is_none() {
-                    let (heads, mask, p) = self.heads.kernel_arguments(mask, &query.device());
+                    let (sizes, mask, p) = self.heads.kernel_arguments(mask, &query.device());
                     let fused =
-                        transformer_kernels::cross_attention(&query, packed, heads, mask, p);
-                    if let Some(heads) = fused {
-                        return self.heads.projection.at_every_position(heads);
+                        transformer_kernels::cross_attention(&query, packed, sizes, mask, p);
+                    if let Some(joined) = fused {
+                        return self.heads.projection.at_every_position(joined);
                     }
                 }
-                KeyValue::of_rows(packed, 0, self.heads.heads())
+                KeyValue::of_rows(packed, 0, self.heads.sizes())
             }
         };
         self.heads.forward(query, &[key_value], mask, maps)

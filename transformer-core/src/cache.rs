@@ -91,23 +91,13 @@ impl<B: Backend> MemoryKeyValue<B> {
 /// They are in two parts: those that do not change until there is no more room, and the latest. To make
 /// room is then to copy the former once in a while, and a backend that copies what it writes into copies
 /// a few places.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct TargetCache<B: Backend> {
     past: Option<KeyValue<B>>,
     /// `None` before the first token.
     recent: Option<KeyValue<B>>,
     /// Places of `recent` that are filled; zeros follow, for a mask to block.
     filled: usize,
-}
-
-impl<B: Backend> Default for TargetCache<B> {
-    fn default() -> Self {
-        Self {
-            past: None,
-            recent: None,
-            filled: 0,
-        }
-    }
 }
 
 impl<B: Backend> TargetCache<B> {
@@ -134,7 +124,7 @@ impl<B: Backend> TargetCache<B> {
             } else {
                 self.past = Some(match self.past.take() {
                     Some(past) => past.zip(done, |past, done| Tensor::cat(vec![past, done], 2)),
-                    None => done,
+                    None => done.contiguous(),
                 });
             }
             self.filled = moved;

@@ -84,7 +84,7 @@ pub fn cross_attention<B: Backend>(
 }
 
 /// Attention to keys and values split into heads, in one part or several one after another, where no
-/// gradients are taken.
+/// gradients are taken. libtorch has no kernel.
 ///
 /// # Shapes
 /// - query: `[batch, query_len, n_heads · d_k or more]`, the queries of all heads in the first columns
@@ -103,7 +103,8 @@ pub fn attend<B: Backend>(
     first!(attend_on::<B>(query, parts, heads, mask))
 }
 
-/// Writes keys or values into those of a cache, from a place on: in place, where nobody else holds it.
+/// Writes keys or values into those of a cache, from a place on, where no gradients are taken: in place,
+/// where nobody else holds it. libtorch has no kernel: its own operation does as well.
 ///
 /// # Shapes
 /// - room: `[batch, n_heads, places, d_head]`
@@ -143,8 +144,14 @@ fn write_heads_on<B: Backend, I: Kernels>(
 ) -> Option<Tensor<B, 4>> {
     let rows = plain::<B, I, 3>(rows)?;
     plain::<B, I, 4>(room.as_ref()?)?;
-    let room = same(room.take()?.into_primitive().tensor()).expect("of the same backend");
-    Some(wrapped(I::write_heads(room, place, &rows, column)))
+    let primitive = same(room.take()?.into_primitive().tensor()).expect("of the same backend");
+    match I::write_heads(primitive, place, &rows, column) {
+        Ok(written) => Some(wrapped(written)),
+        Err(primitive) => {
+            *room = Some(wrapped(primitive));
+            None
+        }
+    }
 }
 
 fn attend_on<B: Backend, I: Kernels>(

@@ -6,7 +6,7 @@
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-/// Rows up to which the products here are faster than gemm's (docs/performance.md).
+/// Rows up to which the products here are mostly faster than gemm's.
 pub const FEW: usize = 64;
 
 /// Rows of a matrix, each contiguous.
@@ -30,7 +30,7 @@ impl<'a> Rows<'a> {
     }
 
     /// What begins at a number, if anything does.
-    fn from(self, first: usize) -> Self {
+    fn after(self, first: usize) -> Self {
         let values = self.values.get(first..).unwrap_or_default();
         Self { values, ..self }
     }
@@ -44,12 +44,12 @@ impl<'a> Rows<'a> {
 /// `x W`: `[rows, inner]` times `[inner, columns]`, on all threads where `parallel`.
 pub fn product(x: Rows<'_>, w: Rows<'_>, parallel: bool) -> Vec<f32> {
     by_columns(x.count, w.width, parallel, |first, columns| {
-        // An odd number of lines, so that rows do not fight for the same places of the cache.
+        // Not a power of two, so that rows do not fight for the same few places of the cache.
         let stride = (columns.div_ceil(2 * MOST_LANES) | 1) * 2 * MOST_LANES;
         let mut out = vec![0.0; x.count * stride];
         let w = Rows {
             width: columns,
-            ..w.from(first)
+            ..w.after(first)
         };
         Arch::new().dispatch(Product {
             x,
@@ -68,7 +68,7 @@ pub fn transposed_product(x: Rows<'_>, w: Rows<'_>, parallel: bool) -> Vec<f32> 
         let mut out = vec![0.0; x.count * columns];
         let w = Rows {
             count: columns,
-            ..w.from(first * w.stride)
+            ..w.after(first * w.stride)
         };
         Arch::new().dispatch(TransposedProduct {
             x,
@@ -92,7 +92,8 @@ fn by_columns(
     } else {
         1
     };
-    let width = (columns / threads + 1).next_multiple_of(2 * MOST_LANES);
+    let width = columns.div_ceil(threads).max(1);
+    let width = width.next_multiple_of(2 * MOST_LANES);
     let task = |task: usize| {
         let first = task * width;
         compute(first, width.min(columns - first))
@@ -133,7 +134,7 @@ impl WithSimd for Product<'_> {
     fn with_simd<S: Simd>(mut self, simd: S) {
         let inner = self.w.count;
         let mut first = 0;
-        // As many rows of W as the registers hold beside the sums.
+        // Rows of W that the registers hold beside the sums.
         if S::REGISTER_COUNT >= 32 {
             while first + 8 <= inner {
                 self.add::<S, 8>(simd, first);
@@ -197,6 +198,9 @@ fn vector<S: Simd>(simd: S, (vectors, rest): (&[S::f32s], &[f32]), which: usize)
     }
 }
 
+/// Columns of `x Wᵀ`, rows of W, computed side by side.
+const SIDE_BY_SIDE: usize = 4;
+
 /// Writes `x Wᵀ` into `out`, row after row.
 struct TransposedProduct<'a> {
     x: Rows<'a>,
@@ -210,53 +214,48 @@ impl WithSimd for TransposedProduct<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         // Rows of W that stay near while all of x goes by.
-        for column in (0..self.w.count).step_by(4) {
+        for column in (0..self.w.count).step_by(SIDE_BY_SIDE) {
             let mut row = 0;
             if S::REGISTER_COUNT >= 32 {
                 while row + 4 <= self.x.count {
-                    self.write::<S, 4, 4>(simd, row, column);
+                    self.write::<S, 4>(simd, row, column);
                     row += 4;
                 }
             }
             while row + 2 <= self.x.count {
-                self.write::<S, 2, 4>(simd, row, column);
+                self.write::<S, 2>(simd, row, column);
                 row += 2;
             }
             if row < self.x.count {
-                self.write::<S, 1, 4>(simd, row, column);
+                self.write::<S, 1>(simd, row, column);
             }
         }
     }
 }
 
 impl TransposedProduct<'_> {
-    /// `R` rows of `C` columns. Columns that there are not are the last again.
+    /// `R` rows of some columns. Columns that there are not are the last again.
     #[inline(always)]
-    fn write<S: Simd, const R: usize, const C: usize>(
-        &mut self,
-        simd: S,
-        first_row: usize,
-        first_column: usize,
-    ) {
+    fn write<S: Simd, const R: usize>(&mut self, simd: S, first_row: usize, first_column: usize) {
         let columns = self.w.count;
         let mut x: [(&[S::f32s], &[f32]); R] = [(&[], &[]); R];
-        let mut w: [(&[S::f32s], &[f32]); C] = [(&[], &[]); C];
+        let mut w: [(&[S::f32s], &[f32]); SIDE_BY_SIDE] = [(&[], &[]); SIDE_BY_SIDE];
         for (i, x) in x.iter_mut().enumerate() {
             *x = S::as_simd_f32s(self.x.row(first_row + i));
         }
         for (i, w) in w.iter_mut().enumerate() {
             *w = S::as_simd_f32s(self.w.row((first_column + i).min(columns - 1)));
         }
-        let mut sums = [[simd.splat_f32s(0.0); C]; R];
+        let mut sums = [[simd.splat_f32s(0.0); SIDE_BY_SIDE]; R];
         for at in 0..w[0].0.len() {
             for r in 0..R {
-                for c in 0..C {
+                for c in 0..SIDE_BY_SIDE {
                     sums[r][c] = simd.mul_add_f32s(x[r].0[at], w[c].0[at], sums[r][c]);
                 }
             }
         }
         for r in 0..R {
-            for c in 0..C {
+            for c in 0..SIDE_BY_SIDE {
                 let x = simd.partial_load_f32s(x[r].1);
                 let sum = simd.mul_add_f32s(x, simd.partial_load_f32s(w[c].1), sums[r][c]);
                 let column = (first_column + c).min(columns - 1);
@@ -328,5 +327,56 @@ mod tests {
             assert_eq!(product(alone, plain, false), together[0][place.clone()]);
             assert_eq!(transposed_product(alone, turned, false), together[1][place]);
         }
+    }
+
+    #[test]
+    fn narrower_vectors_compute_the_same() {
+        assert_eq!(by(pulp::Scalar), by_all_lanes());
+        #[cfg(target_arch = "x86_64")]
+        if let Some(simd) = pulp::x86::V3::try_new() {
+            assert_eq!(by(simd), by_all_lanes());
+        } else {
+            println!("not run on AVX2: this processor has none");
+        }
+    }
+
+    const SIZES: [usize; 3] = [7, 45, 71];
+
+    fn inputs() -> [Vec<f32>; 2] {
+        let [rows, inner, columns] = SIZES;
+        [numbers(rows * inner, 5), numbers(inner * columns, 6)]
+    }
+
+    fn by_all_lanes() -> [Vec<f32>; 2] {
+        let [rows, inner, columns] = SIZES;
+        let [x, w] = &inputs();
+        let x = Rows::new(x, rows, inner, inner);
+        [
+            product(x, Rows::new(w, inner, columns, columns), false),
+            transposed_product(x, Rows::new(w, columns, inner, inner), false),
+        ]
+    }
+
+    fn by<S: Simd>(simd: S) -> [Vec<f32>; 2] {
+        let [rows, inner, columns] = SIZES;
+        let stride = 96;
+        let [x, w] = &inputs();
+        let x = Rows::new(x, rows, inner, inner);
+        let mut out = vec![0.0; rows * stride];
+        simd.vectorize(Product {
+            x,
+            w: Rows::new(w, inner, columns, columns),
+            out: &mut out,
+            stride,
+            near: &mut vec![0.0; 8 * rows],
+        });
+        let mut transposed = vec![0.0; rows * columns];
+        simd.vectorize(TransposedProduct {
+            x,
+            w: Rows::new(w, columns, inner, inner),
+            out: &mut transposed,
+        });
+        let rows = out.chunks_exact(stride).flat_map(|row| &row[..columns]);
+        [rows.copied().collect(), transposed]
     }
 }

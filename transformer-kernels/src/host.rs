@@ -544,7 +544,7 @@ impl<I: Host> Kernels for I {
         place: usize,
         rows: &FloatTensor<I>,
         column: usize,
-    ) -> FloatTensor<I> {
+    ) -> Result<FloatTensor<I>, FloatTensor<I>> {
         let (shape, device) = (room.shape(), I::float_device(&room));
         let [n_heads, places, d_head] = [shape[1], shape[2], shape[3]];
         let [new_len, width] = [rows.shape()[1], rows.shape()[2]];
@@ -558,7 +558,7 @@ impl<I: Host> Kernels for I {
                 values[at * d_head..][..d_head].copy_from_slice(next);
             }
         }
-        I::float_from_data(TensorData::new(values, shape), &device)
+        Ok(I::float_from_data(TensorData::new(values, shape), &device))
     }
 
     fn log_softmax_of_rows(x: &FloatTensor<I>) -> FloatTensor<I> {

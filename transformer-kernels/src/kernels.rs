@@ -126,13 +126,14 @@ pub trait Kernels: Backend {
         blocked_rows: Option<&BoolTensor<Self>>,
     ) -> Option<FloatTensor<Self>>;
 
-    /// Writes columns of `[batch, new_len, ..]` into `[batch, n_heads, places, d_head]`.
+    /// Writes columns of `[batch, new_len, ..]` into `[batch, n_heads, places, d_head]`, or gives that back
+    /// where the backend's own operations do as well.
     fn write_heads(
         room: FloatTensor<Self>,
         place: usize,
         rows: &FloatTensor<Self>,
         column: usize,
-    ) -> FloatTensor<Self>;
+    ) -> Result<FloatTensor<Self>, FloatTensor<Self>>;
 
     /// The logarithm of the softmax of each row.
     fn log_softmax_of_rows(x: &FloatTensor<Self>) -> FloatTensor<Self>;

@@ -1,4 +1,5 @@
-//! Operations of a Transformer in one pass over memory each, forward and back.
+//! Operations of a Transformer in one pass over memory each: those of training forward and back, and
+//! those of decoding.
 //!
 //! Burn composes a softmax, a norm or an optimizer's step from many operations, and each of them reads
 //! and writes its tensors anew: on a CPU that is most of a training step. What is here is computed in
@@ -10,9 +11,10 @@
 //! | `ndarray` | `NdArray` | the same |
 //! | `tch` | `LibTorch` | libtorch's own fused operations |
 //!
-//! Every function is generic over the backend and answers `None` where there is no kernel: with
-//! another backend, without its feature, for numbers other than `f32`, and where a function says that
-//! gradients are taken, or that none are. The caller then composes Burn's operations.
+//! Every function is generic over the backend and answers `None`, or gives back what it took, where
+//! there is no kernel: with another backend, without its feature, for numbers other than `f32`, and where
+//! gradients are taken, or are not, other than the function says. The caller then composes Burn's
+//! operations.
 
 #![cfg_attr(
     not(any(feature = "flex", feature = "ndarray")),

@@ -116,7 +116,7 @@ on_each!(self_attention);
 on_each!(cross_attention);
 on_each!(attend on slices);
 on_each!(log_softmax);
-on_each!(write_heads);
+on_each!(write_heads on slices);
 on_each!(cross_entropy);
 on_each!(adam);
 on_each!(dropout_keeps_what_it_says);

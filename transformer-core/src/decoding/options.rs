@@ -152,7 +152,7 @@ pub struct Sampling {
     /// Only the most likely tokens that together have this probability; 1 for all.
     pub top_p: f64,
     /// Each source has its own random numbers, by this and its tokens: what is drawn for it does not
-    /// depend on what else is decoded.
+    /// depend on what else is decoded, but for tokens that tie within rounding.
     pub seed: u64,
 }
 

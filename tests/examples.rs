@@ -407,8 +407,14 @@ fn decoding_options_out_of_range_are_named() {
         let error = fails(translate("translate", &model).args(flags));
         assert_eq!(error, format!("error: {problem}"));
     }
-    let output = run(translate("translate", &model).args(["--top-k", "3"]));
-    assert_eq!(output.status.code(), Some(2), "without --sample");
+    for (program, flags) in [
+        ("translate", &["--top-k", "3"][..]),
+        ("translate", &["--sample", "--coverage-penalty", "1"]),
+        ("evaluate", &["--data", "valid.tsv", "--sentences", "0"]),
+    ] {
+        let output = run(translate(program, &model).args(flags));
+        assert_eq!(output.status.code(), Some(2), "{program} {flags:?}");
+    }
 }
 
 #[test]

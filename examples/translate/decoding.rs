@@ -22,7 +22,7 @@ pub struct Decoding {
     )]
     coverage_penalty: f64,
     /// Draw each token by its probability instead of searching; --seed seeds it
-    #[arg(long, conflicts_with_all = ["beam", "length_penalty"])]
+    #[arg(long, conflicts_with_all = ["beam", "length_penalty", "coverage_penalty"])]
     sample: bool,
     /// Divisor of log-probabilities before a token is drawn
     #[arg(
@@ -45,7 +45,7 @@ pub struct Decoding {
         requires = "sample"
     )]
     top_p: f64,
-    /// Tokens that a translation must have
+    /// Tokens that a translation must have, within --max-length
     #[arg(long, value_name = "N", default_value_t = 0)]
     min_length: usize,
     /// Tokens that a translation may have [default: 50 more than the sentence]

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fs;
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
@@ -28,9 +29,9 @@ pub struct Evaluate {
     /// Sentence pairs, `source<TAB>target` per line, plain or gzip
     #[arg(long, num_args = 1.., required = true, value_name = "FILE")]
     data: Vec<PathBuf>,
-    /// Translate and score only the first N pairs
+    /// Translate only the first N pairs, for BLEU and chrF; the loss is that of all
     #[arg(long, value_name = "N")]
-    sentences: Option<usize>,
+    sentences: Option<NonZeroUsize>,
     /// Write the translations to this file
     #[arg(long, value_name = "FILE")]
     hypotheses: Option<PathBuf>,
@@ -68,7 +69,8 @@ impl BackendTask for Evaluate {
         } = TrainingConfig::default();
         let longest = pairs.iter().map(|p| p.src_len().max(p.tgt_len())).max();
         let batch_tokens = batch_tokens.max(longest.unwrap_or(0));
-        let count = self.sentences.unwrap_or(corpus.len()).min(corpus.len());
+        let count = self.sentences.map_or(corpus.len(), NonZeroUsize::get);
+        let count = count.min(corpus.len());
         let (sources, references): (Vec<_>, Vec<_>) = corpus.pairs()[..count]
             .iter()
             .map(|pair| (pair.source.as_str(), pair.target.as_str()))

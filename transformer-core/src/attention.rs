@@ -210,7 +210,7 @@ impl<B: Backend> SelfAttention<B> {
     pub fn new(config: &LayerConfig, init: &mut WeightInit, device: &B::Device) -> Self {
         let (keys, values) = (config.n_heads * config.d_k, config.n_heads * config.d_v);
         Self {
-            query_key_value: init.packed_linear(
+            query_key_value: init.attention_projections(
                 config.d_model,
                 &[keys, keys, values],
                 config.attention_bias,
@@ -275,8 +275,8 @@ impl<B: Backend> CrossAttention<B> {
         let (keys, values) = (config.n_heads * config.d_k, config.n_heads * config.d_v);
         let bias = config.attention_bias;
         Self {
-            query: init.linear(config.d_model, keys, bias, device),
-            key_value: init.packed_linear(config.d_model, &[keys, values], bias, device),
+            query: init.attention_projections(config.d_model, &[keys], bias, device),
+            key_value: init.attention_projections(config.d_model, &[keys, values], bias, device),
             heads: MultiHeadAttention::new(config, init, device),
         }
     }

@@ -1,5 +1,7 @@
 //! Initial weights, drawn on the host so that a seed means the same model on every backend.
 
+use std::f64::consts::FRAC_1_SQRT_2;
+
 use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::backend::Backend;
@@ -10,25 +12,65 @@ use rand_distr::{Distribution, Normal, Uniform};
 
 /// A source of initial weights.
 ///
-/// Matrices are Xavier-uniform, `U(-a, a)` with `a = √(6 / (d_input + d_output))`, each projection
-/// by its own sizes even where several are stored side by side; biases are zero; layer norms are
-/// the identity. What is drawn depends on the seed and the order of the calls alone.
+/// Matrices are Xavier-uniform, `U(-a, a)` with `a = g √(6 / (d_input + d_output))`, each projection
+/// by its own sizes even where several are stored side by side. The gain `g` is 1/√2 for an
+/// attention's `W^Q`, `W^K` and `W^V`, and 1 for every other matrix. Biases are zero; layer norms are
+/// the identity. The values depend on the seed and the order of the calls alone.
+///
+/// The paper does not give its initial weights. The gain is that of PyTorch, which draws the three
+/// projections as one matrix `[3 d_model, d_model]`, and of fairseq: with 1 instead, post-norm stacks
+/// with much dropout learn several times slower (DESIGN.md, decision 6).
 #[derive(Debug, Clone)]
 pub struct WeightInit {
     rng: Option<ChaCha8Rng>,
+    attention_gain: f64,
 }
+
+/// Of PyTorch and fairseq.
+const ATTENTION_GAIN: f64 = FRAC_1_SQRT_2;
 
 impl WeightInit {
     /// Weights drawn from `seed`.
     pub fn new(seed: u64) -> Self {
         Self {
             rng: Some(ChaCha8Rng::seed_from_u64(seed)),
+            attention_gain: ATTENTION_GAIN,
         }
     }
 
     /// Zeros everywhere, for a model whose weights are about to be loaded.
     pub fn zeros() -> Self {
-        Self { rng: None }
+        Self {
+            rng: None,
+            attention_gain: ATTENTION_GAIN,
+        }
+    }
+
+    /// Draws `W^Q`, `W^K` and `W^V` with another gain: 1 is Xavier's.
+    ///
+    /// # Panics
+    /// When the gain is not positive and finite.
+    pub fn with_attention_gain(self, attention_gain: f64) -> Self {
+        assert!(
+            attention_gain > 0.0 && attention_gain.is_finite(),
+            "an attention gain of {attention_gain}; it must be positive and finite"
+        );
+        Self {
+            attention_gain,
+            ..self
+        }
+    }
+
+    /// The projections of an attention's inputs, stored side by side as one matrix:
+    /// `[d_input, Σ d_outputs]`.
+    pub(crate) fn attention_projections<B: Backend>(
+        &mut self,
+        d_input: usize,
+        d_outputs: &[usize],
+        bias: bool,
+        device: &B::Device,
+    ) -> Linear<B> {
+        self.side_by_side(d_input, d_outputs, self.attention_gain, bias, device)
     }
 
     /// A linear layer `[d_input, d_output]`.
@@ -39,15 +81,14 @@ impl WeightInit {
         bias: bool,
         device: &B::Device,
     ) -> Linear<B> {
-        self.packed_linear(d_input, &[d_output], bias, device)
+        self.side_by_side(d_input, &[d_output], 1.0, bias, device)
     }
 
-    /// Several linear layers that share their input, stored side by side as one:
-    /// `[d_input, Σ d_outputs]`.
-    pub(crate) fn packed_linear<B: Backend>(
+    fn side_by_side<B: Backend>(
         &mut self,
         d_input: usize,
         d_outputs: &[usize],
+        gain: f64,
         bias: bool,
         device: &B::Device,
     ) -> Linear<B> {
@@ -55,7 +96,7 @@ impl WeightInit {
         let mut values = vec![0.0; d_input * width];
         let mut first = 0;
         for &d_output in d_outputs {
-            let bound = (6.0 / (d_input + d_output) as f64).sqrt() as f32;
+            let bound = (gain * (6.0 / (d_input + d_output) as f64).sqrt()) as f32;
             let uniform = Uniform::new(-bound, bound).expect("the bound is positive and finite");
             if let Some(rng) = &mut self.rng {
                 for row in values.chunks_exact_mut(width) {

@@ -2,7 +2,8 @@
 //! its place asks.
 
 use transformer_core::{
-    LayerConfig, SelfAttention, Transformer, TransformerConfig, WeightInit, WeightTying,
+    CrossAttention, LayerConfig, SelfAttention, Transformer, TransformerConfig, WeightInit,
+    WeightTying,
 };
 
 use crate::common::*;
@@ -43,7 +44,7 @@ fn no_two_matrices_of_a_model_are_alike() {
     assert_eq!(first_values.len(), count);
 }
 
-/// `a = √(6 / (d_input + d_output))`, of each projection by itself.
+/// `a = √(6 / (d_input + d_output))` of each projection by itself, over √2 for queries, keys and values.
 #[test]
 fn each_projection_has_its_own_xavier_bound() {
     let config = LayerConfig {
@@ -51,16 +52,44 @@ fn each_projection_has_its_own_xavier_bound() {
         d_v: 48,
         ..LayerConfig::new(64, 4, 128).unwrap()
     };
+    let assert_bounds = |init: &mut WeightInit, gain: f64| {
+        let device = Default::default();
+        let own: SelfAttention<NdArray> = SelfAttention::new(&config, init, &device);
+        let cross: CrossAttention<NdArray> = CrossAttention::new(&config, init, &device);
+        let [keys, queries_and_keys, all] = [32, 64, 64 + 192];
+        let own_parts = [
+            (0..keys, 32.0),
+            (keys..queries_and_keys, 32.0),
+            (queries_and_keys..all, 192.0),
+        ];
+        let cross_parts = [(0..keys, 32.0), (keys..keys + 192, 192.0)];
+        let bound = |d_output: f64| (6.0_f64 / (64.0 + d_output)).sqrt();
+        for (packed, parts) in [
+            (own.query_key_value.weight.val(), &own_parts[..]),
+            (cross.query.weight.val(), &cross_parts[..1]),
+            (cross.key_value.weight.val(), &cross_parts[..]),
+        ] {
+            for (columns, d_output) in parts.iter().cloned() {
+                let part = values(packed.clone().slice_dim(1, columns));
+                assert_uniform(&part, gain * bound(d_output));
+            }
+        }
+        for heads in [own.heads, cross.heads] {
+            assert_uniform(&values(heads.projection.weight.val()), bound(192.0));
+        }
+    };
+    assert_bounds(&mut WeightInit::new(1), 0.5_f64.sqrt());
+    assert_bounds(&mut WeightInit::new(1).with_attention_gain(1.0), 1.0);
+}
+
+/// PyTorch draws `W^Q`, `W^K` and `W^V` as one matrix `[3 d_model, d_model]`: the same bound.
+#[test]
+fn square_projections_have_the_bound_of_one_packed_matrix() {
+    let config = LayerConfig::new(64, 4, 128).unwrap();
     let layer: SelfAttention<NdArray> =
         SelfAttention::new(&config, &mut WeightInit::new(1), &Default::default());
-    let packed = layer.query_key_value.weight.val();
-    let (keys, both, all) = (32, 64, 64 + 192);
-    for (part, d_output) in [(0..keys, 32.0), (keys..both, 32.0), (both..all, 192.0)] {
-        let part = values(packed.clone().slice_dim(1, part));
-        assert_uniform(&part, (6.0_f64 / (64.0 + d_output)).sqrt());
-    }
-    let output = values(layer.heads.projection.weight.val());
-    assert_uniform(&output, (6.0_f64 / (192.0 + 64.0)).sqrt());
+    let packed = values(layer.query_key_value.weight.val());
+    assert_uniform(&packed, (6.0_f64 / (64.0 + 3.0 * 64.0)).sqrt());
 }
 
 /// Within the bound, close to it, and with the deviation of a uniform distribution.

@@ -1,6 +1,6 @@
 //! Decoding with the paper's base model: 32 tokens for each of 16 sources of 25 tokens.
 //!
-//! `cargo bench --features flex,tch --bench decoding`, on every backend that is compiled in.
+//! `cargo bench -p transformer-benches --features flex,tch --bench decoding`, on every backend that is compiled in.
 
 mod common;
 
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Int, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use transformer::{BackendChoice, BackendTask, run_on};
+use transformer_core::ops::{Heads, Operands, attention};
 use transformer_core::{
-    DecodeOptions, DecoderCache, Dropout, MaxLength, Search, Transformer, TransformerConfig,
-    scaled_dot_product_attention,
+    AttentionWeights, DecodeOptions, DecoderCache, MaxLength, Request, Search, Transformer,
+    TransformerConfig,
 };
-use transformer_kernels::{Heads, attend};
+use transformer_program::{BackendChoice, BackendTask, run_on};
 
 use crate::common::on_every_backend;
 
@@ -51,7 +51,7 @@ impl BackendTask for Benches<'_> {
     fn run<B: Backend>(mut self, device: B::Device) {
         let config = TransformerConfig::base(VOCAB_SIZE);
         let model = config.init::<B>(1, &device).expect("the base model");
-        self.search(&model, &device);
+        self.search(&model);
         self.steps(&model, &device);
         self.attention_of_steps::<B>(&config, &device);
     }
@@ -59,11 +59,11 @@ impl BackendTask for Benches<'_> {
 
 impl Benches<'_> {
     /// Whole searches, `<eos>` held back until the last token.
-    fn search<B: Backend>(&mut self, model: &Transformer<B>, device: &B::Device) {
-        let sources: Vec<Vec<u32>> = (0..ROWS as u32)
+    fn search<B: Backend>(&mut self, model: &Transformer<B>) {
+        let requests: Vec<Request> = (0..ROWS as u32)
             .map(|row| {
                 let tokens = (1..SRC_LEN as u32).map(|at| 4 + (row * 599 + at * 71) % 9000);
-                tokens.chain([model.config().eos_id]).collect()
+                Request::new(tokens.collect::<Vec<_>>())
             })
             .collect();
         let mut group = self.criterion.benchmark_group("search");
@@ -74,9 +74,9 @@ impl Benches<'_> {
                 max_length: MaxLength::Tokens(NEW_TOKENS),
                 ..DecodeOptions::beam(beam)
             };
-            let search = Search::new(&[model], options, device).expect("options in range");
+            let search = Search::new(model, options).expect("options in range");
             group.bench_function(BenchmarkId::new(name, self.backend), |bencher| {
-                bencher.iter(|| search.run(&sources).expect("sources in range"));
+                bencher.iter(|| search.run(&requests).expect("requests in range"));
             });
         }
     }
@@ -94,7 +94,8 @@ impl Benches<'_> {
                             let mut cache = model.start_decoding(&memory);
                             // Sixteen at a time: all at once would need much memory for nothing.
                             for _ in 0..position / 16 {
-                                model.decode_next(tokens(16, device), &mut cache, None);
+                                let tokens = tokens(16, device);
+                                model.decode_next(tokens, &mut cache, AttentionWeights::Discard);
                             }
                             timed::<B>(device, || step(model, &mut cache, device))
                         })
@@ -133,11 +134,12 @@ impl Benches<'_> {
                                 for (key, value) in
                                     layers.iter().cycle().take(NEW_TOKENS * layers.len())
                                 {
-                                    if attend(&packed, &[[key, value]], heads, None).is_none() {
-                                        let (q, k, v) = (query.clone(), key.clone(), value.clone());
-                                        let none = Dropout::new(0.0);
-                                        scaled_dot_product_attention(q, k, v, None, &none);
-                                    }
+                                    let operands = Operands::Cached {
+                                        query: &packed,
+                                        parts: &[[key, value]],
+                                    };
+                                    let discard = AttentionWeights::Discard;
+                                    attention(operands, heads, None, 0.0, discard);
                                 }
                             })
                         })
@@ -150,8 +152,8 @@ impl Benches<'_> {
 
 fn step<B: Backend>(model: &Transformer<B>, cache: &mut DecoderCache<B>, device: &B::Device) {
     for _ in 0..NEW_TOKENS {
-        let hidden = model.decode_next(tokens(1, device), cache, None);
-        model.generate(hidden);
+        let output = model.decode_next(tokens(1, device), cache, AttentionWeights::Discard);
+        model.generate(output.hidden);
     }
 }
 

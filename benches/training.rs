@@ -1,6 +1,6 @@
 //! The parts of training and all of it, at three sizes.
 //!
-//! `cargo bench --features flex,tch --bench training`, on every backend that is compiled in; with a
+//! `cargo bench -p transformer-benches --features flex,tch --bench training`, on every backend that is compiled in; with a
 //! filter after `--`, a part of it.
 
 mod common;
@@ -14,12 +14,14 @@ use burn::tensor::{Distribution, Int, Tensor};
 use burn::train::TrainStep;
 use burn_autodiff::Autodiff;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use transformer::{BackendChoice, BackendTask, run_on};
 use transformer_core::{
-    AttentionMask, Dropout, EncoderLayer, Transformer, TransformerConfig, WeightInit,
+    AttentionMask, AttentionWeights, Dropout, Transformer, TransformerConfig, WeightInit,
     scaled_dot_product_attention,
 };
-use transformer_train::{Batch, LabelSmoothedCrossEntropy, PaperAdam, TrainingModel, Update};
+use transformer_program::{BackendChoice, BackendTask, run_on};
+use transformer_train::{
+    LabelSmoothedCrossEntropy, PaperAdam, TokenizedPair, TrainingModel, Update,
+};
 
 use crate::common::on_every_backend;
 
@@ -113,22 +115,25 @@ impl Benches<'_> {
         let mask = AttentionMask::causal(size.len, size.len, device);
         self.measure::<B>("attention, forward and back", size, device, || {
             let (q, k, v) = (query.clone(), key.clone(), value.clone());
-            let attention = scaled_dot_product_attention(q, k, v, Some(&mask), &Dropout::new(0.0));
-            attention.output.sum().backward();
+            let none = Dropout::new(0.0);
+            let (output, _) = scaled_dot_product_attention(q, k, v, Some(&mask), &none);
+            output.sum().backward();
         });
     }
 
     fn encoder_layer<B: AutodiffBackend>(&mut self, size: &Size, device: &B::Device) {
         let config = size.config.layer();
-        let layer = EncoderLayer::<B>::new(&config, &mut WeightInit::new(1), device);
+        let layer = config.init_encoder_layer_from::<B>(&mut WeightInit::new(1), device);
+        let discard = AttentionWeights::Discard;
         let shape = [size.rows, size.len, config.d_model];
         let x = Tensor::<B, 3>::random(shape, Distribution::Uniform(-1.0, 1.0), device);
         self.measure::<B>("encoder layer, forward and back", size, device, || {
-            layer.forward(x.clone(), None, None).sum().backward();
+            let output = layer.forward(x.clone(), None, discard);
+            output.hidden.sum().backward();
         });
         let (layer, x) = (layer.valid(), x.inner());
         self.measure::<B>("encoder layer, forward", size, device, || {
-            layer.forward(x.clone(), None, None);
+            layer.forward(x.clone(), None, discard);
         });
     }
 
@@ -149,7 +154,7 @@ impl Benches<'_> {
             return;
         }
         let model = training_model::<B>(size, device);
-        let step = || TrainStep::step(&model, update(size, device)).grads;
+        let step = || TrainStep::step(&model, update(size)).grads;
         let mut optimizer = PaperAdam::new(None);
         let mut stepped = Some(optimizer.step(1e-4, model.clone(), step()));
         let mut group = self.criterion.benchmark_group("optimizer step");
@@ -173,36 +178,39 @@ impl Benches<'_> {
         let mut optimizer = PaperAdam::new(None);
         self.measure::<B>("training step", size, device, || {
             let model = trained.take().expect("put back below");
-            let output = TrainStep::step(&model, update(size, device));
+            let output = TrainStep::step(&model, update(size));
             trained = Some(optimizer.step(1e-4, model, output.grads));
         });
     }
 }
 
-fn training_model<B: AutodiffBackend>(size: &Size, device: &B::Device) -> TrainingModel<B> {
+fn training_model<B: AutodiffBackend>(
+    size: &Size,
+    device: &B::Device,
+) -> TrainingModel<B, Transformer<B>> {
     let model: Transformer<B> = size.config.init(1, device).expect("a sound configuration");
     TrainingModel::new(model, 0.1)
 }
 
-/// A batch without padding.
-fn update<B: Backend>(size: &Size, device: &B::Device) -> Update<B> {
-    let [source, target, labels] = [(); 3].map(|()| tokens(size, device));
-    let target_tokens = size.rows * size.len;
-    Update {
-        batches: vec![Batch {
-            source,
-            target,
-            labels,
-            target_tokens,
-        }],
-        target_tokens,
-    }
+/// A batch without padding. A token is added to each side of a pair.
+fn update(size: &Size) -> Update<TokenizedPair> {
+    let tokens = token_ids(size, size.rows * (size.len - 1));
+    let rows = tokens.chunks(size.len - 1);
+    let pairs = rows.map(|row| TokenizedPair {
+        source: row.to_vec(),
+        target: row.to_vec(),
+    });
+    Update::new(vec![pairs.collect()])
+}
+
+fn token_ids(size: &Size, count: usize) -> Vec<u32> {
+    let most = size.config.src_vocab_size.min(size.config.tgt_vocab_size) - 4;
+    (0..count).map(|at| (4 + at * 71 % most) as u32).collect()
 }
 
 /// `[rows, len]`
 fn tokens<B: Backend>(size: &Size, device: &B::Device) -> Tensor<B, 2, Int> {
-    let most = size.config.src_vocab_size.min(size.config.tgt_vocab_size) as i64 - 4;
-    let count = (size.rows * size.len) as i64;
-    let tokens: Vec<i64> = (0..count).map(|at| 4 + at * 71 % most).collect();
+    let tokens = token_ids(size, size.rows * size.len);
+    let tokens: Vec<_> = tokens.into_iter().map(i64::from).collect();
     Tensor::<B, 1, Int>::from_data(tokens.as_slice(), device).reshape([size.rows, size.len])
 }

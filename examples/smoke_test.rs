@@ -1,86 +1,72 @@
-//! Seconds to know that the model is what the paper describes.
+//! Is the model what the paper describes? The base model's shape, mask, heads and size, checked in seconds.
 //!
 //! `cargo run --release --example smoke_test`
 
-use std::error::Error;
-use std::process::ExitCode;
-
 use burn::module::Module;
-use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Int, Tensor};
 use clap::Parser;
-use transformer::{BackendTask, Common, finish, run_on};
 use transformer_core::{Transformer, TransformerConfig};
+use transformer_examples::{Backend, Failure};
 
 const VOCAB_SIZE: usize = 10_000;
 
-/// Builds the paper's base model with two vocabularies of 10 000 words and checks its shape, its
-/// mask, its heads and its size. Exits 1 when a check fails.
-#[derive(Debug, Parser)]
-#[command(version)]
-struct Cli {
-    #[command(flatten)]
-    common: Common,
+/// Builds the paper's base model with two vocabularies of 10 000 words and checks its shape, its mask, its
+/// heads and its size. Exits 1 when a check fails.
+#[derive(Parser)]
+struct Flags {
+    /// Seed of the weights and of the tokens
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
 }
 
-fn main() -> ExitCode {
-    let cli = Cli::parse();
-    finish(run_on(cli.common.backend, cli))
-}
+fn main() -> Result<(), Failure> {
+    let Flags { seed } = Flags::parse();
+    let device = Default::default();
+    <Backend as burn::tensor::backend::Backend>::seed(&device, seed);
+    let config = TransformerConfig::paper_readme(VOCAB_SIZE, VOCAB_SIZE);
+    let model: Transformer<Backend> = config.init(seed, &device)?;
 
-impl BackendTask for Cli {
-    type Output = Result<(), Box<dyn Error>>;
-
-    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
-        B::seed(&device, self.common.seed);
-        let config = TransformerConfig::paper_readme(VOCAB_SIZE, VOCAB_SIZE);
-        let model = config.init::<B>(self.common.seed, &device)?;
-        let checks = [
-            ("Device", format!("{device:?}"), true),
-            output_shape(&model, &device),
-            causal_mask(&model, &device),
-            head_dim(&model),
-            parameters(&model),
-        ];
-        for (name, found, passed) in &checks {
-            println!("{name:<13}: {found} {}", if *passed { "✓" } else { "✗" });
-        }
-        match checks.iter().filter(|(_, _, passed)| !passed).count() {
-            0 => {
-                println!("All checks passed.");
-                Ok(())
-            }
-            failed => Err(format!("{failed} of {} checks failed", checks.len()).into()),
-        }
+    let checks = [
+        ("Device", format!("{device:?}"), true),
+        output_shape(&model),
+        causal_mask(&model),
+        head_dim(&model),
+        parameters(&model),
+    ];
+    for (name, found, passed) in &checks {
+        println!("{name:<13}: {found} {}", if *passed { "✓" } else { "✗" });
     }
+    match checks.iter().filter(|(_, _, passed)| !passed).count() {
+        0 => println!("All checks passed."),
+        failed => return Err(format!("{failed} of {} checks failed", checks.len()).into()),
+    }
+    Ok(())
 }
 
+/// What is checked, what was found, and whether it is right.
 type Check = (&'static str, String, bool);
 
 /// Tokens that are neither special nor the last.
-fn tokens<B: Backend>(shape: [usize; 2], device: &B::Device) -> Tensor<B, 2, Int> {
+fn tokens(shape: [usize; 2]) -> Tensor<Backend, 2, Int> {
     let range = Distribution::Uniform(3.0, VOCAB_SIZE as f64 - 1.0);
-    Tensor::random(shape, range, device)
+    Tensor::random(shape, range, &Default::default())
 }
 
-fn output_shape<B: Backend>(model: &Transformer<B>, device: &B::Device) -> Check {
-    let logits = model.forward(tokens([2, 15], device), tokens([2, 12], device));
-    let shape = logits.dims();
-    (
-        "Output shape",
-        format!("{shape:?}"),
-        shape == [2, 12, VOCAB_SIZE],
-    )
+/// A logit for each sentence, target position and word.
+fn output_shape(model: &Transformer<Backend>) -> Check {
+    let shape = model.forward(tokens([2, 15]), tokens([2, 12])).dims();
+    let found = format!("{shape:?}");
+    ("Output shape", found, shape == [2, 12, VOCAB_SIZE])
 }
 
 /// Changing a target token changes the logits from its position on, and none before.
-fn causal_mask<B: Backend>(model: &Transformer<B>, device: &B::Device) -> Check {
+fn causal_mask(model: &Transformer<Backend>) -> Check {
     let (batch, tgt_len, changed) = (2, 12, 5);
-    let src = tokens([batch, 15], device);
-    let tgt = tokens([batch, tgt_len], device);
-    let place = [0..batch, changed..changed + 1];
-    let next = tgt.clone().slice(place.clone()) + 1;
-    let other = tgt.clone().slice_assign(place, next);
+    let src = tokens([batch, 15]);
+    let tgt = tokens([batch, tgt_len]);
+    let position = [0..batch, changed..changed + 1];
+    let next = tgt.clone().slice(position.clone()) + 1;
+    let other = tgt.clone().slice_assign(position, next);
     let difference = model.forward(src.clone(), tgt) - model.forward(src, other);
     let largest = |range| -> f64 {
         let part = difference.clone().slice_dim(1, range).abs().max();
@@ -94,21 +80,19 @@ fn causal_mask<B: Backend>(model: &Transformer<B>, device: &B::Device) -> Check 
     )
 }
 
-fn head_dim<B: Backend>(model: &Transformer<B>) -> Check {
-    let config = model.config();
-    let layer = &model.encoder.layers[0];
-    let [_, projected] = layer.self_attention.query_key_value.weight.dims();
-    let [values, _] = layer.self_attention.heads.projection.weight.dims();
-    let d_v = values / config.n_heads;
-    let d_k = (projected - values) / 2 / config.n_heads;
-    (
-        "Head dim",
-        format!("d_k = {d_k}, d_v = {d_v}"),
-        d_k == 64 && d_v == 64,
-    )
+/// Queries, keys and values of a layer are one matrix, side by side: its width gives d_k.
+fn head_dim(model: &Transformer<Backend>) -> Check {
+    let n_heads = model.config().n_heads;
+    let attention = &model.encoder.layers[0].self_attention;
+    let [_, projected] = attention.query_key_value.weight.dims();
+    let [values, _] = attention.heads.projection.weight.dims();
+    let d_v = values / n_heads;
+    let d_k = (projected - values) / 2 / n_heads;
+    let found = format!("d_k = {d_k}, d_v = {d_v}");
+    ("Head dim", found, d_k == 64 && d_v == 64)
 }
 
-fn parameters<B: Backend>(model: &Transformer<B>) -> Check {
+fn parameters(model: &Transformer<Backend>) -> Check {
     let found = model.num_params();
     ("Parameters", found.to_string(), found == 59_463_680)
 }

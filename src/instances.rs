@@ -10,7 +10,9 @@ use std::path::Path;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
 use burn_autodiff::Autodiff;
-use transformer_core::{DecodeOptions, Search, Transformer, TransformerConfig, Translator};
+use transformer_core::{
+    DecodeOptions, Request, Search, Transformer, TransformerConfig, Translator,
+};
 use transformer_train::{TokenizedPair, Trainer, TrainingConfig, evaluate};
 
 /// Keeps the instances of every backend that is compiled in. There is no reason to call it.
@@ -48,11 +50,11 @@ fn training<B: AutodiffBackend>(
     pairs: Vec<TokenizedPair>,
     device: B::Device,
 ) -> Result<(), Box<dyn Error>> {
-    let trainer = Trainer::new(TrainingConfig::default(), vec![device.clone()]);
-    let model = trainer.train(model, pairs.clone(), pairs.clone())?.model;
-    evaluate(&model, pairs, 1, 0.0, &device)?;
-    let search = Search::new(&[&model], DecodeOptions::default(), &device)?;
-    search.run(&[vec![0]])?;
+    let trainer = Trainer::new(model, TrainingConfig::default());
+    let model = trainer.train(pairs.clone(), pairs.clone())?.model;
+    evaluate(&model, pairs, 1, 0.0)?;
+    let search = Search::new(&model, DecodeOptions::default())?;
+    search.run(&[Request::new([0])])?;
     Translator::<B::InnerBackend>::load("", &device)?.translate("")?;
     Ok(())
 }

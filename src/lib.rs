@@ -1,15 +1,22 @@
-//! What the examples, tests and benches share: the choice of a backend, Ctrl-C, exit codes, and the
-//! comparison with PyTorch.
+//! What the program `transformer` shares with the tests and benches: the choice of a backend at run time,
+//! the allocator, and the comparison with PyTorch. It is no library to build on: that is
+//! `transformer-core` and `transformer-train`.
 
 mod allocator;
 mod backend;
-mod cli;
 #[cfg(debug_assertions)]
 pub mod instances;
 pub mod parity;
 
+use std::fmt::Display;
+use std::io::{self, Write};
+
 pub use backend::{BackendChoice, BackendError, BackendTask, Precision, run_at, run_on};
-pub use cli::{Common, Inference, finish, stop_on_ctrl_c};
+
+/// Prints a line on standard error. That nobody reads it is no error, as in `transformer … 2>&1 | head`.
+pub fn note(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
 
 /// The README's snippet, compiled and run as a test.
 #[cfg(all(doctest, feature = "ndarray"))]
@@ -24,3 +31,11 @@ struct PytorchGuide;
 #[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/backends.md")]
 struct BackendsGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/own-model.md")]
+struct OwnModelGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/translation.md")]
+struct TranslationGuide;

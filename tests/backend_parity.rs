@@ -16,11 +16,11 @@ use burn::tensor::{Int, Tensor};
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use clap::ValueEnum;
-use transformer::{BackendChoice, BackendTask, Precision, run_at, run_on};
 use transformer_core::{
-    MaxLength, NormPlacement, Positions, Transformer, TransformerConfig, WEIGHTS_FILE, WeightTying,
-    greedy, padded,
+    AttentionWeights, MaxLength, NormPlacement, Positions, Request, Transformer, TransformerConfig,
+    WEIGHTS_FILE, WeightTying, greedy, padded,
 };
+use transformer_program::{BackendChoice, BackendTask, Precision, run_at, run_on};
 use transformer_train::{
     LabelSmoothedCrossEntropy, PaperAdam, ProgressDisplay, TokenizedPair, Trainer, TrainingConfig,
     noam_schedule,
@@ -253,7 +253,8 @@ impl BackendTask for Measure<'_> {
         // Greedy decoding refuses the source of nothing.
         let mut sources = sources();
         sources.retain(|source| !source.is_empty());
-        let hypotheses = greedy(&model, &sources, MaxLength::Tokens(8), &device).unwrap();
+        let requests: Vec<_> = sources.into_iter().map(Request::exact).collect();
+        let hypotheses = greedy(&model, &requests, MaxLength::Tokens(8)).unwrap();
         let tokens = hypotheses.iter().map(|hypothesis| {
             hypothesis
                 .tokens
@@ -280,8 +281,8 @@ impl Measure<'_> {
 
         let mut cache = model.start_decoding(&memory);
         let steps = tgt.split(1, 1).into_iter().map(|token| {
-            let hidden = model.decode_next(token, &mut cache, None);
-            model.generate(hidden)
+            let output = model.decode_next(token, &mut cache, AttentionWeights::Discard);
+            model.generate(output.hidden)
         });
         let cached = Tensor::cat(steps.collect(), 1);
 
@@ -344,9 +345,9 @@ impl Measure<'_> {
             .map(|(source, target)| TokenizedPair { source, target })
             .collect();
         let model = config.init::<B>(MODEL_SEED, device).unwrap();
-        let trained = Trainer::new(training, vec![device.clone()])
+        let trained = Trainer::new(model, training)
             .display(ProgressDisplay::Silent)
-            .train(model, pairs.clone(), pairs)
+            .train(pairs.clone(), pairs)
             .unwrap();
         parameters(&trained.model)
     }

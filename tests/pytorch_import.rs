@@ -15,11 +15,11 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use transformer::parity::WeightsFile;
 use transformer_core::{
     EncoderLayer, LayerConfig, PytorchError, PytorchExport, PytorchSystem, TensorProblem,
     Transformer, TransformerConfig, WeightTying,
 };
+use transformer_program::parity::WeightsFile;
 
 type Tensors = BTreeMap<String, TensorData>;
 

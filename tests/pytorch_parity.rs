@@ -1,9 +1,9 @@
 //! The comparison with PyTorch sees whatever is wrong. That nothing is, on any backend, is
-//! tests/examples.rs's to show, by the example `parity`.
+//! tests/parity.rs's to show, by the program's `parity`.
 
 use std::path::PathBuf;
 
-use transformer::parity::{Fixture, WeightsFile};
+use transformer_program::parity::{Fixture, WeightsFile};
 
 fn folder(system: &str) -> PathBuf {
     let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");

@@ -1,7 +1,7 @@
 //! What the criterion benches share.
 
 use clap::ValueEnum;
-use transformer::{BackendChoice, BackendError};
+use transformer_program::{BackendChoice, BackendError};
 
 /// Runs on every backend that is compiled in; one that cannot start says why.
 pub fn on_every_backend(mut run: impl FnMut(BackendChoice) -> Result<(), BackendError>) {

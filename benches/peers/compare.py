@@ -16,6 +16,7 @@ from datetime import date
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+PACKAGE = ("--package", "transformer-benches", "--bench", "peers")
 WORK = ("train-base", "train-small", "greedy", "beam", "train-lengths")
 LENGTHS, BATCHES = (32, 128, 512), (1, 8, 64)
 # 64 × 512 takes more than 24 GB, ours and PyTorch's.
@@ -105,7 +106,7 @@ class System:
 
 
 def ours(features, backend, work, directory):
-    command = ["cargo", "bench", "--quiet", "--workspace", "--features", features, "--bench", "peers"]
+    command = ["cargo", "bench", "--quiet", *PACKAGE, "--features", features]
     return [*command, "--", "--backend", backend, "--work", work, "--directory", str(directory)]
 
 
@@ -206,7 +207,7 @@ def main():
     for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "MATMUL_NUM_THREADS"):
         os.environ[name] = str(args.threads)
     features = ",".join(backend for backend in args.backends if backend != "ndarray")
-    build = ["cargo", "bench", "--workspace", "--features", features, "--bench", "peers", "--no-run"]
+    build = ["cargo", "bench", *PACKAGE, "--features", features, "--no-run"]
     subprocess.run(build, check=True)
 
     with tempfile.TemporaryDirectory() as name:

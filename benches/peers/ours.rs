@@ -13,21 +13,23 @@ use burn::lr_scheduler::LrScheduler;
 use burn::lr_scheduler::noam::NoamLrScheduler;
 use burn::optim::Optimizer;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{Int, Tensor};
 use burn::train::{ItemLazy, TrainStep};
 use burn_autodiff::Autodiff;
 use clap::Parser;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
-use transformer::{BackendTask, Common, finish, run_on};
-use transformer_core::{DecodeOptions, MaxLength, Search, Transformer, TransformerConfig};
-use transformer_train::{Batch, PaperAdam, TrainingConfig, TrainingModel, Update, noam_schedule};
+use transformer_core::{DecodeOptions, MaxLength, Request, Search, Transformer, TransformerConfig};
+use transformer_program::{BackendChoice, BackendTask, run_on};
+use transformer_train::{
+    PaperAdam, TokenizedPair, TrainingConfig, TrainingModel, Update, noam_schedule,
+};
 
 #[derive(Debug, Parser)]
 struct Cli {
-    #[command(flatten)]
-    common: Common,
+    /// Backend to run on
+    #[arg(long, value_enum, default_value_t)]
+    backend: BackendChoice,
     /// What to do: write the model that everybody decodes with, greedy, beam, or a training of work.json
     #[arg(long)]
     work: String,
@@ -73,7 +75,14 @@ struct Turn {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    finish(run_on(cli.common.backend, cli))
+    let result = run_on(cli.backend, cli).map_err(Box::from);
+    match result.and_then(|result| result) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 impl BackendTask for Cli {
@@ -111,9 +120,14 @@ impl Cli {
             max_length: MaxLength::Tokens(sizes.new_tokens),
             ..DecodeOptions::beam(beam)
         };
-        let search = Search::new(&[&model], options, device)?;
+        let search = Search::new(&model, options)?;
+        let requests: Vec<_> = sizes
+            .sources
+            .iter()
+            .map(|s| Request::exact(&s[..]))
+            .collect();
         turns(|| {
-            let found = search.run(&sizes.sources)?;
+            let found = search.run(&requests)?;
             let best = found.into_iter().flat_map(|found| found.into_iter().next());
             let targets: Vec<Vec<u32>> = best.map(|best| best.tokens).collect();
             Ok((targets.iter().map(Vec::len).sum(), targets))
@@ -153,10 +167,10 @@ fn peak_mib() -> Result<f64, Box<dyn Error>> {
 /// A model in training, step by step as the training loop does it.
 struct Training<B: AutodiffBackend> {
     /// `None` while the optimizer has it.
-    model: Option<TrainingModel<B>>,
-    optimizer: PaperAdam<TrainingModel<B>, B>,
+    model: Option<TrainingModel<B, Transformer<B>>>,
+    optimizer: PaperAdam<TrainingModel<B, Transformer<B>>, B>,
     schedule: NoamLrScheduler,
-    batch: Batch<B>,
+    update: Update<TokenizedPair>,
     updates: usize,
 }
 
@@ -177,22 +191,22 @@ impl<B: AutodiffBackend> Training<B> {
         };
         let run = TrainingConfig::default();
         let mut random = ChaCha8Rng::seed_from_u64(1);
-        let mut tokens = || -> Tensor<B, 2, Int> {
-            let tokens = (0..size.rows * size.len)
-                .map(|_| random.random_range(4..sizes.vocab_size as i64))
-                .collect::<Vec<_>>();
-            Tensor::<B, 1, Int>::from_data(tokens.as_slice(), device).reshape([size.rows, size.len])
+        // A batch adds one token to each side.
+        let mut tokens = || -> Vec<u32> {
+            (1..size.len)
+                .map(|_| random.random_range(4..sizes.vocab_size as u32))
+                .collect()
         };
+        let pairs = (0..size.rows).map(|_| TokenizedPair {
+            source: tokens(),
+            target: tokens(),
+        });
+        let update = Update::new(vec![pairs.collect()]);
         Ok(Self {
             model: Some(TrainingModel::new(config.init(1, device)?, 0.1)),
             optimizer: PaperAdam::new(None),
             schedule: noam_schedule(&run, config.d_model),
-            batch: Batch {
-                source: tokens(),
-                target: tokens(),
-                labels: tokens(),
-                target_tokens: size.rows * size.len,
-            },
+            update,
             updates: size.updates,
         })
     }
@@ -200,18 +214,14 @@ impl<B: AutodiffBackend> Training<B> {
     fn turns(mut self) -> Result<(), Box<dyn Error>> {
         turns(|| {
             for _ in 0..self.updates {
-                let update = Update {
-                    batches: vec![self.batch.clone()],
-                    target_tokens: self.batch.target_tokens,
-                };
                 let model = self.model.take().ok_or("the optimizer kept the model")?;
-                let output = TrainStep::step(&model, update);
+                let output = TrainStep::step(&model, self.update.clone());
                 let rate = self.schedule.step();
                 self.model = Some(self.optimizer.step(rate, model, output.grads));
                 // As a training loop does, to show the loss.
                 output.item.sync();
             }
-            Ok((self.updates * self.batch.target_tokens, Vec::new()))
+            Ok((self.updates * self.update.loss_tokens, Vec::new()))
         })
     }
 }

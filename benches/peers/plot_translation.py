@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draw learning curves of translation runs, ours and PyTorch's, into one SVG.
 
-Ours are the lines that `translate train --plain` prints; PyTorch's the curve.tsv of
+Ours are the lines that `transformer train --plain` prints; PyTorch's the curve.tsv of
 train_translation.py. Thin lines are the training loss, points the validation loss, both
 label-smoothed, in nats per target token. Needs matplotlib. For example:
 

@@ -10,8 +10,7 @@ Where nn.Transformer departs from the paper it is left as people use it:
   - biases in the attention projections;
   - dropout also on the attention weights and inside the feed-forward block;
   - a LayerNorm after the last layer of either stack (LayerNorm epsilon 1e-5).
-Of its initialisation only the biases and the embedding are replaced (see
-`Translator.reset_parameters`), unless --projections separate asks for more.
+Only its initialisation is replaced (see `Translator.reset_parameters`).
 
 Needs torch, numpy, tokenizers, sacrebleu and safetensors. For example:
 
@@ -145,7 +144,7 @@ def sinusoids(length, d_model):
 
 
 class Translator(nn.Module):
-    def __init__(self, vocab, d_model, layers, heads, d_ff, dropout, positions, projections):
+    def __init__(self, vocab, d_model, layers, heads, d_ff, dropout, positions):
         super().__init__()
         self.scale = math.sqrt(d_model)
         self.embedding = nn.Embedding(vocab, d_model)  # source, target and generator
@@ -162,17 +161,16 @@ class Translator(nn.Module):
             batch_first=True,
             norm_first=False,
         )
-        self.reset_parameters(projections)
+        self.reset_parameters()
 
-    def reset_parameters(self, projections):
+    def reset_parameters(self):
         """Xavier-uniform matrices, zero biases, N(0, 1/d_model) embeddings.
 
         nn.MultiheadAttention packs the query, key and value projections into one
-        matrix, and nn.Transformer draws that by its whole size: "packed". "separate"
-        draws each of the three by its own fan-in and fan-out, which is sqrt(2) larger.
+        matrix; each is drawn on its own here, by its own fan-in and fan-out.
         """
         for name, parameter in self.transformer.named_parameters():
-            if name.endswith("in_proj_weight") and projections == "separate":
+            if name.endswith("in_proj_weight"):
                 for projection in parameter.chunk(3):
                     nn.init.xavier_uniform_(projection)
             elif parameter.dim() > 1:
@@ -210,9 +208,8 @@ class Translator(nn.Module):
 # Training and evaluation
 
 
-def learning_rate(step, peak, warmup):
-    """`peak` after the warm-up; the paper's is (d_model * warmup)**-0.5."""
-    return peak * min((warmup / step) ** 0.5, step / warmup)
+def learning_rate(step, d_model, warmup):
+    return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
 @torch.inference_mode()
@@ -340,16 +337,12 @@ def parse_args():
     add("--batch-tokens", type=int, default=2048, help="rows x longest row, either side")
     add("--max-len", type=int, default=128, help="leave out training pairs with more pieces")
     add("--warmup", type=int, default=800, help="updates of rising learning rate")
-    add("--peak-rate", type=float, metavar="RATE",
-        help="learning rate at the end of the warm-up (default: the paper's)")
     add("--label-smoothing", type=float, default=0.1)
     add("--d-model", type=int, default=256)
     add("--layers", type=int, default=3, help="in the encoder and in the decoder")
     add("--heads", type=int, default=4)
     add("--d-ff", type=int, default=1024)
     add("--dropout", type=float, default=0.1)
-    add("--projections", choices=["packed", "separate"], default="packed",
-        help="first weights of queries, keys and values: as one matrix, or each by itself")
     add("--eval-at", type=updates_list, default="500,1000,2000", metavar="N,N,...",
         help="updates after which to validate, besides the last")
     add("--bleu-sentences", type=int, default=0, metavar="N",
@@ -363,8 +356,6 @@ def parse_args():
         parser.error("--d-model must be even")
     if args.batch_tokens < args.max_len + 1:
         parser.error("--batch-tokens must hold one row of --max-len pieces and <eos>")
-    if args.peak_rate is None:
-        args.peak_rate = (args.d_model * args.warmup) ** -0.5
     return args
 
 
@@ -397,7 +388,6 @@ def main():
         args.d_ff,
         args.dropout,
         positions,
-        args.projections,
     )
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
     parameters = sum(p.numel() for p in model.parameters())
@@ -433,7 +423,7 @@ def main():
     for update in range(1, args.updates + 1):
         started = time.perf_counter()
         source, inputs, labels = to_tensors(next(batches))
-        lr = learning_rate(update, args.peak_rate, args.warmup)
+        lr = learning_rate(update, args.d_model, args.warmup)
         for group in optimizer.param_groups:
             group["lr"] = lr
         loss = F.cross_entropy(

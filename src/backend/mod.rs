@@ -13,6 +13,8 @@ use burn::tensor::f16;
 use clap::ValueEnum;
 use thiserror::Error;
 
+use crate::note;
+
 /// A backend that is compiled in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BackendChoice {
@@ -199,7 +201,7 @@ pub fn run_at<T: BackendTask>(
 }
 
 fn announce(backend: BackendChoice, device: &str) {
-    eprintln!("backend: {backend}, {device}");
+    note(format_args!("backend: {backend}, {device}"));
 }
 
 #[cfg(any(feature = "ndarray", feature = "flex"))]

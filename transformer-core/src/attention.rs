@@ -1,27 +1,19 @@
-//! Scaled dot-product attention and its heads (§3.2).
+//! Scaled dot-product attention and multi-head attention (§3.2).
 
+use std::ops::Range;
+
+use burn::config::Config;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
-use burn::tensor::activation::softmax;
 use burn::tensor::backend::Backend;
-use transformer_kernels::Heads;
 
-use crate::cache::{KeyValue, MemoryKeyValue, TargetCache, split_heads};
-use crate::config::LayerConfig;
+use crate::cache::{KeyValue, MemoryKeyValue};
 use crate::dropout::Dropout;
 use crate::init::WeightInit;
-use crate::linear::LinearAtEveryPosition;
+use crate::linear::linear;
 use crate::mask::AttentionMask;
-
-/// What attention computes.
-#[derive(Debug, Clone)]
-pub struct AttentionOutput<B: Backend> {
-    /// The weighted sums of the values: `[batch, n_heads, query_len, d_v]`.
-    pub output: Tensor<B, 4>,
-    /// The weights, before dropout: `[batch, n_heads, query_len, key_len]`.
-    pub weights: Tensor<B, 4>,
-}
+use crate::ops::{self, AttentionWeights, Heads, Operands, WeightLayout};
 
 /// `Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V` (§3.2.1, equation 1).
 ///
@@ -32,7 +24,8 @@ pub struct AttentionOutput<B: Backend> {
 /// - query: `[batch, n_heads, query_len, d_k]`
 /// - key: `[batch, n_heads, key_len, d_k]`
 /// - value: `[batch, n_heads, key_len, d_v]`
-/// - output: `[batch, n_heads, query_len, d_v]`
+/// - output: `[batch, n_heads, query_len, d_v]`, and the weights before dropout,
+///   `[batch, n_heads, query_len, key_len]`
 ///
 /// # Panics
 /// When the shapes do not agree.
@@ -49,8 +42,9 @@ pub struct AttentionOutput<B: Backend> {
 /// let key = Tensor::from_data([[[[3.0_f32.ln()], [0.0]]]], &device);
 /// let value = Tensor::from_data([[[[10.0], [20.0]]]], &device);
 /// let no_dropout = Dropout::new(0.0);
-/// let attention = scaled_dot_product_attention(query, key, value, None, &no_dropout);
-/// assert!((attention.output.into_scalar() - 11.0).abs() < 1e-5);
+/// let (output, weights) = scaled_dot_product_attention(query, key, value, None, &no_dropout);
+/// assert!((output.into_scalar() - 11.0).abs() < 1e-5);
+/// assert_eq!(weights.dims(), [1, 1, 1, 2]);
 /// ```
 pub fn scaled_dot_product_attention<B: Backend>(
     query: Tensor<B, 4>,
@@ -58,57 +52,96 @@ pub fn scaled_dot_product_attention<B: Backend>(
     value: Tensor<B, 4>,
     mask: Option<&AttentionMask<B>>,
     dropout: &Dropout,
-) -> AttentionOutput<B> {
-    let parts = [KeyValue { key, value }];
-    let (output, weights) = attend(query, &parts, mask, dropout);
-    AttentionOutput { output, weights }
-}
-
-/// [`scaled_dot_product_attention`] over keys and values in parts.
-fn attend<B: Backend>(
-    query: Tensor<B, 4>,
-    parts: &[KeyValue<B>],
-    mask: Option<&AttentionMask<B>>,
-    dropout: &Dropout,
 ) -> (Tensor<B, 4>, Tensor<B, 4>) {
-    let [_, _, _, d_k] = query.dims();
-    // Scaling the queries rather than the scores touches query_len × d_k numbers, not
-    // query_len × key_len.
-    let query = query / (d_k as f64).sqrt();
-    let mut scores: Vec<_> = parts
-        .iter()
-        .map(|part| query.clone().matmul(part.key.clone().swap_dims(2, 3)))
-        .collect();
-    let scores = match scores.len() {
-        1 => scores.remove(0),
-        _ => Tensor::cat(scores, 3),
-    };
-    let weights = match mask {
-        Some(mask) => mask.apply_to_weights(softmax(mask.apply_to_scores(scores), 3)),
-        None => softmax(scores, 3),
-    };
-    let dropped = dropout.forward(weights.clone());
-    let mut first = 0;
-    let sums = parts.iter().map(|part| {
-        let places = first..first + part.len();
-        first = places.end;
-        let dropped = dropped.clone();
-        match parts.len() {
-            1 => dropped.matmul(part.value.clone()),
-            _ => dropped.slice_dim(3, places).matmul(part.value.clone()),
-        }
-    });
-    let output = sums.reduce(|sum, next| sum + next);
-    (output.expect("there is a part"), weights)
+    let p = dropout.p::<B>(&query.device());
+    ops::scaled_dot_product_attention(query, key, value, mask.map(AttentionMask::parts), p)
 }
 
-/// The part of multi-head attention (§3.2.2) after the projections of queries, keys and values:
-/// `MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O`.
-///
-/// [`SelfAttention`] and [`CrossAttention`] differ in where keys and values come from; this is
-/// what they share.
+/// The output of multi-head attention.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct AttentionOutput<B: Backend> {
+    /// `[batch, query_len, d_model]`
+    pub output: Tensor<B, 3>,
+    /// The weights of every head, before dropout: `[batch, n_heads, query_len, key_len]`; `None`
+    /// unless asked for.
+    pub weights: Option<Tensor<B, 4>>,
+}
+
+/// The configuration of [`MultiHeadAttention`] and [`SelfAttention`](crate::SelfAttention).
+#[derive(Config, Debug)]
+pub struct MultiHeadAttentionConfig {
+    /// Width of queries, keys, values and output.
+    pub d_model: usize,
+    /// Heads.
+    pub n_heads: usize,
+    /// Width of a head's queries and keys; `d_model / n_heads` when absent.
+    #[config(default = "None")]
+    pub d_k: Option<usize>,
+    /// Width of a head's values; `d_model / n_heads` when absent.
+    #[config(default = "None")]
+    pub d_v: Option<usize>,
+    /// Whether the projections have biases; the paper's have none.
+    #[config(default = false)]
+    pub bias: bool,
+    /// Dropout on the attention weights.
+    #[config(default = 0.0)]
+    pub dropout: f64,
+}
+
+impl MultiHeadAttentionConfig {
+    /// Multi-head attention with weights drawn from the backend's generator.
+    ///
+    /// # Panics
+    /// When a size is zero, or the heads do not divide `d_model` and `d_k` or `d_v` is absent.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> MultiHeadAttention<B> {
+        self.init_from(&mut WeightInit::from_backend::<B>(device), device)
+    }
+
+    /// The same with weights from `init`.
+    ///
+    /// # Panics
+    /// As [`init`](Self::init).
+    pub fn init_from<B: Backend>(
+        &self,
+        init: &mut WeightInit,
+        device: &B::Device,
+    ) -> MultiHeadAttention<B> {
+        let Heads { n_heads, d_k, d_v } = self.heads();
+        let (d_model, bias) = (self.d_model, self.bias);
+        let key_value = [n_heads * d_k, n_heads * d_v];
+        MultiHeadAttention {
+            query: init.attention_projections(d_model, &key_value[..1], bias, device),
+            key_value: init.attention_projections(d_model, &key_value, bias, device),
+            heads: AttentionHeads::new(self, init, device),
+        }
+    }
+
+    pub(crate) fn heads(&self) -> Heads {
+        let Self {
+            d_model, n_heads, ..
+        } = *self;
+        assert!(d_model > 0 && n_heads > 0, "no size of {self} may be zero");
+        let share = |given: Option<usize>| {
+            given.unwrap_or_else(|| {
+                assert!(
+                    d_model.is_multiple_of(n_heads),
+                    "d_model {d_model} is not divisible by n_heads {n_heads}"
+                );
+                d_model / n_heads
+            })
+        };
+        Heads {
+            n_heads,
+            d_k: share(self.d_k),
+            d_v: share(self.d_v),
+        }
+    }
+}
+
+/// Multi-head attention after the projections of queries, keys and values: every head, and `W^O`.
 #[derive(Module, Debug)]
-pub struct MultiHeadAttention<B: Backend> {
+pub struct AttentionHeads<B: Backend> {
     /// `W^O`: `[n_heads · d_v, d_model]`.
     pub projection: Linear<B>,
     dropout: Dropout,
@@ -117,23 +150,23 @@ pub struct MultiHeadAttention<B: Backend> {
     d_v: usize,
 }
 
-impl<B: Backend> MultiHeadAttention<B> {
-    fn new(config: &LayerConfig, init: &mut WeightInit, device: &B::Device) -> Self {
+impl<B: Backend> AttentionHeads<B> {
+    pub(crate) fn new(
+        config: &MultiHeadAttentionConfig,
+        init: &mut WeightInit,
+        device: &B::Device,
+    ) -> Self {
+        let Heads { n_heads, d_k, d_v } = config.heads();
         Self {
-            projection: init.linear(
-                config.n_heads * config.d_v,
-                config.d_model,
-                config.attention_bias,
-                device,
-            ),
-            dropout: Dropout::new(config.attention_dropout),
-            n_heads: config.n_heads,
-            d_k: config.d_k,
-            d_v: config.d_v,
+            projection: init.linear(n_heads * d_v, config.d_model, config.bias, device),
+            dropout: Dropout::new(config.dropout),
+            n_heads,
+            d_k,
+            d_v,
         }
     }
 
-    fn sizes(&self) -> Heads {
+    pub(crate) fn sizes(&self) -> Heads {
         Heads {
             n_heads: self.n_heads,
             d_k: self.d_k,
@@ -141,191 +174,177 @@ impl<B: Backend> MultiHeadAttention<B> {
         }
     }
 
-    /// What the kernels need to know of the heads, the mask and dropout.
-    fn kernel_arguments<'a>(
+    pub(crate) fn forward(
         &self,
-        mask: Option<&'a AttentionMask<B>>,
-        device: &B::Device,
-    ) -> (
-        Heads,
-        Option<transformer_kernels::AttentionMask<'a, B>>,
-        f64,
-    ) {
-        (
-            self.sizes(),
-            mask.map(AttentionMask::parts),
-            self.dropout.p::<B>(device),
-        )
+        operands: Operands<'_, B>,
+        mask: Option<&AttentionMask<B>>,
+        weights: AttentionWeights,
+    ) -> AttentionOutput<B> {
+        let p = self.dropout.p::<B>(&self.projection.weight.device());
+        let mask = mask.map(AttentionMask::parts);
+        let heads = ops::attention(operands, self.sizes(), mask, p, weights);
+        AttentionOutput {
+            output: linear(&self.projection, heads.output),
+            weights: heads.weights,
+        }
     }
+}
 
-    /// Attends with every head and joins them.
+/// Queries, keys and values, and which keys a query may attend to.
+#[derive(Debug, Clone)]
+pub struct AttentionInput<'a, B: Backend> {
+    query: Tensor<B, 3>,
+    key: Tensor<B, 3>,
+    /// `None` where the keys are the values, too.
+    value: Option<Tensor<B, 3>>,
+    mask: Option<&'a AttentionMask<B>>,
+    weights: AttentionWeights,
+}
+
+impl<'a, B: Backend> AttentionInput<'a, B> {
+    /// Three sequences.
     ///
     /// # Shapes
-    /// - query: `[batch, query_len, n_heads · d_k or more]`, the queries of all heads in the first columns
-    /// - parts: together key_len positions
-    /// - output: `[batch, query_len, d_model]`
-    fn forward(
-        &self,
-        query: Tensor<B, 3>,
-        parts: &[KeyValue<B>],
-        mask: Option<&AttentionMask<B>>,
-        maps: Option<&mut Vec<Tensor<B, 4>>>,
-    ) -> Tensor<B, 3> {
-        let fused = match maps {
-            None => {
-                let (sizes, mask, _) = self.kernel_arguments(mask, &query.device());
-                let parts: Vec<_> = parts.iter().map(|part| [&part.key, &part.value]).collect();
-                transformer_kernels::attend(&query, &parts, sizes, mask)
-            }
-            Some(_) => None,
-        };
-        let joined = fused.unwrap_or_else(|| {
-            let [batch, query_len, _] = query.dims();
-            let query = split_heads(&query, 0, self.n_heads, self.d_k);
-            let (output, weights) = attend(query, parts, mask, &self.dropout);
-            if let Some(maps) = maps {
-                maps.push(weights);
-            }
-            output
-                .swap_dims(1, 2)
-                .reshape([batch, query_len, self.n_heads * self.d_v])
-        });
-        self.projection.at_every_position(joined)
-    }
-}
-
-/// Multi-head attention whose queries, keys and values come from one sequence (§3.2.3): in the
-/// encoder, and masked in the decoder.
-#[derive(Module, Debug)]
-pub struct SelfAttention<B: Backend> {
-    /// `W^Q`, `W^K` and `W^V` side by side, each head after head:
-    /// `[d_model, n_heads · (2 d_k + d_v)]`.
-    pub query_key_value: Linear<B>,
-    /// The heads and `W^O`.
-    pub heads: MultiHeadAttention<B>,
-}
-
-impl<B: Backend> SelfAttention<B> {
-    /// A new one, drawn from `init`.
-    pub fn new(config: &LayerConfig, init: &mut WeightInit, device: &B::Device) -> Self {
-        let (keys, values) = (config.n_heads * config.d_k, config.n_heads * config.d_v);
+    /// - query: `[batch, query_len, d_model]`
+    /// - key and value: `[batch, key_len, d_model]`
+    pub fn new(query: Tensor<B, 3>, key: Tensor<B, 3>, value: Tensor<B, 3>) -> Self {
         Self {
-            query_key_value: init.attention_projections(
-                config.d_model,
-                &[keys, keys, values],
-                config.attention_bias,
-                device,
-            ),
-            heads: MultiHeadAttention::new(config, init, device),
+            value: Some(value),
+            ..Self::to_memory(query, key)
         }
     }
 
-    /// Each position attends to all positions that the mask lets through.
-    ///
-    /// With a cache, `x` is written into it after what is there. The mask's keys are all that it has room
-    /// for, and it blocks what is empty:
-    /// [`Transformer::decode_next`](crate::Transformer::decode_next) makes it.
+    /// Queries of one sequence, keys and values of another.
     ///
     /// # Shapes
-    /// - x: `[batch, len, d_model]`
-    /// - output: `[batch, len, d_model]`
-    /// - each entry of maps, one per call: `[batch, n_heads, len, key_len]`
-    pub fn forward(
-        &self,
-        x: Tensor<B, 3>,
-        mask: Option<&AttentionMask<B>>,
-        cache: Option<&mut TargetCache<B>>,
-        maps: Option<&mut Vec<Tensor<B, 4>>>,
-    ) -> Tensor<B, 3> {
-        let projected = self.query_key_value.at_every_position(x);
-        if maps.is_none() && cache.is_none() {
-            let (sizes, mask, p) = self.heads.kernel_arguments(mask, &projected.device());
-            let fused = transformer_kernels::self_attention(&projected, sizes, mask, p);
-            if let Some(joined) = fused {
-                return self.heads.projection.at_every_position(joined);
-            }
+    /// - query: `[batch, query_len, d_model]`
+    /// - memory: `[batch, key_len, d_model]`
+    pub fn to_memory(query: Tensor<B, 3>, memory: Tensor<B, 3>) -> Self {
+        Self {
+            query,
+            key: memory,
+            value: None,
+            mask: None,
+            weights: AttentionWeights::Discard,
         }
-        let sizes = self.heads.sizes();
-        let keys = sizes.n_heads * sizes.d_k;
-        let parts = match cache {
-            None => vec![KeyValue::of_rows(&projected, keys, sizes)],
-            Some(cache) => {
-                cache.append(&projected, keys, sizes);
-                cache.parts()
-            }
-        };
-        self.heads.forward(projected, &parts, mask, maps)
+    }
+
+    /// Blocks keys.
+    pub fn mask(self, mask: &'a AttentionMask<B>) -> Self {
+        Self {
+            mask: Some(mask),
+            ..self
+        }
+    }
+
+    /// Asks for the attention weights.
+    pub fn with_weights(self) -> Self {
+        Self {
+            weights: AttentionWeights::Return,
+            ..self
+        }
     }
 }
 
-/// Multi-head attention from the decoder to the memory (§3.2.3).
+/// `MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O`, where
+/// `head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V)` (§3.2.2).
+///
+/// In the decoder its queries come from the target, keys and values from the memory (§3.2.3).
+///
+/// ```
+/// use burn_ndarray::NdArray;
+/// use burn::tensor::Tensor;
+/// use transformer_core::{AttentionInput, MultiHeadAttentionConfig};
+///
+/// let device = Default::default();
+/// let attention = MultiHeadAttentionConfig::new(32, 4).init::<NdArray>(&device);
+///
+/// let (query, memory) = (Tensor::zeros([2, 5, 32], &device), Tensor::zeros([2, 7, 32], &device));
+/// let input = AttentionInput::to_memory(query, memory).with_weights();
+/// let attention = attention.forward(input);
+/// assert_eq!(attention.output.dims(), [2, 5, 32]);
+/// assert_eq!(attention.weights.unwrap().dims(), [2, 4, 5, 7]);
+/// ```
 #[derive(Module, Debug)]
-pub struct CrossAttention<B: Backend> {
+pub struct MultiHeadAttention<B: Backend> {
     /// `W^Q`: `[d_model, n_heads · d_k]`.
     pub query: Linear<B>,
     /// `W^K` and `W^V` side by side: `[d_model, n_heads · (d_k + d_v)]`.
     pub key_value: Linear<B>,
     /// The heads and `W^O`.
-    pub heads: MultiHeadAttention<B>,
+    pub heads: AttentionHeads<B>,
 }
 
-impl<B: Backend> CrossAttention<B> {
-    /// A new one, drawn from `init`.
-    pub fn new(config: &LayerConfig, init: &mut WeightInit, device: &B::Device) -> Self {
-        let (keys, values) = (config.n_heads * config.d_k, config.n_heads * config.d_v);
-        let bias = config.attention_bias;
-        Self {
-            query: init.attention_projections(config.d_model, &[keys], bias, device),
-            key_value: init.attention_projections(config.d_model, &[keys, values], bias, device),
-            heads: MultiHeadAttention::new(config, init, device),
-        }
-    }
-
-    /// The memory's keys and values, computed once however many tokens are decoded.
+impl<B: Backend> MultiHeadAttention<B> {
+    /// Each query attends to the keys that the mask does not block.
     ///
     /// # Shapes
-    /// - memory: `[batch, src_len, d_model]`
-    pub fn project_memory(&self, memory: Tensor<B, 3>) -> MemoryKeyValue<B> {
-        MemoryKeyValue::Packed(self.key_value.at_every_position(memory))
+    /// See [`AttentionInput`] and [`AttentionOutput`].
+    ///
+    /// # Panics
+    /// When the shapes do not agree.
+    pub fn forward(&self, input: AttentionInput<'_, B>) -> AttentionOutput<B> {
+        let key_value = match input.value {
+            None => self.project_memory(input.key),
+            Some(value) => self.project_keys_and_values(input.key, value),
+        };
+        let key_value = MemoryKeyValue::Packed(key_value);
+        self.attend(input.query, &key_value, input.mask, input.weights)
     }
 
-    /// Splits keys and values into heads, for decoding.
-    pub(crate) fn lay_out(&self, memory: &mut MemoryKeyValue<B>) {
-        if let MemoryKeyValue::Packed(packed) = memory {
-            let key_value = KeyValue::of_rows(packed, 0, self.heads.sizes());
-            *memory = MemoryKeyValue::Split(key_value.contiguous());
-        }
-    }
-
-    /// Each target position attends to the memory.
+    /// Keys and values of a memory, side by side: computed once, however many tokens are decoded.
     ///
     /// # Shapes
-    /// - x: `[batch, tgt_len, d_model]`
-    /// - memory: src_len positions, from [`project_memory`](Self::project_memory)
-    /// - output: `[batch, tgt_len, d_model]`
-    /// - each entry of maps, one per call: `[batch, n_heads, tgt_len, src_len]`
-    pub fn forward(
+    /// - memory: `[batch, key_len, d_model]`
+    /// - output: `[batch, key_len, n_heads · (d_k + d_v)]`
+    pub fn project_memory(&self, memory: Tensor<B, 3>) -> Tensor<B, 3> {
+        linear(&self.key_value, memory)
+    }
+
+    /// Splits projected keys and values into heads and lays them out in that order, for decoding, which
+    /// reads them for every token.
+    pub(crate) fn split(&self, key_value: &Tensor<B, 3>) -> MemoryKeyValue<B> {
+        let key_value = KeyValue::of_rows(key_value, 0, self.heads.sizes());
+        MemoryKeyValue::Split(key_value.contiguous())
+    }
+
+    /// [`project_memory`](Self::project_memory) of keys and values that are not one sequence.
+    fn project_keys_and_values(&self, key: Tensor<B, 3>, value: Tensor<B, 3>) -> Tensor<B, 3> {
+        let weight = self.key_value.weight.val();
+        let bias = self.key_value.bias.as_ref().map(|bias| bias.val());
+        let [_, width] = weight.dims();
+        let keys = self.heads.n_heads * self.heads.d_k;
+        let project = |x, columns: Range<usize>| {
+            let weight = weight.clone().slice_dim(1, columns.clone());
+            let bias = bias.clone().map(|bias| bias.slice_dim(0, columns));
+            ops::linear(x, weight, bias, WeightLayout::InputByOutput)
+        };
+        Tensor::cat(vec![project(key, 0..keys), project(value, keys..width)], 2)
+    }
+
+    /// [`forward`](Self::forward) to keys and values that are projected already.
+    ///
+    /// # Shapes
+    /// - x: `[batch, query_len, d_model]`
+    /// - output: `[batch, query_len, d_model]`
+    pub(crate) fn attend(
         &self,
         x: Tensor<B, 3>,
-        memory: &MemoryKeyValue<B>,
+        key_value: &MemoryKeyValue<B>,
         mask: Option<&AttentionMask<B>>,
-        maps: Option<&mut Vec<Tensor<B, 4>>>,
-    ) -> Tensor<B, 3> {
-        let query = self.query.at_every_position(x);
-        let key_value = match memory {
-            MemoryKeyValue::Split(key_value) => key_value.clone(),
-            MemoryKeyValue::Packed(packed) => {
-                if maps.is_none() {
-                    let (sizes, mask, p) = self.heads.kernel_arguments(mask, &query.device());
-                    let fused =
-                        transformer_kernels::cross_attention(&query, packed, sizes, mask, p);
-                    if let Some(joined) = fused {
-                        return self.heads.projection.at_every_position(joined);
-                    }
-                }
-                KeyValue::of_rows(packed, 0, self.heads.sizes())
+        weights: AttentionWeights,
+    ) -> AttentionOutput<B> {
+        let query = &linear(&self.query, x);
+        match key_value {
+            MemoryKeyValue::Packed(key_value) => {
+                let operands = Operands::CrossPacked { query, key_value };
+                self.heads.forward(operands, mask, weights)
             }
-        };
-        self.heads.forward(query, &[key_value], mask, maps)
+            MemoryKeyValue::Split(key_value) => {
+                let parts = &[[&key_value.key, &key_value.value]];
+                let operands = Operands::Cached { query, parts };
+                self.heads.forward(operands, mask, weights)
+            }
+        }
     }
 }

@@ -3,144 +3,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::decoder::DecoderConfig;
+use crate::embedding::EmbeddingConfig;
+use crate::encoder::EncoderConfig;
 use crate::error::ConfigError;
+use crate::generator::GeneratorConfig;
+use crate::layer_config::{LayerConfig, LayerNormFormula, NormPlacement, Positions, WeightTying};
+use crate::ops::Activation;
 use crate::parameters::count;
-
-/// Where layer normalisation stands in a sub-layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NormPlacement {
-    /// `LayerNorm(x + Sublayer(x))`, as in the paper (§3.1).
-    Post,
-    /// `x + Sublayer(LayerNorm(x))`, which trains without warm-up.
-    Pre,
-}
-
-/// How the model knows the order of its tokens (§3.5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Positions {
-    /// Fixed sines and cosines, for any length.
-    Sinusoidal,
-    /// One learned vector per position (Table 3 row E).
-    Learned {
-        /// Positions there are; no sequence may be longer.
-        max_len: usize,
-    },
-}
-
-/// Which of the three matrices of shape `[vocab_size, d_model]` are one and the same (§3.4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WeightTying {
-    /// Three matrices.
-    None,
-    /// Source and target embeddings are one.
-    SourceTarget,
-    /// Target embedding and generator are one.
-    TargetGenerator,
-    /// All three are one, as in the paper.
-    All,
-}
-
-impl WeightTying {
-    /// Whether source and target tokens share their embeddings.
-    pub fn ties_source_target(self) -> bool {
-        matches!(self, Self::SourceTarget | Self::All)
-    }
-
-    /// Whether the generator is the target embedding, transposed.
-    pub fn ties_generator(self) -> bool {
-        matches!(self, Self::TargetGenerator | Self::All)
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::SourceTarget => "source-target",
-            Self::TargetGenerator => "target-generator",
-            Self::All => "all",
-        }
-    }
-}
-
-/// The non-linearity of the position-wise feed-forward network (§3.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Activation {
-    /// `max(0, x)`, as in the paper.
-    Relu,
-    /// `x Φ(x)`, exact (by the error function).
-    Gelu,
-    /// `x σ(x)`.
-    Silu,
-}
-
-/// How layer normalisation measures the spread of a position's features; [`LayerNorm`] has the
-/// formulas.
-///
-/// [`LayerNorm`]: crate::LayerNorm
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LayerNormFormula {
-    /// By the root of the variance and ε together, as everywhere.
-    Variance,
-    /// By the unbiased standard deviation, then ε: The Annotated Transformer's.
-    UnbiasedDeviation,
-}
-
-/// Everything that one encoder or decoder layer needs to know.
-///
-/// Built by [`TransformerConfig::layer`], or by [`LayerConfig::new`] for a layer on its own.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LayerConfig {
-    /// Width of the residual stream.
-    pub d_model: usize,
-    /// Attention heads.
-    pub n_heads: usize,
-    /// Width of a head's queries and keys.
-    pub d_k: usize,
-    /// Width of a head's values.
-    pub d_v: usize,
-    /// Inner width of the feed-forward network.
-    pub d_ff: usize,
-    /// Where layer normalisation stands.
-    pub norm: NormPlacement,
-    /// What layer normalisation computes.
-    pub layer_norm: LayerNormFormula,
-    /// ε of layer normalisation.
-    pub layer_norm_eps: f64,
-    /// Whether the attention projections have biases.
-    pub attention_bias: bool,
-    /// Non-linearity of the feed-forward network.
-    pub activation: Activation,
-    /// Dropout on each sub-layer's output (§5.4).
-    pub dropout: f64,
-    /// Dropout on the attention weights.
-    pub attention_dropout: f64,
-    /// Dropout inside the feed-forward network, after the activation.
-    pub activation_dropout: f64,
-}
-
-impl LayerConfig {
-    /// A layer as in the paper: post-norm, ReLU, no attention biases, `d_k = d_v = d_model / n_heads`,
-    /// dropout 0.1 on the sub-layers.
-    ///
-    /// # Errors
-    /// When a size is zero or the heads do not divide `d_model`.
-    pub fn new(d_model: usize, n_heads: usize, d_ff: usize) -> Result<Self, ConfigError> {
-        let config = TransformerConfig {
-            d_model,
-            n_heads,
-            d_ff,
-            // A layer has no positions of its own: the sinusoid's even width is not asked of it.
-            positions: Positions::Learned { max_len: 1 },
-            ..TransformerConfig::base(4)
-        };
-        config.validate()?;
-        Ok(config.layer())
-    }
-}
+use crate::positional_encoding::PositionalEncodingConfig;
+use crate::presets::paper;
+use crate::special_tokens::SpecialTokens;
 
 /// The configuration of a [`Transformer`](crate::Transformer).
 ///
@@ -196,7 +69,7 @@ pub struct TransformerConfig {
     /// stack needs it.
     #[serde(default)]
     pub final_norm: bool,
-    /// What layer normalisation computes: variance.
+    /// The formula of layer normalisation: by the variance.
     #[serde(default = "paper::layer_norm")]
     pub layer_norm: LayerNormFormula,
     /// ε of layer normalisation: 1e-5.
@@ -240,239 +113,10 @@ pub struct TransformerConfig {
     pub eos_id: u32,
 }
 
-/// The base model of the paper, key by key; the one place that says its numbers.
-mod paper {
-    use super::{Activation, LayerNormFormula, NormPlacement, Positions, WeightTying};
-
-    pub fn d_model() -> usize {
-        512
-    }
-    pub fn n_heads() -> usize {
-        8
-    }
-    pub fn d_ff() -> usize {
-        2048
-    }
-    pub fn n_layers() -> usize {
-        6
-    }
-    pub fn norm() -> NormPlacement {
-        NormPlacement::Post
-    }
-    pub fn layer_norm() -> LayerNormFormula {
-        LayerNormFormula::Variance
-    }
-    pub fn layer_norm_eps() -> f64 {
-        1e-5
-    }
-    pub fn positions() -> Positions {
-        Positions::Sinusoidal
-    }
-    pub fn embedding_scale() -> bool {
-        true
-    }
-    pub fn tying() -> WeightTying {
-        WeightTying::All
-    }
-    pub fn activation() -> Activation {
-        Activation::Relu
-    }
-    pub fn dropout() -> f64 {
-        0.1
-    }
-    pub fn pad_id() -> u32 {
-        0
-    }
-    pub fn bos_id() -> u32 {
-        1
-    }
-    pub fn eos_id() -> u32 {
-        2
-    }
-}
-
-/// A row of the paper's Table 3: one variation of the base model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Table3 {
-    /// Row A: heads, with `d_k = d_v = d_model / n_heads` (the paper tries 1, 4, 16 and 32).
-    Heads(usize),
-    /// Row B: width of queries and keys, `d_v` staying 64 (16 and 32).
-    KeySize(usize),
-    /// Row C: layers of each stack (2, 4 and 8).
-    Layers(usize),
-    /// Row C: `d_model`, with `d_k = d_v` (256 with 32, 1024 with 128).
-    Width(usize),
-    /// Row C: `d_ff` (1024 and 4096).
-    FeedForward(usize),
-    /// Row D: residual dropout in hundredths (0 and 20).
-    DropoutPercent(u8),
-    /// Row E: learned positions, this many.
-    LearnedPositions(usize),
-}
-
 /// The largest size of any dimension: far above any model, far below an overflow.
 const SIZE_LIMIT: usize = 1 << 24;
 
 impl TransformerConfig {
-    /// The paper's base model (Table 3): 65 M parameters with its 37 000 shared pieces.
-    pub fn base(vocab_size: usize) -> Self {
-        Self {
-            src_vocab_size: vocab_size,
-            tgt_vocab_size: vocab_size,
-            d_model: paper::d_model(),
-            n_heads: paper::n_heads(),
-            d_k: None,
-            d_v: None,
-            d_ff: paper::d_ff(),
-            n_encoder_layers: paper::n_layers(),
-            n_decoder_layers: paper::n_layers(),
-            norm: paper::norm(),
-            final_norm: false,
-            layer_norm: paper::layer_norm(),
-            layer_norm_eps: paper::layer_norm_eps(),
-            positions: paper::positions(),
-            attention_bias: false,
-            generator_bias: false,
-            embedding_scale: paper::embedding_scale(),
-            tying: paper::tying(),
-            activation: paper::activation(),
-            dropout: paper::dropout(),
-            attention_dropout: 0.0,
-            activation_dropout: 0.0,
-            pad_id: paper::pad_id(),
-            bos_id: paper::bos_id(),
-            eos_id: paper::eos_id(),
-        }
-    }
-
-    /// The paper's big model (Table 3): 213 M parameters with its 37 000 shared pieces.
-    pub fn big(vocab_size: usize) -> Self {
-        Self {
-            d_model: 1024,
-            n_heads: 16,
-            d_ff: 4096,
-            dropout: 0.3,
-            ..Self::base(vocab_size)
-        }
-    }
-
-    /// A variation of the base model from the paper's Table 3.
-    pub fn table3(row: Table3, vocab_size: usize) -> Self {
-        let base = Self::base(vocab_size);
-        match row {
-            Table3::Heads(n_heads) => Self { n_heads, ..base },
-            Table3::KeySize(d_k) => Self {
-                d_k: Some(d_k),
-                ..base
-            },
-            Table3::Layers(n_layers) => Self {
-                n_encoder_layers: n_layers,
-                n_decoder_layers: n_layers,
-                ..base
-            },
-            Table3::Width(d_model) => Self { d_model, ..base },
-            Table3::FeedForward(d_ff) => Self { d_ff, ..base },
-            Table3::DropoutPercent(percent) => Self {
-                dropout: f64::from(percent) / 100.0,
-                ..base
-            },
-            Table3::LearnedPositions(max_len) => Self {
-                positions: Positions::Learned { max_len },
-                ..base
-            },
-        }
-    }
-
-    /// The system of the notebook-mini seed: two post-norm layers, one embedding for source and
-    /// target, not scaled, no dropout.
-    pub fn notebook_mini(vocab_size: usize) -> Self {
-        Self {
-            d_model: 128,
-            d_ff: 512,
-            n_encoder_layers: 2,
-            n_decoder_layers: 2,
-            attention_bias: true,
-            generator_bias: true,
-            embedding_scale: false,
-            tying: WeightTying::SourceTarget,
-            dropout: 0.0,
-            ..Self::base(vocab_size)
-        }
-    }
-
-    /// The system of the paper-readme seed: the base model, untied, with a final norm on each
-    /// stack and dropout on the attention weights and inside the feed-forward network too.
-    pub fn paper_readme(src_vocab_size: usize, tgt_vocab_size: usize) -> Self {
-        Self {
-            src_vocab_size,
-            tgt_vocab_size,
-            final_norm: true,
-            tying: WeightTying::None,
-            attention_dropout: 0.1,
-            activation_dropout: 0.1,
-            ..Self::base(src_vocab_size)
-        }
-    }
-
-    /// The system of the prenorm-notebook seed: two pre-norm layers of width 64.
-    pub fn prenorm_notebook(src_vocab_size: usize, tgt_vocab_size: usize) -> Self {
-        Self {
-            src_vocab_size,
-            tgt_vocab_size,
-            d_model: 64,
-            n_heads: 4,
-            d_ff: 128,
-            n_encoder_layers: 2,
-            n_decoder_layers: 2,
-            norm: NormPlacement::Pre,
-            final_norm: true,
-            attention_bias: true,
-            generator_bias: true,
-            embedding_scale: false,
-            tying: WeightTying::None,
-            ..Self::base(src_vocab_size)
-        }
-    }
-
-    /// The system of the learned-positions seed: the base model with learned positions, as many
-    /// inner as outer features in the feed-forward network, and dropout 0.2.
-    pub fn learned_positions(src_vocab_size: usize, tgt_vocab_size: usize, max_len: usize) -> Self {
-        Self {
-            src_vocab_size,
-            tgt_vocab_size,
-            d_ff: 512,
-            positions: Positions::Learned { max_len },
-            attention_bias: true,
-            generator_bias: true,
-            embedding_scale: false,
-            tying: WeightTying::None,
-            dropout: 0.2,
-            ..Self::base(src_vocab_size)
-        }
-    }
-
-    /// The base model as PyTorch's `torch.nn.Transformer` builds it, inside the model of PyTorch's
-    /// translation tutorial: biases everywhere, a final norm on each stack, dropout on the
-    /// attention weights and inside the feed-forward network too, nothing tied.
-    pub fn torch_nn(src_vocab_size: usize, tgt_vocab_size: usize) -> Self {
-        Self {
-            attention_bias: true,
-            generator_bias: true,
-            ..Self::paper_readme(src_vocab_size, tgt_vocab_size)
-        }
-    }
-
-    /// The base model as The Annotated Transformer builds it: that of
-    /// [`torch_nn`](Self::torch_nn), pre-norm, with a layer normalisation of its own.
-    pub fn annotated(src_vocab_size: usize, tgt_vocab_size: usize) -> Self {
-        Self {
-            norm: NormPlacement::Pre,
-            layer_norm: LayerNormFormula::UnbiasedDeviation,
-            layer_norm_eps: 1e-6,
-            ..Self::torch_nn(src_vocab_size, tgt_vocab_size)
-        }
-    }
-
     /// Width of a head's queries and keys.
     pub fn d_k(&self) -> usize {
         self.d_k.unwrap_or(self.d_model / self.n_heads)
@@ -483,7 +127,7 @@ impl TransformerConfig {
         self.d_v.unwrap_or(self.d_model / self.n_heads)
     }
 
-    /// The longest sequence the model can take, or `None` where there is no limit.
+    /// The longest sequence that the model accepts, or `None` where there is no limit.
     pub fn max_len(&self) -> Option<usize> {
         match self.positions {
             Positions::Sinusoidal => None,
@@ -491,7 +135,7 @@ impl TransformerConfig {
         }
     }
 
-    /// What each layer of this model needs to know.
+    /// The configuration of each layer.
     pub fn layer(&self) -> LayerConfig {
         LayerConfig {
             d_model: self.d_model,
@@ -510,12 +154,50 @@ impl TransformerConfig {
         }
     }
 
+    /// The encoder's stack.
+    pub fn encoder(&self) -> EncoderConfig {
+        EncoderConfig::new(self.layer(), self.n_encoder_layers).with_final_norm(self.final_norm)
+    }
+
+    /// The decoder's stack.
+    pub fn decoder(&self) -> DecoderConfig {
+        DecoderConfig::new(self.layer(), self.n_decoder_layers).with_final_norm(self.final_norm)
+    }
+
+    /// The embedding of a vocabulary of this size.
+    pub fn embedding(&self, vocab_size: usize) -> EmbeddingConfig {
+        EmbeddingConfig::new(vocab_size, self.d_model)
+            .with_scaled(self.embedding_scale)
+            .with_tied(self.tying.ties_generator())
+    }
+
+    /// The positional encoding of either side.
+    pub fn positional_encoding(&self) -> PositionalEncodingConfig {
+        PositionalEncodingConfig::new(self.d_model).with_positions(self.positions)
+    }
+
+    /// The projection to logits.
+    pub fn generator(&self) -> GeneratorConfig {
+        GeneratorConfig::new(self.d_model, self.tgt_vocab_size)
+            .with_tied(self.tying.ties_generator())
+            .with_bias(self.generator_bias)
+    }
+
+    /// The ids of the special tokens.
+    pub fn special_tokens(&self) -> SpecialTokens {
+        SpecialTokens {
+            pad: self.pad_id,
+            bos: self.bos_id,
+            eos: self.eos_id,
+        }
+    }
+
     /// Trainable parameters of a model of this configuration, tied ones counted once.
     ///
     /// ```
     /// use transformer_core::TransformerConfig;
     ///
-    /// // The figure that the paper-readme seed prints.
+    /// // The figure that the reference system paper-readme prints.
     /// let config = TransformerConfig::paper_readme(10_000, 10_000);
     /// assert_eq!(config.num_params(), 59_463_680);
     /// ```
@@ -597,11 +279,7 @@ impl TransformerConfig {
     }
 
     fn validate_special_tokens(&self) -> Result<(), ConfigError> {
-        let tokens = [
-            ("pad_id", self.pad_id),
-            ("bos_id", self.bos_id),
-            ("eos_id", self.eos_id),
-        ];
+        let tokens = self.special_tokens().named().map(|(_, key, id)| (key, id));
         let vocab_size = self.src_vocab_size.min(self.tgt_vocab_size);
         for (position, &(key, id)) in tokens.iter().enumerate() {
             if id as usize >= vocab_size {
@@ -626,6 +304,7 @@ impl TransformerConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::presets::Table3;
 
     #[test]
     fn a_config_with_only_vocabularies_is_the_paper_s_base_model() {

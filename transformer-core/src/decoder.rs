@@ -1,73 +1,153 @@
-//! The decoder (§3.1).
+//! The decoder (§3.1), with or without attention to a memory.
 
+use burn::config::Config;
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::attention::{CrossAttention, SelfAttention};
-use crate::cache::{LayerCache, TargetCache};
-use crate::config::{LayerConfig, TransformerConfig};
+use crate::attention::MultiHeadAttention;
+use crate::cache::{Keep, LayerCache, MemoryKeyValue, TargetCache};
 use crate::feed_forward::PositionwiseFeedForward;
 use crate::init::WeightInit;
+use crate::layer_config::LayerConfig;
 use crate::layer_norm::LayerNorm;
 use crate::mask::AttentionMask;
+use crate::ops::AttentionWeights;
+use crate::self_attention::SelfAttention;
 use crate::sublayer::Sublayer;
-
-/// Where the decoder puts the attention weights it is asked for, one entry per layer.
-#[derive(Debug, Clone)]
-pub struct DecoderMaps<B: Backend> {
-    /// Self-attention: `[batch, n_heads, tgt_len, key_len]`.
-    pub self_attention: Vec<Tensor<B, 4>>,
-    /// Cross-attention: `[batch, n_heads, tgt_len, src_len]`.
-    pub cross_attention: Vec<Tensor<B, 4>>,
-}
-
-impl<B: Backend> Default for DecoderMaps<B> {
-    fn default() -> Self {
-        Self {
-            self_attention: Vec::new(),
-            cross_attention: Vec::new(),
-        }
-    }
-}
 
 /// The masks of a decoder call: one for each kind of attention.
 #[derive(Debug, Clone)]
 pub struct DecoderMasks<B: Backend> {
-    /// The future, the target's padding, and what else is in the cache.
+    /// Blocks the future, the target's padding, and whatever else is in the cache.
     pub self_attention: AttentionMask<B>,
-    /// The source's padding.
-    pub cross_attention: AttentionMask<B>,
+    /// Blocks the source's padding; `None` without a memory, or where all of it may be attended to.
+    pub cross_attention: Option<AttentionMask<B>>,
 }
 
-/// Masked self-attention, cross-attention to the memory, then the feed-forward network, each
-/// inside its [`Sublayer`].
+/// The output of a [`DecoderLayer`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DecoderLayerOutput<B: Backend> {
+    /// `[batch, tgt_len, d_model]`
+    pub hidden: Tensor<B, 3>,
+    /// `[batch, n_heads, tgt_len, key_len]`; `None` unless asked for.
+    pub self_attention: Option<Tensor<B, 4>>,
+    /// `[batch, n_heads, tgt_len, src_len]`; `None` unless asked for, and without a memory.
+    pub cross_attention: Option<Tensor<B, 4>>,
+}
+
+/// The output of a [`Decoder`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DecoderOutput<B: Backend> {
+    /// `[batch, tgt_len, d_model]`
+    pub hidden: Tensor<B, 3>,
+    /// Each layer's weights of self-attention, `[batch, n_heads, tgt_len, key_len]`; empty unless
+    /// asked for.
+    pub self_attention: Vec<Tensor<B, 4>>,
+    /// Each layer's weights of attention to the memory, `[batch, n_heads, tgt_len, src_len]`; empty
+    /// unless asked for, and without a memory.
+    pub cross_attention: Vec<Tensor<B, 4>>,
+}
+
+/// Masked self-attention, attention to the memory where there is one, then the feed-forward
+/// network, each inside its [`Sublayer`].
 #[derive(Module, Debug)]
 pub struct DecoderLayer<B: Backend> {
-    /// Each position looks at those before it.
+    /// Each position attends to those before it.
     pub self_attention: SelfAttention<B>,
     /// Around the self-attention.
     pub self_attention_sublayer: Sublayer<B>,
-    /// Each position looks at the memory.
-    pub cross_attention: CrossAttention<B>,
-    /// Around the cross-attention.
-    pub cross_attention_sublayer: Sublayer<B>,
+    /// Each position attends to the memory; `None` in a decoder without one.
+    pub cross_attention: Option<MultiHeadAttention<B>>,
+    /// Around the attention to the memory.
+    pub cross_attention_sublayer: Option<Sublayer<B>>,
     /// Each position by itself.
     pub feed_forward: PositionwiseFeedForward<B>,
     /// Around the feed-forward network.
     pub feed_forward_sublayer: Sublayer<B>,
 }
 
+impl LayerConfig {
+    /// A decoder layer with weights drawn from the backend's generator.
+    pub fn init_decoder_layer<B: Backend>(
+        &self,
+        cross_attention: CrossAttention,
+        device: &B::Device,
+    ) -> DecoderLayer<B> {
+        let init = &mut WeightInit::from_backend::<B>(device);
+        self.init_decoder_layer_from(cross_attention, init, device)
+    }
+
+    /// A decoder layer with weights from `init`.
+    pub fn init_decoder_layer_from<B: Backend>(
+        &self,
+        cross_attention: CrossAttention,
+        init: &mut WeightInit,
+        device: &B::Device,
+    ) -> DecoderLayer<B> {
+        let has_memory = cross_attention == CrossAttention::ToMemory;
+        DecoderLayer {
+            self_attention: self.attention().init_self_from(init, device),
+            self_attention_sublayer: self.sublayer().init(device),
+            cross_attention: has_memory.then(|| self.attention().init_from(init, device)),
+            cross_attention_sublayer: has_memory.then(|| self.sublayer().init(device)),
+            feed_forward: self.feed_forward().init_from(init, device),
+            feed_forward_sublayer: self.sublayer().init(device),
+        }
+    }
+}
+
+/// Whether a decoder attends to a memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CrossAttention {
+    /// It does: the decoder of an encoder–decoder model.
+    ToMemory,
+    /// It does not: a decoder alone, such as a language model's.
+    None,
+}
+
 impl<B: Backend> DecoderLayer<B> {
-    /// A new one, drawn from `init`.
-    pub fn new(config: &LayerConfig, init: &mut WeightInit, device: &B::Device) -> Self {
-        Self {
-            self_attention: SelfAttention::new(config, init, device),
-            self_attention_sublayer: Sublayer::new(config, device),
-            cross_attention: CrossAttention::new(config, init, device),
-            cross_attention_sublayer: Sublayer::new(config, device),
-            feed_forward: PositionwiseFeedForward::new(config, init, device),
-            feed_forward_sublayer: Sublayer::new(config, device),
+    /// One layer, for a whole target.
+    ///
+    /// # Shapes
+    /// - x: `[batch, tgt_len, d_model]`
+    /// - memory: `[batch, src_len, d_model]`; `None` where the layer attends to none
+    ///
+    /// # Panics
+    /// When there is a memory and the layer does not attend to it, or the other way round.
+    pub fn forward(
+        &self,
+        x: Tensor<B, 3>,
+        memory: Option<&Tensor<B, 3>>,
+        masks: &DecoderMasks<B>,
+        weights: AttentionWeights,
+    ) -> DecoderLayerOutput<B> {
+        self.forward_cached(x, &mut self.cache(memory, Keep::Memory), masks, weights)
+    }
+
+    /// An empty cache over a memory.
+    ///
+    /// # Shapes
+    /// - memory: `[batch, src_len, d_model]`; `None` where the layer attends to none
+    pub(crate) fn cache(&self, memory: Option<&Tensor<B, 3>>, keep: Keep) -> LayerCache<B> {
+        let memory = match (&self.cross_attention, memory) {
+            (Some(attention), Some(memory)) => {
+                let packed = attention.project_memory(memory.clone());
+                Some(match keep {
+                    Keep::MemoryAndTargets => attention.split(&packed),
+                    Keep::Memory => MemoryKeyValue::Packed(packed),
+                })
+            }
+            (None, None) => None,
+            (Some(_), None) => panic!("a decoder layer that attends to a memory, but no memory"),
+            (None, Some(_)) => panic!("a memory, but a decoder layer that attends to none"),
+        };
+        LayerCache {
+            memory,
+            target: (keep == Keep::MemoryAndTargets).then(TargetCache::default),
         }
     }
 
@@ -76,33 +156,76 @@ impl<B: Backend> DecoderLayer<B> {
     ///
     /// # Shapes
     /// - x: `[batch, tgt_len, d_model]`
-    /// - output: `[batch, tgt_len, d_model]`
-    pub fn forward(
+    pub(crate) fn forward_cached(
         &self,
         x: Tensor<B, 3>,
         cache: &mut LayerCache<B>,
         masks: &DecoderMasks<B>,
-        maps: Option<&mut DecoderMaps<B>>,
-    ) -> Tensor<B, 3> {
-        let LayerCache { memory, target } = cache;
-        let (self_maps, cross_maps) = match maps {
-            Some(maps) => (
-                Some(&mut maps.self_attention),
-                Some(&mut maps.cross_attention),
-            ),
-            None => (None, None),
+        weights: AttentionWeights,
+    ) -> DecoderLayerOutput<B> {
+        let (x, self_attention) = self.self_attention_sublayer.forward_with(x, |x| {
+            let (attention, mask) = (&self.self_attention, Some(&masks.self_attention));
+            let attended = match &mut cache.target {
+                Some(cache) => attention.forward_cached(x, mask, cache, weights),
+                None => attention.forward(x, mask, weights),
+            };
+            (attended.output, attended.weights)
+        });
+        let (x, cross_attention) = match (&self.cross_attention, &self.cross_attention_sublayer) {
+            (Some(attention), Some(sublayer)) => sublayer.forward_with(x, |x| {
+                let memory = cache.memory.as_ref().expect("the layer's own cache");
+                let mask = masks.cross_attention.as_ref();
+                let attended = attention.attend(x, memory, mask, weights);
+                (attended.output, attended.weights)
+            }),
+            _ => (x, None),
         };
-        let x = self.self_attention_sublayer.forward(x, |x| {
-            let mask = Some(&masks.self_attention);
-            self.self_attention
-                .forward(x, mask, target.as_mut(), self_maps)
-        });
-        let x = self.cross_attention_sublayer.forward(x, |x| {
-            let mask = Some(&masks.cross_attention);
-            self.cross_attention.forward(x, memory, mask, cross_maps)
-        });
-        self.feed_forward_sublayer
-            .forward(x, |x| self.feed_forward.forward(x))
+        let hidden = self
+            .feed_forward_sublayer
+            .forward(x, |x| self.feed_forward.forward(x));
+        DecoderLayerOutput {
+            hidden,
+            self_attention,
+            cross_attention,
+        }
+    }
+}
+
+/// The configuration of a [`Decoder`].
+#[derive(Config, Debug)]
+pub struct DecoderConfig {
+    /// Every layer's.
+    pub layer: LayerConfig,
+    /// Layers.
+    pub n_layers: usize,
+    /// Whether a layer normalisation stands on top; a pre-norm stack needs it.
+    #[config(default = false)]
+    pub final_norm: bool,
+    /// Whether its layers attend to a memory.
+    #[config(default = "CrossAttention::ToMemory")]
+    pub cross_attention: CrossAttention,
+}
+
+impl DecoderConfig {
+    /// A stack with weights drawn from the backend's generator.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Decoder<B> {
+        self.init_from(&mut WeightInit::from_backend::<B>(device), device)
+    }
+
+    /// A stack with weights from `init`.
+    pub fn init_from<B: Backend>(&self, init: &mut WeightInit, device: &B::Device) -> Decoder<B> {
+        let Self {
+            layer,
+            n_layers,
+            final_norm,
+            cross_attention,
+        } = self;
+        Decoder {
+            layers: (0..*n_layers)
+                .map(|_| layer.init_decoder_layer_from(*cross_attention, init, device))
+                .collect(),
+            final_norm: final_norm.then(|| layer.layer_norm().init(device)),
+        }
     }
 }
 
@@ -116,60 +239,58 @@ pub struct Decoder<B: Backend> {
 }
 
 impl<B: Backend> Decoder<B> {
-    /// A new one, drawn from `init`.
-    pub fn new(config: &TransformerConfig, init: &mut WeightInit, device: &B::Device) -> Self {
-        let layer = config.layer();
-        Self {
-            layers: (0..config.n_decoder_layers)
-                .map(|_| DecoderLayer::new(&layer, init, device))
-                .collect(),
-            final_norm: config.final_norm.then(|| LayerNorm::new(&layer, device)),
-        }
-    }
-
-    /// An empty cache over a memory: every layer's keys and values of it.
-    ///
-    /// # Shapes
-    /// - memory: `[batch, src_len, d_model]`
-    pub fn project_memory(&self, memory: &Tensor<B, 3>) -> Vec<LayerCache<B>> {
-        self.layers
-            .iter()
-            .map(|layer| LayerCache {
-                memory: layer.cross_attention.project_memory(memory.clone()),
-                target: Some(TargetCache::default()),
-            })
-            .collect()
-    }
-
-    /// The whole stack, for the target positions after those in the cache, as in
-    /// [`DecoderLayer::forward`].
+    /// The whole stack, for a whole target.
     ///
     /// # Shapes
     /// - x: `[batch, tgt_len, d_model]`
-    /// - output: `[batch, tgt_len, d_model]`
+    /// - memory: `[batch, src_len, d_model]`; `None` where the layers attend to none
     ///
     /// # Panics
-    /// When the cache is of another number of layers.
+    /// When there is a memory and the layers do not attend to it, or the other way round.
     pub fn forward(
         &self,
-        mut x: Tensor<B, 3>,
-        cache: &mut [LayerCache<B>],
+        x: Tensor<B, 3>,
+        memory: Option<&Tensor<B, 3>>,
         masks: &DecoderMasks<B>,
-        mut maps: Option<&mut DecoderMaps<B>>,
-    ) -> Tensor<B, 3> {
+        weights: AttentionWeights,
+    ) -> DecoderOutput<B> {
+        let mut caches = self.caches(memory, Keep::Memory);
+        self.forward_cached(x, &mut caches, masks, weights)
+    }
+
+    pub(crate) fn caches(&self, memory: Option<&Tensor<B, 3>>, keep: Keep) -> Vec<LayerCache<B>> {
+        let caches = self.layers.iter().map(|layer| layer.cache(memory, keep));
+        caches.collect()
+    }
+
+    /// The whole stack, for the target positions after those in the caches.
+    pub(crate) fn forward_cached(
+        &self,
+        x: Tensor<B, 3>,
+        caches: &mut [LayerCache<B>],
+        masks: &DecoderMasks<B>,
+        weights: AttentionWeights,
+    ) -> DecoderOutput<B> {
+        let count = self.layers.len();
         assert_eq!(
-            cache.len(),
-            self.layers.len(),
-            "a cache of {} layers for a decoder of {}",
-            cache.len(),
-            self.layers.len()
+            caches.len(),
+            count,
+            "caches for a decoder of {count} layers"
         );
-        for (layer, cache) in self.layers.iter().zip(cache) {
-            x = layer.forward(x, cache, masks, maps.as_deref_mut());
+        let mut output = DecoderOutput {
+            hidden: x,
+            self_attention: Vec::new(),
+            cross_attention: Vec::new(),
+        };
+        for (layer, cache) in self.layers.iter().zip(caches) {
+            let next = layer.forward_cached(output.hidden, cache, masks, weights);
+            output.hidden = next.hidden;
+            output.self_attention.extend(next.self_attention);
+            output.cross_attention.extend(next.cross_attention);
         }
-        match &self.final_norm {
-            Some(norm) => norm.forward(x),
-            None => x,
+        if let Some(norm) = &self.final_norm {
+            output.hidden = norm.forward(output.hidden);
         }
+        output
     }
 }

@@ -1,12 +1,53 @@
 //! Token embeddings (§3.4).
 
+use burn::config::Config;
 use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::module::embedding;
 use burn::tensor::{Int, Tensor};
 
-use crate::config::TransformerConfig;
 use crate::init::WeightInit;
+
+/// The configuration of [`TokenEmbedding`].
+#[derive(Config, Debug)]
+pub struct EmbeddingConfig {
+    /// Entries of the vocabulary.
+    pub vocab_size: usize,
+    /// Width of a token's vector.
+    pub d_model: usize,
+    /// Whether vectors are multiplied by √d_model, as the paper's are.
+    #[config(default = true)]
+    pub scaled: bool,
+    /// Whether the vectors are the [`Generator`](crate::Generator)'s, too, which asks for small ones.
+    #[config(default = false)]
+    pub tied: bool,
+}
+
+impl EmbeddingConfig {
+    /// Vectors drawn from the backend's generator.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> TokenEmbedding<B> {
+        self.init_from(&mut WeightInit::from_backend::<B>(device), device)
+    }
+
+    /// Vectors from `init`.
+    ///
+    /// Entries are `N(0, 1/d_model)` where they are scaled or serve the generator too, `N(0, 1)`
+    /// otherwise: what enters the stack is of unit variance, and the first logits are small.
+    pub fn init_from<B: Backend>(
+        &self,
+        init: &mut WeightInit,
+        device: &B::Device,
+    ) -> TokenEmbedding<B> {
+        let std = match self.scaled || self.tied {
+            true => (self.d_model as f64).powf(-0.5),
+            false => 1.0,
+        };
+        TokenEmbedding {
+            weight: init.normal([self.vocab_size, self.d_model], std, device),
+            scaled: self.scaled,
+        }
+    }
+}
 
 /// A table of learned vectors, one per entry of a vocabulary, multiplied by √d_model when looked
 /// up.
@@ -18,28 +59,6 @@ pub struct TokenEmbedding<B: Backend> {
 }
 
 impl<B: Backend> TokenEmbedding<B> {
-    /// A new one, drawn from `init`.
-    ///
-    /// Entries are `N(0, 1/d_model)` where they are scaled or serve the generator too, `N(0, 1)`
-    /// otherwise: what enters the stack is of unit variance, and the first logits are small.
-    pub fn new(
-        vocab_size: usize,
-        config: &TransformerConfig,
-        init: &mut WeightInit,
-        device: &B::Device,
-    ) -> Self {
-        let small = config.embedding_scale || config.tying.ties_generator();
-        let std = if small {
-            (config.d_model as f64).powf(-0.5)
-        } else {
-            1.0
-        };
-        Self {
-            weight: init.normal([vocab_size, config.d_model], std, device),
-            scaled: config.embedding_scale,
-        }
-    }
-
     /// Looks tokens up.
     ///
     /// # Shapes

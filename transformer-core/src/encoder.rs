@@ -1,40 +1,59 @@
 //! The encoder (§3.1).
 
+use burn::config::Config;
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::attention::SelfAttention;
-use crate::config::{LayerConfig, TransformerConfig};
 use crate::feed_forward::PositionwiseFeedForward;
 use crate::init::WeightInit;
+use crate::layer_config::LayerConfig;
 use crate::layer_norm::LayerNorm;
 use crate::mask::AttentionMask;
+use crate::ops::AttentionWeights;
+use crate::self_attention::SelfAttention;
 use crate::sublayer::Sublayer;
 
+/// The output of an [`EncoderLayer`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct EncoderLayerOutput<B: Backend> {
+    /// `[batch, src_len, d_model]`
+    pub hidden: Tensor<B, 3>,
+    /// `[batch, n_heads, src_len, src_len]`; `None` unless asked for.
+    pub self_attention: Option<Tensor<B, 4>>,
+}
+
+/// The output of an [`Encoder`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct EncoderOutput<B: Backend> {
+    /// `[batch, src_len, d_model]`
+    pub hidden: Tensor<B, 3>,
+    /// Each layer's attention weights, `[batch, n_heads, src_len, src_len]`; empty unless asked for.
+    pub self_attention: Vec<Tensor<B, 4>>,
+}
+
 /// Self-attention, then the feed-forward network, each inside its [`Sublayer`].
-///
-/// It serves on its own, too:
 ///
 /// ```
 /// use burn_ndarray::NdArray;
 /// use burn::tensor::Tensor;
-/// use transformer_core::{EncoderLayer, LayerConfig, WeightInit};
+/// use transformer_core::{AttentionWeights, LayerConfig};
 ///
 /// # fn main() -> Result<(), transformer_core::ConfigError> {
 /// let device = Default::default();
-/// let config = LayerConfig::new(32, 4, 64)?;
-/// let layer = EncoderLayer::<NdArray>::new(&config, &mut WeightInit::new(0), &device);
+/// let layer = LayerConfig::new(32, 4, 64)?.init_encoder_layer::<NdArray>(&device);
 ///
 /// let x = Tensor::zeros([2, 5, 32], &device);
-/// let y = layer.forward(x, None, None);
-/// assert_eq!(y.dims(), [2, 5, 32]);
+/// let y = layer.forward(x, None, AttentionWeights::Discard);
+/// assert_eq!(y.hidden.dims(), [2, 5, 32]);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Module, Debug)]
 pub struct EncoderLayer<B: Backend> {
-    /// Each position looks at all others.
+    /// Each position attends to all others.
     pub self_attention: SelfAttention<B>,
     /// Around the self-attention.
     pub self_attention_sublayer: Sublayer<B>,
@@ -44,38 +63,89 @@ pub struct EncoderLayer<B: Backend> {
     pub feed_forward_sublayer: Sublayer<B>,
 }
 
-impl<B: Backend> EncoderLayer<B> {
-    /// A new one, drawn from `init`.
-    pub fn new(config: &LayerConfig, init: &mut WeightInit, device: &B::Device) -> Self {
-        Self {
-            self_attention: SelfAttention::new(config, init, device),
-            self_attention_sublayer: Sublayer::new(config, device),
-            feed_forward: PositionwiseFeedForward::new(config, init, device),
-            feed_forward_sublayer: Sublayer::new(config, device),
-        }
+impl LayerConfig {
+    /// An encoder layer with weights drawn from the backend's generator.
+    pub fn init_encoder_layer<B: Backend>(&self, device: &B::Device) -> EncoderLayer<B> {
+        self.init_encoder_layer_from(&mut WeightInit::from_backend::<B>(device), device)
     }
 
+    /// An encoder layer with weights from `init`.
+    pub fn init_encoder_layer_from<B: Backend>(
+        &self,
+        init: &mut WeightInit,
+        device: &B::Device,
+    ) -> EncoderLayer<B> {
+        EncoderLayer {
+            self_attention: self.attention().init_self_from(init, device),
+            self_attention_sublayer: self.sublayer().init(device),
+            feed_forward: self.feed_forward().init_from(init, device),
+            feed_forward_sublayer: self.sublayer().init(device),
+        }
+    }
+}
+
+impl<B: Backend> EncoderLayer<B> {
     /// One layer.
     ///
     /// # Shapes
     /// - x: `[batch, src_len, d_model]`
-    /// - output: `[batch, src_len, d_model]`
-    /// - what is added to maps: `[batch, n_heads, src_len, src_len]`
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
         mask: Option<&AttentionMask<B>>,
-        maps: Option<&mut Vec<Tensor<B, 4>>>,
-    ) -> Tensor<B, 3> {
-        let x = self
-            .self_attention_sublayer
-            .forward(x, |x| self.self_attention.forward(x, mask, None, maps));
-        self.feed_forward_sublayer
-            .forward(x, |x| self.feed_forward.forward(x))
+        weights: AttentionWeights,
+    ) -> EncoderLayerOutput<B> {
+        let (x, self_attention) = self.self_attention_sublayer.forward_with(x, |x| {
+            let attention = self.self_attention.forward(x, mask, weights);
+            (attention.output, attention.weights)
+        });
+        let hidden = self
+            .feed_forward_sublayer
+            .forward(x, |x| self.feed_forward.forward(x));
+        EncoderLayerOutput {
+            hidden,
+            self_attention,
+        }
+    }
+}
+
+/// The configuration of an [`Encoder`].
+#[derive(Config, Debug)]
+pub struct EncoderConfig {
+    /// Every layer's.
+    pub layer: LayerConfig,
+    /// Layers.
+    pub n_layers: usize,
+    /// Whether a layer normalisation stands on top; a pre-norm stack needs it.
+    #[config(default = false)]
+    pub final_norm: bool,
+}
+
+impl EncoderConfig {
+    /// A stack with weights drawn from the backend's generator.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Encoder<B> {
+        self.init_from(&mut WeightInit::from_backend::<B>(device), device)
+    }
+
+    /// A stack with weights from `init`.
+    pub fn init_from<B: Backend>(&self, init: &mut WeightInit, device: &B::Device) -> Encoder<B> {
+        let Self {
+            layer,
+            n_layers,
+            final_norm,
+        } = self;
+        Encoder {
+            layers: (0..*n_layers)
+                .map(|_| layer.init_encoder_layer_from(init, device))
+                .collect(),
+            final_norm: final_norm.then(|| layer.layer_norm().init(device)),
+        }
     }
 }
 
 /// A stack of encoder layers, with a norm on top where the configuration asks for one.
+///
+/// It serves without a decoder, too: as the encoder of a classifier, for example.
 #[derive(Module, Debug)]
 pub struct Encoder<B: Backend> {
     /// The layers, from the input up.
@@ -85,35 +155,29 @@ pub struct Encoder<B: Backend> {
 }
 
 impl<B: Backend> Encoder<B> {
-    /// A new one, drawn from `init`.
-    pub fn new(config: &TransformerConfig, init: &mut WeightInit, device: &B::Device) -> Self {
-        let layer = config.layer();
-        Self {
-            layers: (0..config.n_encoder_layers)
-                .map(|_| EncoderLayer::new(&layer, init, device))
-                .collect(),
-            final_norm: config.final_norm.then(|| LayerNorm::new(&layer, device)),
-        }
-    }
-
     /// The whole stack.
     ///
     /// # Shapes
     /// - x: `[batch, src_len, d_model]`
-    /// - output: `[batch, src_len, d_model]`
-    /// - maps, one entry per layer: `[batch, n_heads, src_len, src_len]`
     pub fn forward(
         &self,
-        mut x: Tensor<B, 3>,
+        x: Tensor<B, 3>,
         mask: Option<&AttentionMask<B>>,
-        mut maps: Option<&mut Vec<Tensor<B, 4>>>,
-    ) -> Tensor<B, 3> {
+        weights: AttentionWeights,
+    ) -> EncoderOutput<B> {
+        let mut hidden = x;
+        let mut self_attention = Vec::new();
         for layer in &self.layers {
-            x = layer.forward(x, mask, maps.as_deref_mut());
+            let output = layer.forward(hidden, mask, weights);
+            hidden = output.hidden;
+            self_attention.extend(output.self_attention);
         }
-        match &self.final_norm {
-            Some(norm) => norm.forward(x),
-            None => x,
+        if let Some(norm) = &self.final_norm {
+            hidden = norm.forward(hidden);
+        }
+        EncoderOutput {
+            hidden,
+            self_attention,
         }
     }
 }

@@ -1,9 +1,10 @@
-//! What can go wrong, as types: every error names the thing and carries the numbers.
+//! Errors: each names the thing and carries the numbers.
 
 use std::path::PathBuf;
 
 /// A [`TransformerConfig`](crate::TransformerConfig) that contradicts itself.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// A size that must be at least one is zero.
     #[error("`{key}` is 0; it must be at least 1")]
@@ -87,13 +88,14 @@ pub enum ConfigError {
 
 /// A model directory that cannot be written or read.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ModelError {
     /// A file could not be opened, read, written or renamed.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// `config.json` is not a configuration.
@@ -101,8 +103,28 @@ pub enum ModelError {
     Json {
         /// The file.
         path: PathBuf,
-        /// What the parser said, with line and column.
+        /// The parser's error, with line and column.
         source: serde_json::Error,
+    },
+    /// `config.json` is in a format of a later version.
+    #[error("{}: format {found}; this version reads format {supported}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u64,
+        /// The format that can be read.
+        supported: u64,
+    },
+    /// `config.json` describes another type of model.
+    #[error("{}: describes a model of type `{found}`, not `{expected}`", path.display())]
+    OtherModel {
+        /// The file.
+        path: PathBuf,
+        /// The type of model that it describes.
+        found: String,
+        /// The type of model asked for.
+        expected: String,
     },
     /// `config.json` contradicts itself.
     #[error("{}: {source}", path.display())]
@@ -132,13 +154,14 @@ impl ModelError {
 
 /// A PyTorch state dict that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PytorchError {
     /// The file could not be opened, read, written or renamed.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The model's configuration contradicts itself.
@@ -157,7 +180,7 @@ pub enum PytorchError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// The tensors are not those of the configuration.
@@ -189,8 +212,9 @@ fn listed(problems: &[TensorProblem]) -> String {
     problems.join("; ")
 }
 
-/// What is wrong with a tensor of a state dict.
+/// A problem with a tensor of a state dict.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+#[non_exhaustive]
 pub enum TensorProblem {
     /// The configuration has it, the state dict does not.
     #[error("`{name}` is missing")]
@@ -247,24 +271,25 @@ pub enum TensorProblem {
     Unreadable {
         /// The tensor's name.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
 }
 
-/// A source that decoding cannot take.
+/// A request that decoding cannot answer, or a pair that cannot be scored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("source {index} {problem}")]
 pub struct DecodeError {
-    /// Which source of the batch, from 0.
+    /// Which of those given, from 0.
     pub index: usize,
-    /// What is wrong with it.
-    pub problem: SourceProblem,
+    /// The problem.
+    pub problem: RequestProblem,
 }
 
-/// Why decoding cannot take a source, or scoring a pair.
+/// Why decoding cannot answer a request, or score a pair.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SourceProblem {
+#[non_exhaustive]
+pub enum RequestProblem {
     /// The source has more tokens than the model has positions.
     #[error("has {length} tokens, more than the model's {max_len} learned positions")]
     TooLong {
@@ -281,9 +306,15 @@ pub enum SourceProblem {
         /// The options' limit.
         limit: usize,
     },
-    /// The model's weights are no numbers, or lead to none.
-    #[error("leads the model to what is not a number")]
-    NotNumbers,
+    /// The model's log-probabilities are not numbers: its weights are damaged.
+    #[error("has log-probabilities that are not numbers; the model's weights are damaged")]
+    NotANumber,
+    /// A source for a model that reads none.
+    #[error("has {length} source tokens, but the model reads no source")]
+    Unread {
+        /// Tokens of the source.
+        length: usize,
+    },
     /// A source without a single token.
     #[error("has no token")]
     Empty,
@@ -331,6 +362,7 @@ pub enum SourceProblem {
 
 /// Options that decoding cannot follow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DecodeOptionsError {
     /// An option is out of range.
     #[error("`{name}` is {value}, not {rule}")]
@@ -339,7 +371,7 @@ pub enum DecodeOptionsError {
         name: &'static str,
         /// Its value.
         value: String,
-        /// What it must be.
+        /// The rule that it breaks.
         rule: &'static str,
     },
     /// A banned token that the target vocabulary does not have.

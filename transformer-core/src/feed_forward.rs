@@ -1,19 +1,64 @@
 //! The position-wise feed-forward network (§3.3).
 
-use std::f64::consts::FRAC_1_SQRT_2;
-
+use burn::config::Config;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
-use burn::tensor::activation::{relu, silu};
 use burn::tensor::backend::Backend;
 
-use crate::config::{Activation, LayerConfig};
 use crate::dropout::Dropout;
 use crate::init::WeightInit;
-use crate::linear::{LinearAtEveryPosition, at_every_position};
+use crate::linear::linear;
+use crate::ops::{self, Activation, WeightLayout};
+
+/// The configuration of [`PositionwiseFeedForward`].
+#[derive(Config, Debug)]
+pub struct FeedForwardConfig {
+    /// Width of input and output.
+    pub d_model: usize,
+    /// Inner width.
+    pub d_ff: usize,
+    /// The non-linearity; the paper's is ReLU.
+    #[config(default = "Activation::Relu")]
+    pub activation: Activation,
+    /// Dropout after the non-linearity; the paper has none.
+    #[config(default = 0.0)]
+    pub dropout: f64,
+}
+
+impl FeedForwardConfig {
+    /// A network with weights drawn from the backend's generator.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> PositionwiseFeedForward<B> {
+        self.init_from(&mut WeightInit::from_backend::<B>(device), device)
+    }
+
+    /// A network with weights from `init`.
+    pub fn init_from<B: Backend>(
+        &self,
+        init: &mut WeightInit,
+        device: &B::Device,
+    ) -> PositionwiseFeedForward<B> {
+        PositionwiseFeedForward {
+            inner: init.linear(self.d_model, self.d_ff, true, device),
+            outer: init.linear(self.d_ff, self.d_model, true, device),
+            dropout: Dropout::new(self.dropout),
+            activation: self.activation,
+        }
+    }
+}
 
 /// `FFN(x) = max(0, x W₁ + b₁) W₂ + b₂` (§3.3, equation 2), each position by itself.
+///
+/// ```
+/// use burn_ndarray::NdArray;
+/// use burn::tensor::Tensor;
+/// use transformer_core::FeedForwardConfig;
+///
+/// let device = Default::default();
+/// let network = FeedForwardConfig::new(32, 64).init::<NdArray>(&device);
+/// let y = network.forward(Tensor::zeros([2, 5, 32], &device));
+/// assert_eq!(y.dims(), [2, 5, 32]);
+/// ```
 #[derive(Module, Debug)]
 pub struct PositionwiseFeedForward<B: Backend> {
     /// `W₁` and `b₁`: `[d_model, d_ff]`.
@@ -26,48 +71,21 @@ pub struct PositionwiseFeedForward<B: Backend> {
 }
 
 impl<B: Backend> PositionwiseFeedForward<B> {
-    /// A new one, drawn from `init`.
-    pub fn new(config: &LayerConfig, init: &mut WeightInit, device: &B::Device) -> Self {
-        Self {
-            inner: init.linear(config.d_model, config.d_ff, true, device),
-            outer: init.linear(config.d_ff, config.d_model, true, device),
-            dropout: Dropout::new(config.activation_dropout),
-            activation: config.activation,
-        }
-    }
-
     /// Applies the network to every position.
     ///
     /// # Shapes
     /// - x: `[batch, len, d_model]`
     /// - output: `[batch, len, d_model]`
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let hidden = match (self.activation, &self.inner.bias) {
-            (Activation::Relu, Some(bias)) => self.relu(x, bias.val()),
-            (activation, _) => {
-                let x = self.inner.at_every_position(x);
-                self.dropout.forward(match activation {
-                    Activation::Relu => relu(x),
-                    Activation::Gelu => gelu(x),
-                    Activation::Silu => silu(x),
-                })
-            }
-        };
-        self.outer.at_every_position(hidden)
-    }
-
-    /// `dropout(max(0, x W₁ + b₁))`, what follows the product in one pass where there is a kernel.
-    fn relu(&self, x: Tensor<B, 3>, bias: Tensor<B, 1>) -> Tensor<B, 3> {
         let p = self.dropout.p::<B>(&x.device());
-        let x = at_every_position(x, self.inner.weight.val(), None, false);
-        transformer_kernels::add_bias_relu_dropout(&x, &bias, p)
-            .unwrap_or_else(|| self.dropout.forward(relu(x + bias.unsqueeze())))
+        let product = ops::linear(
+            x,
+            self.inner.weight.val(),
+            None,
+            WeightLayout::InputByOutput,
+        );
+        let bias = self.inner.bias.as_ref().map(|bias| bias.val());
+        let hidden = ops::activation_dropout(product, bias, self.activation, p);
+        linear(&self.outer, hidden)
     }
-}
-
-/// `x Φ(x)`, where `Φ` is the normal distribution's. Burn's own `gelu` has the derivative of another
-/// function, the approximation by `tanh`.
-fn gelu<B: Backend>(x: Tensor<B, 3>) -> Tensor<B, 3> {
-    let phi = ((x.clone() * FRAC_1_SQRT_2).erf() + 1.0) * 0.5;
-    x * phi
 }

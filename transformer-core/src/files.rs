@@ -1,4 +1,4 @@
-//! Files that are whole or not there: written beside their place, then renamed into it.
+//! Files that are whole or not there: written under another name in the same folder, then renamed.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,55 +1,72 @@
 //! The projection to vocabulary logits (§3.4).
 
+use burn::config::Config;
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::config::TransformerConfig;
 use crate::embedding::TokenEmbedding;
 use crate::init::WeightInit;
-use crate::linear::at_every_position;
+use crate::ops::{self, WeightLayout};
 
-/// Maps what the decoder computes to one logit per entry of the target vocabulary.
+/// The configuration of [`Generator`].
+#[derive(Config, Debug)]
+pub struct GeneratorConfig {
+    /// Width of the hidden states.
+    pub d_model: usize,
+    /// Entries of the vocabulary.
+    pub vocab_size: usize,
+    /// Whether its matrix is an embedding's.
+    #[config(default = false)]
+    pub tied: bool,
+    /// Whether logits have a bias; the paper's have none.
+    #[config(default = false)]
+    pub bias: bool,
+}
+
+impl GeneratorConfig {
+    /// A projection with weights drawn from the backend's generator of random numbers.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Generator<B> {
+        self.init_from(&mut WeightInit::from_backend::<B>(device), device)
+    }
+
+    /// A projection with weights from `init`.
+    pub fn init_from<B: Backend>(&self, init: &mut WeightInit, device: &B::Device) -> Generator<B> {
+        let zeros = || Param::from_tensor(Tensor::zeros([self.vocab_size], device));
+        Generator {
+            weight: (!self.tied).then(|| {
+                let linear = init.linear(self.d_model, self.vocab_size, false, device);
+                linear.weight
+            }),
+            bias: self.bias.then(zeros),
+        }
+    }
+}
+
+/// Maps the decoder's output to one logit per entry of the target vocabulary.
 ///
-/// When it is tied it stores no matrix: it uses the target embedding's, transposed and not scaled.
+/// When it is tied it stores no matrix: it uses an embedding's, transposed and not scaled.
 #[derive(Module, Debug)]
 pub struct Generator<B: Backend> {
-    /// `[d_model, tgt_vocab_size]`; `None` when tied.
+    /// `[d_model, vocab_size]`; `None` when tied.
     pub weight: Option<Param<Tensor<B, 2>>>,
-    /// `[tgt_vocab_size]`; `None` without bias.
+    /// `[vocab_size]`; `None` without bias.
     pub bias: Option<Param<Tensor<B, 1>>>,
 }
 
 impl<B: Backend> Generator<B> {
-    pub(crate) fn new(
-        config: &TransformerConfig,
-        init: &mut WeightInit,
-        device: &B::Device,
-    ) -> Self {
-        let vocab_size = config.tgt_vocab_size;
-        Self {
-            weight: (!config.tying.ties_generator()).then(|| {
-                init.linear(config.d_model, vocab_size, false, device)
-                    .weight
-            }),
-            bias: config
-                .generator_bias
-                .then(|| Param::from_tensor(Tensor::zeros([vocab_size], device))),
-        }
-    }
-
     /// Logits, before any softmax.
     ///
     /// # Shapes
-    /// - hidden: `[batch, tgt_len, d_model]`
-    /// - tgt_embedding: the target embedding, used when tied
-    /// - output: `[batch, tgt_len, tgt_vocab_size]`
-    pub fn forward(&self, hidden: Tensor<B, 3>, tgt_embedding: &TokenEmbedding<B>) -> Tensor<B, 3> {
+    /// - hidden: `[batch, len, d_model]`
+    /// - embedding: used when tied
+    /// - output: `[batch, len, vocab_size]`
+    pub fn forward(&self, hidden: Tensor<B, 3>, embedding: &TokenEmbedding<B>) -> Tensor<B, 3> {
         let bias = self.bias.as_ref().map(Param::val);
-        let (weight, transposed) = match &self.weight {
-            Some(weight) => (weight.val(), false),
-            None => (tgt_embedding.weight.val(), true),
+        let (weight, layout) = match &self.weight {
+            Some(weight) => (weight.val(), WeightLayout::InputByOutput),
+            None => (embedding.weight.val(), WeightLayout::OutputByInput),
         };
-        at_every_position(hidden, weight, bias, transposed)
+        ops::linear(hidden, weight, bias, layout)
     }
 }

@@ -38,6 +38,18 @@ impl WeightInit {
         }
     }
 
+    /// Weights drawn from the backend's own generator, which `B::seed` seeds.
+    pub fn from_backend<B: Backend>(device: &B::Device) -> Self {
+        let parts = Tensor::<B, 1>::random(
+            [4],
+            burn::tensor::Distribution::Uniform(0.0, 65_536.0),
+            device,
+        );
+        let parts = parts.into_data();
+        let parts = parts.iter::<f32>().map(|part| part as u64);
+        Self::new(parts.fold(0, |seed, part| seed << 16 | part))
+    }
+
     /// Zeros everywhere, for a model whose weights are about to be loaded.
     pub fn zeros() -> Self {
         Self {

@@ -1,10 +1,37 @@
 //! Layer normalisation (§3.1; Ba et al., 2016).
 
+use burn::config::Config;
 use burn::module::{Module, Param};
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Tensor, TensorPrimitive};
 
-use crate::config::{LayerConfig, LayerNormFormula};
+use crate::layer_config::LayerNormFormula;
+use crate::ops;
+
+/// The configuration of [`LayerNorm`].
+#[derive(Config, Debug)]
+pub struct LayerNormConfig {
+    /// Features of a position.
+    pub d_model: usize,
+    /// ε of the formula.
+    #[config(default = 1e-5)]
+    pub epsilon: f64,
+    /// Its formula.
+    #[config(default = "LayerNormFormula::Variance")]
+    pub formula: LayerNormFormula,
+}
+
+impl LayerNormConfig {
+    /// A new one: scale 1, shift 0.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> LayerNorm<B> {
+        LayerNorm {
+            gamma: Param::from_tensor(Tensor::ones([self.d_model], device)),
+            beta: Param::from_tensor(Tensor::zeros([self.d_model], device)),
+            epsilon: self.epsilon,
+            formula: self.formula,
+        }
+    }
+}
 
 /// Brings every position to mean 0 and deviation 1, then scales and shifts it.
 ///
@@ -18,23 +45,20 @@ use crate::config::{LayerConfig, LayerNormFormula};
 /// ```
 /// use burn_ndarray::NdArray;
 /// use burn::tensor::Tensor;
-/// use transformer_core::{LayerConfig, LayerNorm, LayerNormFormula};
+/// use transformer_core::{LayerNormConfig, LayerNormFormula};
 ///
 /// // Four features -3, -1, 1, 3: m = 0, Σ (x - m)² = 20, so v = 5 and s² = 20/3.
-/// # fn main() -> Result<(), transformer_core::ConfigError> {
 /// let device = Default::default();
 /// let x = Tensor::<NdArray, 1>::from_data([-3.0, -1.0, 1.0, 3.0], &device);
-/// let mut config = LayerConfig::new(4, 1, 8)?;
-/// let last = |config: &LayerConfig| {
-///     let norm = LayerNorm::new(config, &device);
+/// let config = LayerNormConfig::new(4);
+/// let last = |config: &LayerNormConfig| {
+///     let norm = config.init(&device);
 ///     norm.forward(x.clone()).into_data().iter::<f32>().last().unwrap()
 /// };
 /// assert!((last(&config) - 3.0 / 5.0_f32.sqrt()).abs() < 1e-5);
 ///
-/// config.layer_norm = LayerNormFormula::UnbiasedDeviation;
-/// assert!((last(&config) - 3.0 / (20.0_f32 / 3.0).sqrt()).abs() < 1e-4);
-/// # Ok(())
-/// # }
+/// let unbiased = config.with_formula(LayerNormFormula::UnbiasedDeviation);
+/// assert!((last(&unbiased) - 3.0 / (20.0_f32 / 3.0).sqrt()).abs() < 1e-4);
 /// ```
 #[derive(Module, Debug)]
 pub struct LayerNorm<B: Backend> {
@@ -51,16 +75,6 @@ pub struct LayerNorm<B: Backend> {
 const SMALLEST_VARIANCE: f64 = 1e-36;
 
 impl<B: Backend> LayerNorm<B> {
-    /// A new one: scale 1, shift 0.
-    pub fn new(config: &LayerConfig, device: &B::Device) -> Self {
-        Self {
-            gamma: Param::from_tensor(Tensor::ones([config.d_model], device)),
-            beta: Param::from_tensor(Tensor::zeros([config.d_model], device)),
-            epsilon: config.layer_norm_eps,
-            formula: config.layer_norm,
-        }
-    }
-
     /// Normalises the last dimension.
     ///
     /// # Shapes
@@ -68,21 +82,11 @@ impl<B: Backend> LayerNorm<B> {
     /// - output: `[.., d_model]`
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         match self.formula {
-            LayerNormFormula::Variance => self.by_variance(x),
+            LayerNormFormula::Variance => {
+                ops::layer_norm(x, self.gamma.val(), self.beta.val(), self.epsilon)
+            }
             LayerNormFormula::UnbiasedDeviation => self.by_unbiased_deviation(x),
         }
-    }
-
-    /// In one pass, where there is a kernel.
-    fn by_variance<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
-        let (gamma, beta) = (self.gamma.val(), self.beta.val());
-        if let Some(normed) = transformer_kernels::layer_norm(&x, &gamma, &beta, self.epsilon) {
-            return normed;
-        }
-        let [gamma, beta] = [gamma, beta].map(|param| param.into_primitive().tensor());
-        let x = x.into_primitive().tensor();
-        let normed = B::layer_norm(x, gamma, Some(beta), self.epsilon);
-        Tensor::from_primitive(TensorPrimitive::Float(normed))
     }
 
     fn by_unbiased_deviation<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {

@@ -1,20 +1,23 @@
 //! The Transformer of "Attention Is All You Need" (Vaswani et al., 2017) as a library on
 //! [Burn](https://burn.dev): the model, its weights and decoding, generic over the backend.
 //!
-//! Each module is one section of the paper; section numbers (§) are the paper's.
+//! Each file is one section of the paper; section numbers (§) are the paper's.
 //!
 //! | module | section |
 //! |---|---|
 //! | [`Transformer`]: encode, decode, forward | §3 |
 //! | [`Encoder`], [`Decoder`] and their layers | §3.1 |
 //! | [`Sublayer`]: residual, dropout, [`LayerNorm`] | §3.1, §5.4 |
-//! | [`scaled_dot_product_attention`], [`SelfAttention`], [`CrossAttention`] | §3.2 |
+//! | [`scaled_dot_product_attention`], [`MultiHeadAttention`], [`SelfAttention`] | §3.2 |
 //! | [`AttentionMask`] | §3.2.3 |
 //! | [`PositionwiseFeedForward`] | §3.3 |
 //! | [`TokenEmbedding`], [`Generator`], [`WeightTying`] | §3.4 |
 //! | [`PositionalEncoding`] | §3.5 |
 //! | [`TransformerConfig`] | Table 3 |
-//! | [`greedy`] decoding on a [`DecoderCache`] | §6.1 |
+//! | [`Search`]: greedy decoding, beam search, sampling, on a [`DecoderCache`] | §6.1 |
+//!
+//! The same parts make other models: [`LanguageModel`] is the decoder alone, an [`Encoder`] serves
+//! without a decoder, and decoding works with any model that is a [`NextToken`].
 //!
 //! # Dimensions
 //! Shapes are written in these names, everywhere:
@@ -36,59 +39,84 @@
 mod attention;
 mod cache;
 mod config;
+mod config_file;
 mod decoder;
+mod decoder_cache;
 mod decoding;
 mod dropout;
 mod embedding;
 mod encoder;
+mod encoder_decoder;
 mod error;
 mod feed_forward;
 mod files;
 mod generator;
 mod init;
+mod language_model;
+mod language_model_config;
+mod layer_config;
 mod layer_norm;
 mod linear;
 mod mask;
 mod parameters;
 mod positional_encoding;
+mod presets;
 mod pytorch;
+mod self_attention;
+mod special_tokens;
 mod sublayer;
 #[cfg(feature = "text")]
 mod text;
 mod transformer;
 mod weights;
 
+/// The operations that models are made of.
+pub use transformer_kernels as ops;
+
 pub use attention::{
-    AttentionOutput, CrossAttention, MultiHeadAttention, SelfAttention,
+    AttentionHeads, AttentionInput, AttentionOutput, MultiHeadAttention, MultiHeadAttentionConfig,
     scaled_dot_product_attention,
 };
-pub use cache::{DecoderCache, KeyValue, LayerCache, MemoryKeyValue, TargetCache};
-pub use config::{
-    Activation, LayerConfig, LayerNormFormula, NormPlacement, Positions, Table3, TransformerConfig,
-    WeightTying,
+pub use config::TransformerConfig;
+pub use config_file::{CONFIG_FILE, load_config, save_config};
+pub use decoder::{
+    CrossAttention, Decoder, DecoderConfig, DecoderLayer, DecoderLayerOutput, DecoderMasks,
+    DecoderOutput,
 };
-pub use decoder::{Decoder, DecoderLayer, DecoderMaps, DecoderMasks};
+pub use decoder_cache::DecoderCache;
 pub use decoding::{
-    DecodeOptions, Hypothesis, LengthPenalty, MaxLength, Sampling, Search, Strategy, TargetScore,
-    attention_maps, greedy, padded, score, source_batch,
+    DecodeOptions, Ensemble, Hypothesis, LengthPenalty, MaxLength, NextToken, NextTokenOutput,
+    Request, Sampling, Search, SourceTarget, Strategy, TargetScore, Vocabulary, greedy, padded,
+    score,
 };
 pub use dropout::Dropout;
-pub use embedding::TokenEmbedding;
-pub use encoder::{Encoder, EncoderLayer};
+pub use embedding::{EmbeddingConfig, TokenEmbedding};
+pub use encoder::{Encoder, EncoderConfig, EncoderLayer, EncoderLayerOutput, EncoderOutput};
+pub use encoder_decoder::AttentionMaps;
 pub use error::{
-    ConfigError, DecodeError, DecodeOptionsError, ModelError, PytorchError, SourceProblem,
+    ConfigError, DecodeError, DecodeOptionsError, ModelError, PytorchError, RequestProblem,
     TensorProblem,
 };
-pub use feed_forward::PositionwiseFeedForward;
+pub use feed_forward::{FeedForwardConfig, PositionwiseFeedForward};
 pub use files::{replace_file, replace_file_with};
-pub use generator::Generator;
+pub use generator::{Generator, GeneratorConfig};
 pub use init::WeightInit;
-pub use layer_norm::LayerNorm;
+pub use language_model::LanguageModel;
+pub use language_model_config::LanguageModelConfig;
+pub use layer_config::{LayerConfig, LayerNormFormula, NormPlacement, Positions, WeightTying};
+pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use mask::{AttentionMask, padding_positions};
-pub use positional_encoding::{PositionalEncoding, sinusoidal_encoding};
+pub use ops::{Activation, AttentionWeights};
+pub use positional_encoding::{PositionalEncoding, PositionalEncodingConfig, sinusoidal_encoding};
+pub use presets::Table3;
 pub use pytorch::{PytorchExport, PytorchSystem};
-pub use sublayer::Sublayer;
+pub use self_attention::SelfAttention;
+pub use special_tokens::{SPECIAL_TOKENS, SpecialTokens};
+pub use sublayer::{Sublayer, SublayerConfig};
 #[cfg(feature = "text")]
-pub use text::{TOKENIZER_FILE, TextError, Tokenizer, Translation, Translator};
-pub use transformer::{Memory, Transformer};
-pub use weights::{CONFIG_FILE, WEIGHTS_FILE};
+pub use text::{
+    SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, TextError, Tokenizer, Tokenizers,
+    Translation, Translator,
+};
+pub use transformer::{Encoded, Memory, Transformer};
+pub use weights::{WEIGHTS_FILE, load_weights, save_weights};

@@ -1,9 +1,11 @@
-//! Which keys a query may not look at (§3.2.3): the one place where polarity is stated.
+//! Which keys a query may not attend to (§3.2.3). Polarity is defined here and nowhere else.
 //!
 //! **`true` means blocked**, in every mask of this crate.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor};
+
+use crate::ops;
 
 /// The positions of `tokens` that hold `pad_id`, which nothing may attend to.
 ///
@@ -122,24 +124,11 @@ impl<B: Backend> AttentionMask<B> {
             .unsqueeze_dims(&[0, 1])
     }
 
-    /// As the kernels take it.
-    pub(crate) fn parts(&self) -> transformer_kernels::AttentionMask<'_, B> {
-        transformer_kernels::AttentionMask {
+    /// As operations take it.
+    pub(crate) fn parts(&self) -> ops::Mask<'_, B> {
+        ops::Mask {
             bias: &self.bias,
             blocked_rows: self.blocked_rows.as_ref(),
-        }
-    }
-
-    /// Adds to each blocked score what makes its weight zero.
-    pub(crate) fn apply_to_scores(&self, scores: Tensor<B, 4>) -> Tensor<B, 4> {
-        scores + self.bias.clone()
-    }
-
-    /// Makes the weights of every query without a key zero.
-    pub(crate) fn apply_to_weights(&self, weights: Tensor<B, 4>) -> Tensor<B, 4> {
-        match &self.blocked_rows {
-            Some(rows) => weights.mask_fill(rows.clone(), 0),
-            None => weights,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Every parameter of a model, by path and shape, without building it.
 
-use crate::config::{LayerConfig, TransformerConfig};
+use crate::config::TransformerConfig;
+use crate::language_model_config::LanguageModelConfig;
+use crate::layer_config::LayerConfig;
 
 /// A parameter: its path in the module, and its shape.
 pub(crate) type Parameter = (String, Vec<usize>);
@@ -9,9 +11,9 @@ impl LayerConfig {
     /// The parameters of an [`EncoderLayer`](crate::EncoderLayer).
     pub(crate) fn encoder_layer_parameters(&self) -> Vec<Parameter> {
         [
-            self.self_attention(),
+            self.self_attention_parameters(),
             norm("self_attention_sublayer.norm", self.d_model),
-            self.feed_forward(),
+            self.feed_forward_parameters(),
             norm("feed_forward_sublayer.norm", self.d_model),
         ]
         .concat()
@@ -20,14 +22,20 @@ impl LayerConfig {
     /// The parameters of a [`DecoderLayer`](crate::DecoderLayer).
     pub(crate) fn decoder_layer_parameters(&self) -> Vec<Parameter> {
         [
-            self.self_attention(),
+            self.self_attention_parameters(),
             norm("self_attention_sublayer.norm", self.d_model),
-            self.cross_attention(),
+            self.cross_attention_parameters(),
             norm("cross_attention_sublayer.norm", self.d_model),
-            self.feed_forward(),
+            self.feed_forward_parameters(),
             norm("feed_forward_sublayer.norm", self.d_model),
         ]
         .concat()
+    }
+
+    /// The parameters of a [`DecoderLayer`](crate::DecoderLayer) without a memory, which are an
+    /// encoder layer's.
+    pub(crate) fn language_layer_parameters(&self) -> Vec<Parameter> {
+        self.encoder_layer_parameters()
     }
 
     /// Width of all heads' queries or keys.
@@ -40,7 +48,7 @@ impl LayerConfig {
         self.n_heads * self.d_v
     }
 
-    fn self_attention(&self) -> Vec<Parameter> {
+    fn self_attention_parameters(&self) -> Vec<Parameter> {
         let path = |part| format!("self_attention.{part}");
         let (width, bias) = (2 * self.keys() + self.values(), self.attention_bias);
         [
@@ -50,7 +58,7 @@ impl LayerConfig {
         .concat()
     }
 
-    fn cross_attention(&self) -> Vec<Parameter> {
+    fn cross_attention_parameters(&self) -> Vec<Parameter> {
         let path = |part| format!("cross_attention.{part}");
         let (width, bias) = (self.keys() + self.values(), self.attention_bias);
         [
@@ -61,7 +69,7 @@ impl LayerConfig {
         .concat()
     }
 
-    fn feed_forward(&self) -> Vec<Parameter> {
+    fn feed_forward_parameters(&self) -> Vec<Parameter> {
         [
             linear("feed_forward.inner", self.d_model, self.d_ff, true),
             linear("feed_forward.outer", self.d_ff, self.d_model, true),
@@ -96,6 +104,27 @@ impl TransformerConfig {
     }
 }
 
+impl LanguageModelConfig {
+    /// The parameters of a [`LanguageModel`](crate::LanguageModel) that are in no layer.
+    pub(crate) fn parameters_outside_layers(&self) -> Vec<Parameter> {
+        let table = |path: &str, rows| vec![(path.to_owned(), vec![rows, self.d_model])];
+        let mut parameters = table("embedding.weight", self.vocab_size);
+        if let Some(max_len) = self.max_len() {
+            parameters.extend(table("positions.learned", max_len));
+        }
+        if self.final_norm {
+            parameters.extend(norm("decoder.final_norm", self.d_model));
+        }
+        let (width, vocab_size) = (self.d_model, self.vocab_size);
+        let mut generator = linear("generator", width, vocab_size, self.generator_bias);
+        if self.tied {
+            generator.remove(0);
+        }
+        parameters.extend(generator);
+        parameters
+    }
+}
+
 /// How many numbers the parameters hold.
 pub(crate) fn count(parameters: &[Parameter]) -> u128 {
     let size = |(_, shape): &Parameter| shape.iter().map(|&size| size as u128).product::<u128>();
@@ -118,8 +147,8 @@ fn norm(path: &str, width: usize) -> Vec<Parameter> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Positions, WeightTying};
     use crate::init::WeightInit;
+    use crate::layer_config::{Positions, WeightTying};
     use burn_ndarray::NdArray;
     use burn_store::ModuleSnapshot;
 

@@ -1,11 +1,12 @@
 //! Positional encodings (§3.5).
 
+use burn::config::Config;
 use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 
-use crate::config::{Positions, TransformerConfig};
 use crate::init::WeightInit;
+use crate::layer_config::Positions;
 
 /// Positions whose sines and cosines are kept at hand; longer sequences compute theirs.
 const TABLE_LEN: usize = 512;
@@ -56,6 +57,43 @@ pub(crate) fn sinusoid(position: usize, dimension: usize, d_model: usize) -> f64
     }
 }
 
+/// The configuration of [`PositionalEncoding`].
+#[derive(Config, Debug)]
+pub struct PositionalEncodingConfig {
+    /// Width of the embeddings.
+    pub d_model: usize,
+    /// Fixed or learned; the paper's are sinusoidal.
+    #[config(default = "Positions::Sinusoidal")]
+    pub positions: Positions,
+}
+
+impl PositionalEncodingConfig {
+    /// Positions; learned ones are drawn from the backend's generator.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> PositionalEncoding<B> {
+        self.init_from(&mut WeightInit::from_backend::<B>(device), device)
+    }
+
+    /// Positions; learned ones are drawn from `init`.
+    ///
+    /// Learned vectors are `N(0, 1)`, the variance of the embeddings that they are added to.
+    pub fn init_from<B: Backend>(
+        &self,
+        init: &mut WeightInit,
+        device: &B::Device,
+    ) -> PositionalEncoding<B> {
+        match self.positions {
+            Positions::Sinusoidal => PositionalEncoding {
+                learned: None,
+                sinusoidal: Some(sinusoidal_encoding(0, TABLE_LEN, self.d_model, device)),
+            },
+            Positions::Learned { max_len } => PositionalEncoding {
+                learned: Some(init.normal([max_len, self.d_model], 1.0, device)),
+                sinusoidal: None,
+            },
+        }
+    }
+}
+
 /// Adds to each token's embedding where it stands.
 #[derive(Module, Debug)]
 pub struct PositionalEncoding<B: Backend> {
@@ -66,22 +104,6 @@ pub struct PositionalEncoding<B: Backend> {
 }
 
 impl<B: Backend> PositionalEncoding<B> {
-    /// A new one, of the kind that the configuration names.
-    ///
-    /// Learned vectors are `N(0, 1)`, the variance of what they are added to.
-    pub fn new(config: &TransformerConfig, init: &mut WeightInit, device: &B::Device) -> Self {
-        match config.positions {
-            Positions::Sinusoidal => Self {
-                learned: None,
-                sinusoidal: Some(sinusoidal_encoding(0, TABLE_LEN, config.d_model, device)),
-            },
-            Positions::Learned { max_len } => Self {
-                learned: Some(init.normal([max_len, config.d_model], 1.0, device)),
-                sinusoidal: None,
-            },
-        }
-    }
-
     /// Adds the encodings of the positions from `first` on.
     ///
     /// # Shapes
@@ -114,13 +136,9 @@ mod tests {
     use super::*;
     use burn_ndarray::NdArray;
 
-    fn config(positions: Positions) -> TransformerConfig {
-        TransformerConfig {
-            d_model: 6,
-            n_heads: 2,
-            positions,
-            ..TransformerConfig::base(10)
-        }
+    fn init(positions: Positions) -> PositionalEncoding<NdArray> {
+        let config = PositionalEncodingConfig::new(6).with_positions(positions);
+        config.init_from(&mut WeightInit::new(0), &Default::default())
     }
 
     fn encoded(positions: &PositionalEncoding<NdArray>, first: usize, len: usize) -> Vec<f32> {
@@ -148,9 +166,7 @@ mod tests {
 
     #[test]
     fn the_table_goes_on_where_it_ends() {
-        let init = &mut WeightInit::new(0);
-        let config = config(Positions::Sinusoidal);
-        let positions = PositionalEncoding::<NdArray>::new(&config, init, &Default::default());
+        let positions = init(Positions::Sinusoidal);
         for (first, len) in [
             (0, 3),
             (TABLE_LEN - 3, 3),
@@ -165,9 +181,7 @@ mod tests {
 
     #[test]
     fn learned_positions_are_rows_of_their_table() {
-        let init = &mut WeightInit::new(0);
-        let config = config(Positions::Learned { max_len: 5 });
-        let positions = PositionalEncoding::<NdArray>::new(&config, init, &Default::default());
+        let positions = init(Positions::Learned { max_len: 5 });
         let table = values(positions.learned.as_ref().unwrap().val());
         assert_eq!(encoded(&positions, 0, 5), table);
         assert_eq!(encoded(&positions, 2, 3), table[12..]);
@@ -176,9 +190,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "6 positions asked of a model that has 5")]
     fn learned_positions_end() {
-        let init = &mut WeightInit::new(0);
-        let config = config(Positions::Learned { max_len: 5 });
-        let positions = PositionalEncoding::<NdArray>::new(&config, init, &Default::default());
+        let positions = init(Positions::Learned { max_len: 5 });
         encoded(&positions, 4, 2);
     }
 }

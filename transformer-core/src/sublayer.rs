@@ -1,13 +1,37 @@
-//! Residual connection, dropout and layer normalisation around a sub-layer (§3.1, §5.4), written
-//! once.
+//! The connection around each sub-layer: residual, dropout, layer normalisation (§3.1, §5.4).
 
+use burn::config::Config;
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::config::{LayerConfig, NormPlacement};
 use crate::dropout::Dropout;
-use crate::layer_norm::LayerNorm;
+use crate::layer_config::NormPlacement;
+use crate::layer_norm::{LayerNorm, LayerNormConfig};
+
+/// The configuration of [`Sublayer`].
+#[derive(Config, Debug)]
+pub struct SublayerConfig {
+    /// The layer normalisation.
+    pub layer_norm: LayerNormConfig,
+    /// Where it stands.
+    #[config(default = "NormPlacement::Post")]
+    pub placement: NormPlacement,
+    /// Dropout on the sub-layer's output (§5.4).
+    #[config(default = 0.1)]
+    pub dropout: f64,
+}
+
+impl SublayerConfig {
+    /// A new one; layer normalisation starts as the identity.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Sublayer<B> {
+        Sublayer {
+            norm: self.layer_norm.init(device),
+            dropout: Dropout::new(self.dropout),
+            placement: self.placement,
+        }
+    }
+}
 
 /// `LayerNorm(x + Dropout(f(x)))` where the norm stands after (§3.1),
 /// `x + Dropout(f(LayerNorm(x)))` where it stands before.
@@ -21,15 +45,6 @@ pub struct Sublayer<B: Backend> {
 }
 
 impl<B: Backend> Sublayer<B> {
-    /// A new one; layer normalisation starts as the identity.
-    pub fn new(config: &LayerConfig, device: &B::Device) -> Self {
-        Self {
-            norm: LayerNorm::new(config, device),
-            dropout: Dropout::new(config.dropout),
-            placement: config.norm,
-        }
-    }
-
     /// Wraps `f`.
     ///
     /// # Shapes
@@ -40,14 +55,27 @@ impl<B: Backend> Sublayer<B> {
         x: Tensor<B, 3>,
         f: impl FnOnce(Tensor<B, 3>) -> Tensor<B, 3>,
     ) -> Tensor<B, 3> {
+        let (output, ()) = self.forward_with(x, |x| (f(x), ()));
+        output
+    }
+
+    /// Wraps a function that returns something beside its output, such as attention weights.
+    ///
+    /// # Shapes
+    /// As [`forward`](Self::forward).
+    pub fn forward_with<T>(
+        &self,
+        x: Tensor<B, 3>,
+        f: impl FnOnce(Tensor<B, 3>) -> (Tensor<B, 3>, T),
+    ) -> (Tensor<B, 3>, T) {
         match self.placement {
             NormPlacement::Post => {
-                let y = f(x.clone());
-                self.norm.forward(self.dropout.add_to(x, y))
+                let (y, beside) = f(x.clone());
+                (self.norm.forward(self.dropout.add_to(x, y)), beside)
             }
             NormPlacement::Pre => {
-                let y = f(self.norm.forward(x.clone()));
-                self.dropout.add_to(x, y)
+                let (y, beside) = f(self.norm.forward(x.clone()));
+                (self.dropout.add_to(x, y), beside)
             }
         }
     }

@@ -4,9 +4,9 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor};
 
-use crate::cache::{DecoderCache, by_target};
 use crate::config::TransformerConfig;
-use crate::decoder::{Decoder, DecoderMaps, DecoderMasks};
+use crate::decoder::{Decoder, DecoderOutput};
+use crate::decoder_cache::DecoderCache;
 use crate::dropout::Dropout;
 use crate::embedding::TokenEmbedding;
 use crate::encoder::Encoder;
@@ -14,15 +14,26 @@ use crate::error::ConfigError;
 use crate::generator::Generator;
 use crate::init::WeightInit;
 use crate::mask::{AttentionMask, padding_positions};
+use crate::ops::AttentionWeights;
 use crate::positional_encoding::PositionalEncoding;
 
-/// What the encoder computes: the decoder's view of a batch of sources.
+/// The encoder's output: the decoder's view of a batch of sources.
 #[derive(Debug, Clone)]
 pub struct Memory<B: Backend> {
     /// `[batch, src_len, d_model]`
     pub hidden: Tensor<B, 3>,
     /// The source's padding, `[batch, src_len]`, `true` = blocked.
     pub padding: Tensor<B, 2, Bool>,
+}
+
+/// A memory, and the attention weights that led to it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Encoded<B: Backend> {
+    /// The encoder's output.
+    pub memory: Memory<B>,
+    /// Each layer's attention weights, `[batch, n_heads, src_len, src_len]`; empty unless asked for.
+    pub self_attention: Vec<Tensor<B, 4>>,
 }
 
 /// The encoder–decoder Transformer.
@@ -90,21 +101,20 @@ impl TransformerConfig {
         device: &B::Device,
     ) -> Result<Transformer<B>, ConfigError> {
         self.validate()?;
-        let src_embedding = TokenEmbedding::new(self.src_vocab_size, self, init, device);
+        let positions = self.positional_encoding();
+        let src_embedding = self.embedding(self.src_vocab_size).init_from(init, device);
         let tgt_embedding = (!self.tying.ties_source_target())
-            .then(|| TokenEmbedding::new(self.tgt_vocab_size, self, init, device));
-        let src_positions = PositionalEncoding::new(self, init, device);
-        let tgt_positions = self
-            .max_len()
-            .map(|_| PositionalEncoding::new(self, init, device));
+            .then(|| self.embedding(self.tgt_vocab_size).init_from(init, device));
+        let src_positions = positions.init_from(init, device);
+        let tgt_positions = self.max_len().map(|_| positions.init_from(init, device));
         Ok(Transformer {
             src_embedding,
             tgt_embedding,
             src_positions,
             tgt_positions,
-            encoder: Encoder::new(self, init, device),
-            decoder: Decoder::new(self, init, device),
-            generator: Generator::new(self, init, device),
+            encoder: self.encoder().init_from(init, device),
+            decoder: self.decoder().init_from(init, device),
+            generator: self.generator().init_from(init, device),
             dropout: Dropout::new(self.dropout),
             config: self.clone(),
         })
@@ -117,6 +127,11 @@ impl<B: Backend> Transformer<B> {
         &self.config
     }
 
+    /// The device that the model is on.
+    pub fn device(&self) -> B::Device {
+        self.src_embedding.weight.device()
+    }
+
     /// Reads a batch of sources.
     ///
     /// # Shapes
@@ -127,33 +142,32 @@ impl<B: Backend> Transformer<B> {
     /// When `src_len` passes the model's learned positions. A token outside the vocabulary is the
     /// backend's to refuse.
     pub fn encode(&self, src: Tensor<B, 2, Int>) -> Memory<B> {
-        self.encode_with_maps(src, None)
+        self.encode_with(src, AttentionWeights::Discard).memory
     }
 
-    /// [`encode`](Self::encode), with each layer's attention weights.
-    ///
-    /// # Shapes
-    /// - maps, one entry per layer: `[batch, n_heads, src_len, src_len]`
+    /// [`encode`](Self::encode), with each layer's attention weights where they are asked for.
     ///
     /// # Panics
     /// As [`encode`](Self::encode).
-    pub fn encode_with_maps(
-        &self,
-        src: Tensor<B, 2, Int>,
-        maps: Option<&mut Vec<Tensor<B, 4>>>,
-    ) -> Memory<B> {
+    pub fn encode_with(&self, src: Tensor<B, 2, Int>, weights: AttentionWeights) -> Encoded<B> {
         let padding = padding_positions(src.clone(), self.config.pad_id);
         let mask = AttentionMask::padding(padding.clone());
         let x = self
             .src_positions
             .forward(self.src_embedding.forward(src), 0);
-        let hidden = self
+        let output = self
             .encoder
-            .forward(self.dropout.forward(x), Some(&mask), maps);
-        Memory { hidden, padding }
+            .forward(self.dropout.forward(x), Some(&mask), weights);
+        Encoded {
+            memory: Memory {
+                hidden: output.hidden,
+                padding,
+            },
+            self_attention: output.self_attention,
+        }
     }
 
-    /// Reads a batch of targets, each position seeing the memory and the positions before it.
+    /// Reads a batch of targets, each position attending to the memory and the positions before it.
     ///
     /// # Shapes
     /// - tgt: `[batch, tgt_len]`, starting with `<bos>`
@@ -162,33 +176,21 @@ impl<B: Backend> Transformer<B> {
     /// # Panics
     /// When `tgt_len` passes the model's learned positions, or the batch is not the memory's.
     pub fn decode(&self, tgt: Tensor<B, 2, Int>, memory: &Memory<B>) -> Tensor<B, 3> {
-        let mut cache = self.empty_cache(memory);
-        for layer in &mut cache.layers {
-            // Nothing comes after.
-            layer.target = None;
-        }
-        self.decode_next(tgt, &mut cache, None)
+        let cache = &mut self.decoder.read_once(memory);
+        self.decode_next(tgt, cache, AttentionWeights::Discard)
+            .hidden
     }
 
     /// An empty cache, for decoding step by step.
     pub fn start_decoding(&self, memory: &Memory<B>) -> DecoderCache<B> {
-        let mut cache = self.empty_cache(memory);
-        for (layer, cache) in self.decoder.layers.iter().zip(&mut cache.layers) {
-            layer.cross_attention.lay_out(&mut cache.memory);
-        }
-        cache
-    }
-
-    fn empty_cache(&self, memory: &Memory<B>) -> DecoderCache<B> {
-        let layers = self.decoder.project_memory(&memory.hidden);
-        DecoderCache::new(layers, memory.padding.clone())
+        self.decoder.start_decoding(memory)
     }
 
     /// Reads the target tokens after those in the cache: one, several, or all.
     ///
     /// # Shapes
-    /// - tgt: `[batch, new_len]`, one row for each source or several, those of a source together
-    /// - output: `[batch, new_len, d_model]`, for the new tokens alone
+    /// - tgt: `[rows, new_len]`, one row for each source or several, those of a source together
+    /// - output: of the new tokens alone, `batch` being rows
     ///
     /// # Panics
     /// When cached and new tokens together pass the model's learned positions, the batch is not the
@@ -197,38 +199,16 @@ impl<B: Backend> Transformer<B> {
         &self,
         tgt: Tensor<B, 2, Int>,
         cache: &mut DecoderCache<B>,
-        maps: Option<&mut DecoderMaps<B>>,
-    ) -> Tensor<B, 3> {
-        let [rows, new_len] = tgt.dims();
-        let first = cache.len();
-        let masks = DecoderMasks {
-            self_attention: cache.append(tgt.clone(), self.config.pad_id),
-            cross_attention: cache.memory_mask(),
-        };
+        weights: AttentionWeights,
+    ) -> DecoderOutput<B> {
         let positions = self.tgt_positions.as_ref().unwrap_or(&self.src_positions);
-        let x = positions.forward(self.target_embedding().forward(tgt), first);
-        // The tokens of a source's targets stand side by side, as queries to the same keys.
-        let [_, _, d_model] = x.dims();
-        let x = x.reshape([cache.sources() as i32, -1, d_model as i32]);
-        let mut all_maps = maps.is_some().then(DecoderMaps::default);
-        let hidden = self.decoder.forward(
-            self.dropout.forward(x),
-            &mut cache.layers,
-            &masks,
-            all_maps.as_mut(),
-        );
-        if let (Some(maps), Some(all)) = (maps, all_maps) {
-            let own = all.self_attention.into_iter();
-            maps.self_attention
-                .extend(own.map(|map| cache.own_places(map)));
-            let cross = all.cross_attention.into_iter();
-            maps.cross_attention
-                .extend(cross.map(|map| by_target(map, rows)));
-        }
-        hidden.reshape([rows, new_len, d_model])
+        let x = self.target_embedding().forward(tgt.clone());
+        let x = self.dropout.forward(positions.forward(x, cache.len()));
+        self.decoder
+            .decode_next(tgt, x, cache, self.config.pad_id, weights)
     }
 
-    /// Logits of the next token, from what the decoder computed.
+    /// Logits of the next token, from the decoder's output.
     ///
     /// # Shapes
     /// - hidden: `[batch, tgt_len, d_model]`

@@ -1,64 +1,90 @@
 //! Models as directories: `config.json` and `model.safetensors`.
 //!
-//! Each parameter is stored in single precision under its path in [`Transformer`], matrices as
+//! Each parameter is stored in single precision under its path in the module, matrices as
 //! `[d_input, d_output]`; tied ones are stored once.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::Path;
 
+use burn::module::Module;
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;
-use burn_store::{ModuleStore, SafetensorsStore};
+use burn_store::{ModuleSnapshot, ModuleStore, SafetensorsStore};
+use serde::Serialize;
 
 use crate::config::TransformerConfig;
-use crate::error::ModelError;
-use crate::files::{replace_file, replace_file_with};
+use crate::config_file::{CONFIG_FILE, LANGUAGE_MODEL, TRANSFORMER, to_json};
+use crate::error::{ConfigError, ModelError};
+use crate::files::replace_file;
 use crate::init::WeightInit;
+use crate::language_model::LanguageModel;
+use crate::language_model_config::LanguageModelConfig;
 use crate::transformer::Transformer;
 
-/// The configuration's file in a model directory.
-pub const CONFIG_FILE: &str = "config.json";
 /// The weights' file in a model directory.
 pub const WEIGHTS_FILE: &str = "model.safetensors";
 
-impl TransformerConfig {
-    /// Reads `config.json` from a model directory.
-    ///
-    /// # Errors
-    /// When the file is missing, is not a configuration, or contradicts itself.
-    pub fn load(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
-        let path = directory.as_ref().join(CONFIG_FILE);
-        let text = fs::read_to_string(&path).map_err(ModelError::io(&path))?;
-        let config: Self = serde_json::from_str(&text).map_err(|source| ModelError::Json {
-            path: path.clone(),
-            source,
-        })?;
-        match config.validate() {
-            Ok(()) => Ok(config),
-            Err(source) => Err(ModelError::Config { path, source }),
-        }
+/// Writes every parameter of a module into a `.safetensors` file, under its path in the module. The
+/// file's folder is made where there is none.
+///
+/// ```
+/// use burn::nn::LinearConfig;
+/// use burn_ndarray::NdArray;
+/// use transformer_core::{load_weights, save_weights};
+///
+/// # fn main() -> Result<(), transformer_core::ModelError> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("linear.safetensors");
+/// let device = Default::default();
+/// let saved = LinearConfig::new(2, 3).init::<NdArray>(&device);
+/// save_weights(&saved, &path)?;
+///
+/// let loaded = load_weights(LinearConfig::new(2, 3).init::<NdArray>(&device), &path)?;
+/// assert_eq!(loaded.weight.to_data(), saved.weight.to_data());
+///
+/// let error = load_weights(LinearConfig::new(2, 4).init::<NdArray>(&device), &path).unwrap_err();
+/// assert!(error.to_string().contains("weight"));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// When the file cannot be written; an older one then stays as it was.
+pub fn save_weights<B: Backend, M: Module<B>>(
+    module: &M,
+    path: impl AsRef<Path>,
+) -> Result<(), ModelError> {
+    let path = path.as_ref();
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(ModelError::io(folder))?;
     }
+    replace_file(path, |side| write_weights(module, side)).map_err(ModelError::io(path))
+}
 
-    /// Writes `config.json` into a model directory that exists.
-    ///
-    /// # Errors
-    /// When the file cannot be written; an older one then stays as it was.
-    pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
-        let path = directory.as_ref().join(CONFIG_FILE);
-        let json = self.to_json(&path)?;
-        replace_file_with(&path, json).map_err(ModelError::io(path))
-    }
-
-    fn to_json(&self, path: &Path) -> Result<String, ModelError> {
-        match serde_json::to_string_pretty(self) {
-            Ok(json) => Ok(json + "\n"),
-            Err(source) => Err(ModelError::Json {
-                path: path.to_owned(),
-                source,
-            }),
-        }
+/// Fills a module with the parameters in a `.safetensors` file.
+///
+/// Each parameter stays on its device and keeps its gradient setting: one that is frozen
+/// ([`Module::no_grad`], [`Param::set_require_grad`](burn::module::Param::set_require_grad)) stays
+/// frozen.
+///
+/// # Errors
+/// When the file is missing or damaged, or holds other tensors than the module has: then one error
+/// names every tensor that is missing, unknown, mis-shaped or mistyped.
+pub fn load_weights<B: Backend, M: Module<B>>(
+    mut module: M,
+    path: impl AsRef<Path>,
+) -> Result<M, ModelError> {
+    let path = path.as_ref();
+    fs::metadata(path).map_err(ModelError::io(path))?;
+    match read_weights(&mut module, path) {
+        Ok(()) => Ok(module),
+        Err(problem) => Err(ModelError::Weights {
+            path: path.to_owned(),
+            problem,
+        }),
     }
 }
 
@@ -68,28 +94,7 @@ impl<B: Backend> Transformer<B> {
     /// # Errors
     /// When a file cannot be written; an older one then stays as it was.
     pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
-        let directory = directory.as_ref();
-        fs::create_dir_all(directory).map_err(ModelError::io(directory))?;
-        let config_path = directory.join(CONFIG_FILE);
-        let weights_path = directory.join(WEIGHTS_FILE);
-        let json = self.config().to_json(&config_path)?;
-        // Both are on the disk before either takes its place.
-        let at_work = Cell::new(&config_path);
-        replace_file(&config_path, |side| -> io::Result<()> {
-            fs::write(side, json)?;
-            at_work.set(&weights_path);
-            replace_file(&weights_path, |side| {
-                // One entry: several would be written in an order that changes from run to run.
-                let mut store = SafetensorsStore::from_file(side)
-                    .overwrite(true)
-                    .clear_metadata()
-                    .metadata("format", "burn");
-                store.collect_from(self).map_err(io::Error::other)
-            })?;
-            at_work.set(&config_path);
-            Ok(())
-        })
-        .map_err(|source| ModelError::io(at_work.get())(source))
+        save_model(self, TRANSFORMER, self.config(), directory.as_ref())
     }
 
     /// Reads a model from a directory.
@@ -100,62 +105,131 @@ impl<B: Backend> Transformer<B> {
     pub fn load(directory: impl AsRef<Path>, device: &B::Device) -> Result<Self, ModelError> {
         let directory = directory.as_ref();
         let config = TransformerConfig::load(directory)?;
-        let path = directory.join(WEIGHTS_FILE);
-        let size = fs::metadata(&path).map_err(ModelError::io(&path))?.len();
-        load_weights(&config, &path, size, device)
-            .map_err(|problem| ModelError::Weights { path, problem })
+        load_model(directory, config.num_params(), || {
+            config.init_from(&mut WeightInit::zeros(), device)
+        })
     }
+}
+
+impl<B: Backend> LanguageModel<B> {
+    /// Writes the model into a directory, which is made where there is none.
+    ///
+    /// # Errors
+    /// When a file cannot be written; an older one then stays as it was.
+    pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
+        save_model(self, LANGUAGE_MODEL, self.config(), directory.as_ref())
+    }
+
+    /// Reads a model from a directory.
+    ///
+    /// # Errors
+    /// As [`Transformer::load`].
+    pub fn load(directory: impl AsRef<Path>, device: &B::Device) -> Result<Self, ModelError> {
+        let directory = directory.as_ref();
+        let config = LanguageModelConfig::load(directory)?;
+        load_model(directory, config.num_params(), || {
+            config.init_from(&mut WeightInit::zeros(), device)
+        })
+    }
+}
+
+/// Writes configuration and weights; an older pair stays as it was where either fails.
+fn save_model<B: Backend, M: Module<B>>(
+    model: &M,
+    kind: &str,
+    config: &impl Serialize,
+    directory: &Path,
+) -> Result<(), ModelError> {
+    fs::create_dir_all(directory).map_err(ModelError::io(directory))?;
+    let config_path = directory.join(CONFIG_FILE);
+    let weights_path = directory.join(WEIGHTS_FILE);
+    let json = to_json(kind, config, &config_path)?;
+    // Both are on the disk before either replaces an older file.
+    let at_work = Cell::new(&config_path);
+    replace_file(&config_path, |side| -> io::Result<()> {
+        fs::write(side, json)?;
+        at_work.set(&weights_path);
+        replace_file(&weights_path, |side| write_weights(model, side))?;
+        at_work.set(&config_path);
+        Ok(())
+    })
+    .map_err(|source| ModelError::io(at_work.get())(source))
+}
+
+/// Builds a model of so many parameters, and fills it with the weights of a directory.
+fn load_model<B: Backend, M: Module<B>>(
+    directory: &Path,
+    parameters: u128,
+    build: impl FnOnce() -> Result<M, ConfigError>,
+) -> Result<M, ModelError> {
+    let path = directory.join(WEIGHTS_FILE);
+    let size = fs::metadata(&path).map_err(ModelError::io(&path))?.len();
+    // Checked before anything is allocated: a damaged configuration can ask for any size.
+    let needed = parameters * size_of::<f32>() as u128;
+    if u128::from(size) + SLACK < needed {
+        let problem = format!("{size} bytes, but the configuration has {needed} bytes of weights");
+        return Err(ModelError::Weights { path, problem });
+    }
+    let model = build().map_err(|source| ModelError::Config {
+        path: directory.join(CONFIG_FILE),
+        source,
+    })?;
+    load_weights(model, path)
 }
 
 /// Bytes by which a file may be too short and its missing tensors still be named one by one.
 const SLACK: u128 = 1 << 28;
 
-/// Builds the model and fills it from the file at `path`, of `size` bytes.
-fn load_weights<B: Backend>(
-    config: &TransformerConfig,
-    path: &Path,
-    size: u64,
-    device: &B::Device,
-) -> Result<Transformer<B>, String> {
-    // Checked before anything is allocated: a damaged configuration can ask for any size.
-    let needed = config.num_params() * size_of::<f32>() as u128;
-    if u128::from(size) + SLACK < needed {
-        return Err(format!(
-            "{size} bytes, but the configuration has {needed} bytes of weights"
-        ));
-    }
-    let mut model = config
-        .init_from(&mut WeightInit::zeros(), device)
-        .map_err(|error| error.to_string())?;
+fn write_weights<B: Backend, M: Module<B>>(module: &M, path: &Path) -> io::Result<()> {
+    // One entry: several would be written in an order that changes from run to run.
+    let mut store = SafetensorsStore::from_file(path)
+        .overwrite(true)
+        .clear_metadata()
+        .metadata("format", "burn");
+    store.collect_from(module).map_err(io::Error::other)
+}
+
+/// Fills the module, or says everything that is wrong with the file.
+fn read_weights<B: Backend, M: Module<B>>(module: &mut M, path: &Path) -> Result<(), String> {
     let mut store = SafetensorsStore::from_file(path)
         .validate(false)
         .allow_partial(true);
-
+    // A tensor of another type must never reach a backend, which trusts the type.
+    let types: HashMap<String, DType> = module
+        .collect(None, None, false)
+        .into_iter()
+        .map(|parameter| (parameter.full_path(), parameter.dtype))
+        .collect();
     let mut problems: Vec<String> = store
         .get_all_snapshots()
         .map_err(|error| error.to_string())?
         .iter()
-        .filter(|(_, tensor)| tensor.dtype != DType::F32)
-        .map(|(name, tensor)| format!("`{name}` is {}, not F32", tensor.dtype.name()))
+        .filter_map(|(name, tensor)| {
+            let found = tensor.dtype;
+            let (fits, expected) = match types.get(name) {
+                Some(dtype) if dtype.is_bool() => (found.is_bool(), "BOOL".to_owned()),
+                Some(dtype) if !dtype.is_float() => (found == *dtype, dtype.name().to_uppercase()),
+                _ => (found == DType::F32, "F32".to_owned()),
+            };
+            (!fits).then(|| format!("`{name}` is {}, not {expected}", found.name()))
+        })
         .collect();
     if !problems.is_empty() {
-        // A tensor of another type must never reach a backend, which trusts the type.
+        problems.sort();
         return Err(problems.join("; "));
     }
-    let applied = store
-        .apply_to(&mut model)
-        .map_err(|error| error.to_string())?;
+    let applied = store.apply_to(module).map_err(|error| error.to_string())?;
     let missing = applied.missing.iter();
     problems.extend(missing.map(|(name, _)| format!("`{name}` is missing")));
     let unused = applied.unused.iter();
     problems.extend(unused.map(|name| format!("`{name}` is unknown")));
     problems.extend(applied.errors.iter().map(ToString::to_string));
     if problems.is_empty() {
-        Ok(model)
+        Ok(())
     } else {
         problems.sort();
         Err(format!(
-            "not the weights of its configuration: {}",
+            "not the weights of this model: {}",
             problems.join("; ")
         ))
     }

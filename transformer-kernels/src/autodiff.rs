@@ -63,19 +63,26 @@ pub fn record<I: Kernels, O: Backward<I, N>, const N: usize>(
     }
 }
 
-/// Hands each parent its gradient: `backward` computes them from that of the output.
+/// Hands each parent its gradient. `backward` computes them from that of the output, and is told which
+/// parents need one.
 pub fn pass_back<I: Kernels, S, const N: usize>(
     ops: Ops<S, N>,
     grads: &mut Gradients,
-    backward: impl FnOnce(FloatTensor<I>, S) -> [FloatTensor<I>; N],
+    backward: impl FnOnce(FloatTensor<I>, S, [bool; N]) -> [Option<FloatTensor<I>>; N],
 ) {
     let grad = grads.consume::<I>(&ops.node);
-    let parts = backward(grad, ops.state);
-    for (parent, part) in ops.parents.into_iter().zip(parts) {
-        if let Some(parent) = parent {
-            grads.register::<I>(parent.id, part);
+    let wanted = ops.parents.each_ref().map(Option::is_some);
+    let gradients = backward(grad, ops.state, wanted);
+    for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
+        if let (Some(parent), Some(gradient)) = (parent, gradient) {
+            grads.register::<I>(parent.id, gradient);
         }
     }
+}
+
+/// What a backward pass needs only for a parent's sake: kept if the parent needs a gradient.
+pub fn kept_for<I: Kernels>(parent: &Tracked<I>, value: &Tracked<I>) -> Option<FloatTensor<I>> {
+    parent.is_tracked().then(|| value.primitive.clone())
 }
 
 /// The first answer of a function generic over a backend with kernels, among those compiled in.

@@ -1,5 +1,6 @@
 //! Cross entropy against smoothed labels, without anything else of the logits' size going forward.
 
+use burn::tensor::activation;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{Int, Tensor};
@@ -30,29 +31,56 @@ pub struct RowLosses<B: Backend> {
 /// - logits: `[rows, vocab_size]`
 /// - labels: `[rows]`, each below vocab_size
 pub fn cross_entropy<B: Backend>(
-    logits: &Tensor<B, 2>,
-    labels: &Tensor<B, 1, Int>,
+    logits: Tensor<B, 2>,
+    labels: Tensor<B, 1, Int>,
     smoothing: f64,
-) -> Option<RowLosses<B>> {
-    first!(on::<B>(logits, labels, smoothing))
+) -> RowLosses<B> {
+    first!(fused::<B>(&logits, &labels, smoothing))
+        .unwrap_or_else(|| composed(logits, labels, smoothing))
 }
 
-/// The logarithm of the softmax over the last dimension, where no gradients are taken.
+/// By Burn's operations.
+fn composed<B: Backend>(
+    logits: Tensor<B, 2>,
+    labels: Tensor<B, 1, Int>,
+    smoothing: f64,
+) -> RowLosses<B> {
+    let [rows, _] = logits.dims();
+    // The largest logit only keeps the exponentials finite: no gradient flows through it.
+    let largest = logits.clone().detach().max_dim(1);
+    let at_label: Tensor<B, 1> = logits
+        .clone()
+        .gather(1, labels.reshape([rows, 1]))
+        .reshape([rows]);
+    let mean: Tensor<B, 1> = logits.clone().mean_dim(1).reshape([rows]);
+    let sum_exp: Tensor<B, 1> = (logits - largest.clone()).exp().sum_dim(1).reshape([rows]);
+    let largest: Tensor<B, 1> = largest.reshape([rows]);
+    let lse = sum_exp.log() + largest.clone();
+    let loss = lse.clone() - at_label.clone() * (1.0 - smoothing) - mean * smoothing;
+    RowLosses {
+        loss,
+        log_sum_exp: lse.detach(),
+        at_label: at_label.detach(),
+        largest,
+    }
+}
+
+/// The logarithm of the softmax over the last dimension. Fused where no gradients are taken.
 ///
 /// # Shapes
 /// - x and output: `[.., width]`
-pub fn log_softmax<B: Backend, const D: usize>(x: &Tensor<B, D>) -> Option<Tensor<B, D>> {
-    first!(log_softmax_on::<B, D>(x))
+pub fn log_softmax<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    first!(fused_log_softmax::<B, D>(&x)).unwrap_or_else(|| activation::log_softmax(x, D - 1))
 }
 
-fn log_softmax_on<B: Backend, I: Kernels, const D: usize>(
+fn fused_log_softmax<B: Backend, I: Kernels, const D: usize>(
     x: &Tensor<B, D>,
 ) -> Option<Tensor<B, D>> {
     let x = plain::<B, I, D>(x)?;
-    Some(wrapped(I::log_softmax_of_rows(&x)))
+    Some(wrapped(I::log_softmax_forward(&x)))
 }
 
-fn on<B: Backend, I: Kernels>(
+fn fused<B: Backend, I: Kernels>(
     logits: &Tensor<B, 2>,
     labels: &Tensor<B, 1, Int>,
     smoothing: f64,
@@ -105,20 +133,64 @@ impl<I: Kernels> Backward<I, 1> for CrossEntropy {
     type State = State<I>;
 
     fn backward(self, ops: Ops<State<I>, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
-        pass_back::<I, _, 1>(ops, grads, |grad, state| {
+        pass_back::<I, _, 1>(ops, grads, |grad, state, _| {
             let State {
                 logits,
                 labels,
                 log_sum_exp,
                 smoothing,
             } = state;
-            [I::cross_entropy_backward(
-                &grad,
-                logits,
-                &labels,
-                &log_sum_exp,
-                smoothing,
-            )]
+            let logits = I::cross_entropy_backward(&grad, logits, &labels, &log_sum_exp, smoothing);
+            [Some(logits)]
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Input, Reference, assert_close, on_each, outcome, plain as numbers};
+    use crate::testing::{tensor, values};
+
+    on_each!(cross_entropy_kernel_is_the_composition);
+    on_each!(log_softmax_kernel_is_the_composition);
+
+    fn cross_entropy_kernel_is_the_composition<I: Kernels>() {
+        type Loss<B> = fn(Tensor<B, 2>, Tensor<B, 1, Int>) -> RowLosses<B>;
+        fn run<B: AutodiffBackend>(rows: usize, vocab_size: usize, loss: Loss<B>) -> Vec<Vec<f64>> {
+            let logits = tensor::<B, 2>(1, [rows, vocab_size]) * 6.0;
+            let logits = logits.detach().require_grad();
+            let labels: Vec<i64> = (0..rows)
+                .map(|row| (row * 31 % vocab_size) as i64)
+                .collect();
+            let labels = Tensor::<B, 1, Int>::from_data(labels.as_slice(), &Default::default());
+            let rows = loss(logits.clone(), labels);
+            let mut all = outcome(rows.loss, &[Input::Two(logits)]);
+            all.extend([rows.log_sum_exp, rows.at_label, rows.largest].map(values));
+            all
+        }
+        for (rows, vocab_size) in [(1, 2), (9, 33), (20, 1000)] {
+            let kernel: Loss<Autodiff<I>> =
+                |logits, labels| fused::<_, I>(&logits, &labels, 0.1).expect("a kernel");
+            let composition: Loss<Reference> = |logits, labels| composed(logits, labels, 0.1);
+            assert_close(
+                &format!("{rows} rows of {vocab_size}"),
+                &run(rows, vocab_size, kernel),
+                &run(rows, vocab_size, composition),
+            );
+        }
+    }
+
+    fn log_softmax_kernel_is_the_composition<I: Kernels>() {
+        for shape in [[1, 1, 1], [2, 3, 33], [4, 5, 1000]] {
+            let x = numbers::<I, 3>(1, shape) * 20.0;
+            let exact = tensor::<Reference, 3>(1, shape).inner() * 20.0;
+            let found = fused_log_softmax::<I, I, 3>(&x).expect("a kernel");
+            assert_close(
+                &format!("{shape:?}"),
+                &[values(found)],
+                &[values(activation::log_softmax(exact, 2))],
+            );
+        }
     }
 }

@@ -1,79 +1,146 @@
 //! Dropout, on its own and into a residual connection.
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::{Distribution, Tensor};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 
-use crate::autodiff::{first, pass_back, record, tracked, wrapped};
+use crate::autodiff::{first, pass_back, plain, record, tracked, wrapped};
 use crate::kernels::Kernels;
 
-/// Sets each entry to zero with probability `p` above zero and divides the others by `1 - p`.
-pub fn dropout<B: Backend, const D: usize>(x: &Tensor<B, D>, p: f64) -> Option<Tensor<B, D>> {
-    first!(dropout_on::<B, D>(x, p))
-}
-
-/// `residual + dropout(x)`, both of one shape; `None` where `p` is zero, too.
-pub fn dropout_and_add<B: Backend, const D: usize>(
-    residual: &Tensor<B, D>,
-    x: &Tensor<B, D>,
-    p: f64,
-) -> Option<Tensor<B, D>> {
+/// Sets each entry to zero with probability `p` in [0, 1) and divides the others by `1 - p`.
+pub fn dropout<B: Backend, const D: usize>(x: Tensor<B, D>, p: f64) -> Tensor<B, D> {
     if p == 0.0 {
-        return None;
+        return x;
     }
-    first!(dropout_and_add_on::<B, D>(residual, x, p))
+    first!(fused_dropout::<B, D>(&x, p)).unwrap_or_else(|| composed(x, p))
 }
 
-fn dropout_on<B: Backend, I: Kernels, const D: usize>(
+/// `residual + dropout(x)`, both of one shape.
+pub fn add_dropout<B: Backend, const D: usize>(
+    residual: Tensor<B, D>,
+    x: Tensor<B, D>,
+    p: f64,
+) -> Tensor<B, D> {
+    if p == 0.0 {
+        return residual + x;
+    }
+    first!(fused_add_dropout::<B, D>(&residual, &x, p)).unwrap_or_else(|| residual + composed(x, p))
+}
+
+/// [`dropout`] by Burn's operations.
+fn composed<B: Backend, const D: usize>(x: Tensor<B, D>, p: f64) -> Tensor<B, D> {
+    let keep = 1.0 - p;
+    // Dividing the mask, which no gradient flows through, saves a pass in either direction.
+    let mask = x.random_like(Distribution::Bernoulli(keep)) / keep;
+    x * mask
+}
+
+fn fused_dropout<B: Backend, I: Kernels, const D: usize>(
     x: &Tensor<B, D>,
     p: f64,
 ) -> Option<Tensor<B, D>> {
+    if let Some(x) = plain::<B, I, D>(x) {
+        return Some(wrapped(I::dropout(&x, None, p).0));
+    }
     let x = tracked::<B, I, D>(x)?;
     let (output, dropped) = I::dropout(&x.primitive, None, p);
     Some(wrapped(record(Dropout, [&x], output, (dropped, p))))
 }
 
-fn dropout_and_add_on<B: Backend, I: Kernels, const D: usize>(
+fn fused_add_dropout<B: Backend, I: Kernels, const D: usize>(
     residual: &Tensor<B, D>,
     x: &Tensor<B, D>,
     p: f64,
 ) -> Option<Tensor<B, D>> {
+    if let (Some(residual), Some(x)) = (plain::<B, I, D>(residual), plain::<B, I, D>(x)) {
+        return Some(wrapped(I::dropout(&x, Some(&residual), p).0));
+    }
     let (residual, x) = (tracked::<B, I, D>(residual)?, tracked::<B, I, D>(x)?);
     let (output, dropped) = I::dropout(&x.primitive, Some(&residual.primitive), p);
     let parents = [&residual, &x];
-    Some(wrapped(record(
-        DropoutAndAdd,
-        parents,
-        output,
-        (dropped, p),
-    )))
+    Some(wrapped(record(AddDropout, parents, output, (dropped, p))))
 }
 
 #[derive(Debug)]
 struct Dropout;
 
 #[derive(Debug)]
-struct DropoutAndAdd;
+struct AddDropout;
 
 impl<I: Kernels> Backward<I, 1> for Dropout {
     type State = (I::Dropped, f64);
 
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
-        pass_back::<I, _, 1>(ops, grads, |grad, (dropped, p)| {
-            [I::dropout_backward(&grad, &dropped, p)]
+        pass_back::<I, _, 1>(ops, grads, |grad, (dropped, p), _| {
+            [Some(I::dropout_backward(&grad, &dropped, p))]
         });
     }
 }
 
-impl<I: Kernels> Backward<I, 2> for DropoutAndAdd {
+impl<I: Kernels> Backward<I, 2> for AddDropout {
     type State = (I::Dropped, f64);
 
     fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
-        pass_back::<I, _, 2>(ops, grads, |grad, (dropped, p)| {
-            let x = I::dropout_backward(&grad, &dropped, p);
-            [grad, x]
+        pass_back::<I, _, 2>(ops, grads, |grad, (dropped, p), [_, x_wanted]| {
+            let x = x_wanted.then(|| I::dropout_backward(&grad, &dropped, p));
+            [Some(grad), x]
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::backend::AutodiffBackend;
+    use burn_autodiff::Autodiff;
+
+    use super::*;
+    use crate::testing::{Reference, generator, on_each, plain as numbers, tensor, values};
+
+    on_each!(kernel_keeps_what_it_says);
+
+    fn kernel_keeps_what_it_says<I: Kernels>() {
+        keeps_what_it_says::<Autodiff<I>>(
+            |x, p| fused_dropout::<_, I, 2>(&x, p).expect("a kernel"),
+            |residual, x, p| fused_add_dropout::<_, I, 2>(&residual, &x, p).expect("a kernel"),
+        );
+    }
+
+    #[test]
+    fn composition_keeps_what_it_says() {
+        keeps_what_it_says::<Reference>(composed, |residual, x, p| residual + composed(x, p));
+    }
+
+    fn keeps_what_it_says<B: AutodiffBackend>(
+        dropout: impl FnOnce(Tensor<B, 2>, f64) -> Tensor<B, 2>,
+        add_dropout: impl FnOnce(Tensor<B, 2>, Tensor<B, 2>, f64) -> Tensor<B, 2>,
+    ) {
+        let _held = generator();
+        let shape = [200, 300];
+        let x = numbers::<B, 2>(1, shape) * 0.0 + 1.0;
+        let x = x.require_grad();
+        let residual = tensor::<B, 2>(1, shape);
+        let kept = dropout(x.clone(), 0.1);
+        let grad = x.grad(&kept.clone().sum().backward()).expect("a gradient");
+        let kept = values(kept);
+        assert_eq!(values(grad), kept, "what was kept forward is kept backward");
+        let dropped = kept.iter().filter(|x| **x == 0.0).count();
+        assert!(dropped.abs_diff(6000) < 450, "{dropped} of 60000");
+        assert!(
+            kept.iter()
+                .all(|x| *x == 0.0 || (x - 1.0 / 0.9).abs() < 1e-6)
+        );
+
+        let sum = add_dropout(residual.clone(), x.clone(), 0.1);
+        let grads = sum.clone().sum().backward();
+        let ones = vec![1.0; 60_000];
+        assert_eq!(values(residual.grad(&grads).expect("a gradient")), ones);
+        let kept = values(x.grad(&grads).expect("a gradient"));
+        let places = values(sum).into_iter().zip(values(residual)).zip(&kept);
+        for ((sum, residual), kept) in places {
+            assert!((sum - residual - kept).abs() < 1e-6);
+        }
+        assert!(kept.iter().filter(|x| **x == 0.0).count().abs_diff(6000) < 450);
     }
 }

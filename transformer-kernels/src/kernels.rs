@@ -6,7 +6,8 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
 
 use crate::adam::AdamStep;
-use crate::attention::Heads;
+use crate::heads::Heads;
+use crate::linear::WeightLayout;
 
 /// Attention's inputs: queries, keys and values side by side in rows, as projections leave them.
 #[derive(Debug, Clone)]
@@ -18,7 +19,26 @@ pub struct Packed<I: Backend> {
     pub heads: Heads,
 }
 
-/// What attention's way back needs.
+/// Keys and values: those beside the queries, or split into heads and in parts.
+#[derive(Debug)]
+pub enum Attendable<I: Backend> {
+    Packed(Packed<I>),
+    Parts {
+        /// Queries in the first columns: `[batch, query_len, ..]`.
+        query: FloatTensor<I>,
+        parts: Vec<[FloatTensor<I>; 2]>,
+        heads: Heads,
+    },
+}
+
+/// What is added to scores, and the rows that are blocked: [`crate::Mask`].
+#[derive(Debug, Clone)]
+pub struct Bias<I: Backend> {
+    pub bias: FloatTensor<I>,
+    pub blocked_rows: Option<BoolTensor<I>>,
+}
+
+/// What attention's backward pass needs.
 #[derive(Debug, Clone)]
 pub struct Attended<I: Kernels> {
     /// Before dropout: `[batch, n_heads, query_len, key_len]` in whatever shape.
@@ -26,7 +46,28 @@ pub struct Attended<I: Kernels> {
     pub dropped: Option<I::Dropped>,
 }
 
+/// Which gradients of attention are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttentionParents {
+    /// That of the queries.
+    pub query: bool,
+    /// Those of keys and values.
+    pub key_value: bool,
+}
+
+/// Which gradients of layer normalisation are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NormParents {
+    /// That of the rows.
+    pub x: bool,
+    /// Those of gamma and beta.
+    pub parameters: bool,
+}
+
 /// The kernels of a backend, on tensors that [`takes`](Self::takes) accepts.
+///
+/// Shapes and types have been checked. A gradient is computed by a function of its own, which is not
+/// called where nobody wants it, or is `None` where it was not wanted.
 pub trait Kernels: Backend {
     /// What dropout kept.
     type Dropped: Clone + Send + Debug + 'static;
@@ -34,31 +75,31 @@ pub trait Kernels: Backend {
     /// Whether these numbers are of the kind, and where, the kernels are made for.
     fn takes(tensor: &FloatTensor<Self>) -> bool;
 
-    /// `x W + b`, where the weight may be stored as `Wᵀ`.
+    /// `x W + b` of rows `[rows, d_input]`.
     fn linear_forward(
         x: &FloatTensor<Self>,
         weight: &FloatTensor<Self>,
         bias: Option<&FloatTensor<Self>>,
-        transposed: bool,
+        layout: WeightLayout,
     ) -> FloatTensor<Self>;
 
-    /// Gradients of `x` and the weight.
-    fn linear_backward(
+    fn linear_input_gradient(
+        grad: &FloatTensor<Self>,
+        weight: &FloatTensor<Self>,
+        layout: WeightLayout,
+    ) -> FloatTensor<Self>;
+
+    fn linear_weight_gradient(
         grad: &FloatTensor<Self>,
         x: &FloatTensor<Self>,
-        weight: &FloatTensor<Self>,
-        transposed: bool,
-    ) -> [FloatTensor<Self>; 2];
+        layout: WeightLayout,
+    ) -> FloatTensor<Self>;
 
     /// The sum of all rows.
     fn sum_rows(x: &FloatTensor<Self>) -> FloatTensor<Self>;
 
     /// `dropout(max(0, x + b))`, where `p` may be zero.
-    fn relu_dropout_forward(
-        x: &FloatTensor<Self>,
-        bias: &FloatTensor<Self>,
-        p: f64,
-    ) -> FloatTensor<Self>;
+    fn relu_dropout(x: &FloatTensor<Self>, bias: &FloatTensor<Self>, p: f64) -> FloatTensor<Self>;
 
     /// Gradient of `x`. What was dropped and what was below zero is zero in the output.
     fn relu_dropout_backward(
@@ -75,18 +116,23 @@ pub trait Kernels: Backend {
         epsilon: f64,
     ) -> [FloatTensor<Self>; 3];
 
-    /// Gradients of `x`, `gamma` and `beta`.
+    /// Gradients of `x`, and of `gamma` and `beta`.
+    #[allow(
+        clippy::type_complexity,
+        reason = "two gradients, either of which may not be wanted"
+    )]
     fn layer_norm_backward(
         grad: &FloatTensor<Self>,
         x: &FloatTensor<Self>,
         gamma: &FloatTensor<Self>,
         statistics: &[FloatTensor<Self>; 2],
-    ) -> [FloatTensor<Self>; 3];
+        wanted: NormParents,
+    ) -> (Option<FloatTensor<Self>>, Option<[FloatTensor<Self>; 2]>);
 
-    /// `onto + dropout(x)`, with `p` above zero.
+    /// `residual + dropout(x)`, or that of zeros, with `p` above zero.
     fn dropout(
         x: &FloatTensor<Self>,
-        onto: Option<&FloatTensor<Self>>,
+        residual: Option<&FloatTensor<Self>>,
         p: f64,
     ) -> (FloatTensor<Self>, Self::Dropped);
 
@@ -96,47 +142,46 @@ pub trait Kernels: Backend {
         p: f64,
     ) -> FloatTensor<Self>;
 
-    /// Output `[batch, query_len, n_heads · d_v]`.
+    /// Attention without dropout where no gradients are taken; `None` where the backend's own operations
+    /// do as well. `[batch, query_len, n_heads · d_v]`
+    fn attention_without_gradients(
+        attendable: &Attendable<Self>,
+        mask: Option<&Bias<Self>>,
+    ) -> Option<FloatTensor<Self>>
+    where
+        Self: Sized;
+
+    /// The output `[batch, query_len, n_heads · d_v]`, and what the backward pass needs.
     fn attention_forward(
         packed: &Packed<Self>,
-        bias: Option<&FloatTensor<Self>>,
-        blocked_rows: Option<&BoolTensor<Self>>,
+        mask: Option<&Bias<Self>>,
         p: f64,
     ) -> (FloatTensor<Self>, Attended<Self>)
     where
         Self: Sized;
 
-    /// Gradients of the packed tensors.
+    /// Gradients of the packed tensors: the first holds keys and values, too, where they follow the queries.
     fn attention_backward(
         grad: &FloatTensor<Self>,
         packed: &Packed<Self>,
         attended: &Attended<Self>,
         p: f64,
-    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>)
+        wanted: AttentionParents,
+    ) -> [Option<FloatTensor<Self>>; 2]
     where
         Self: Sized;
 
-    /// Attention without dropout where no gradients are taken, to keys and values in parts, as
-    /// [`attend`](crate::attend) has them; `None` where the backend's own operations do as well.
-    fn attend(
-        query: &FloatTensor<Self>,
-        parts: &[[FloatTensor<Self>; 2]],
-        heads: Heads,
-        bias: Option<&FloatTensor<Self>>,
-        blocked_rows: Option<&BoolTensor<Self>>,
-    ) -> Option<FloatTensor<Self>>;
-
-    /// Writes columns of `[batch, new_len, ..]` into `[batch, n_heads, places, d_head]`, or gives that back
-    /// where the backend's own operations do as well.
+    /// Writes columns of `[batch, new_len, ..]` into `[batch, n_heads, capacity, d_head]`, or gives that
+    /// back where the backend's own operations do as well.
     fn write_heads(
-        room: FloatTensor<Self>,
-        place: usize,
+        cache: FloatTensor<Self>,
+        slot: usize,
         rows: &FloatTensor<Self>,
         column: usize,
     ) -> Result<FloatTensor<Self>, FloatTensor<Self>>;
 
     /// The logarithm of the softmax of each row.
-    fn log_softmax_of_rows(x: &FloatTensor<Self>) -> FloatTensor<Self>;
+    fn log_softmax_forward(x: &FloatTensor<Self>) -> FloatTensor<Self>;
 
     /// For each row the smoothed loss, the logarithm of the summed exponentials, the label's logit and
     /// the largest logit.

@@ -1,9 +1,10 @@
-//! Operations of a Transformer in one pass over memory each: those of training forward and back, and
-//! those of decoding.
+//! Operations of a Transformer, of training forward and backward and of decoding: each fused where the
+//! backend has a kernel, else composed of Burn's operations.
 //!
 //! Burn composes a softmax, a norm or an optimizer's step from many operations, and each of them reads
-//! and writes its tensors anew: on a CPU that is most of a training step. What is here is computed in
-//! one pass where the backend is one of those below, or `Autodiff` over it, with gradients of its own.
+//! and writes its tensors anew: on a CPU that is most of a training step. A kernel computes the whole in
+//! one pass over memory, with gradients of its own. These backends have kernels, for `f32`, and so has
+//! `Autodiff` over them:
 //!
 //! | feature | backend | kernels |
 //! |---|---|---|
@@ -11,40 +12,57 @@
 //! | `ndarray` | `NdArray` | the same |
 //! | `tch` | `LibTorch` | libtorch's own fused operations |
 //!
-//! Every function is generic over the backend and answers `None`, or gives back what it took, where
-//! there is no kernel: with another backend, without its feature, for numbers other than `f32`, and where
-//! gradients are taken, or are not, other than the function says. The caller then composes Burn's
-//! operations.
+//! Every function is generic over the backend and returns tensors: with another backend, without its
+//! feature, for other numbers, and where gradients are taken, or are not, other than its kernel needs, it
+//! is composed. The composition stands beside its kernel, which is tested against it.
+//!
+//! # Dimensions
+//! | name | meaning |
+//! |---|---|
+//! | `batch` | sentences computed at a time |
+//! | `query_len`, `key_len` | positions that attend, positions attended to |
+//! | `d_model`, `d_ff` | width of the residual stream, of the feed-forward network |
+//! | `n_heads` | attention heads |
+//! | `d_k`, `d_v` | width of a head's queries and keys, of its values; `d_head` is either |
+//! | `vocab_size` | entries of a vocabulary |
+//! | `capacity`, `slot` | positions that a cache has room for, one of them |
 
 #![cfg_attr(
     not(any(feature = "flex", feature = "ndarray")),
     allow(dead_code, reason = "what only some backends' kernels use")
 )]
 
+mod activation;
 mod adam;
 mod attention;
 mod autodiff;
 mod cross_entropy;
 mod dropout;
+mod heads;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
-mod few_rows;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-mod host;
+pub mod host;
 mod kernels;
 mod layer_norm;
 mod linear;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-mod matrix;
+mod operands;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 mod random;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 mod simd;
+mod sizes;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 #[cfg(feature = "tch")]
 mod torch;
 
+pub use activation::{Activation, activation_dropout};
 pub use adam::{AdamStep, Moments, adam};
-pub use attention::{AttentionMask, Heads, attend, cross_attention, self_attention, write_heads};
+pub use attention::{AttentionOutput, AttentionWeights, attention, scaled_dot_product_attention};
 pub use cross_entropy::{RowLosses, cross_entropy, log_softmax};
-pub use dropout::{dropout, dropout_and_add};
+pub use dropout::{add_dropout, dropout};
+pub use heads::{Heads, join_heads, split_heads, write_heads};
 pub use layer_norm::layer_norm;
-pub use linear::{add_bias_relu_dropout, linear};
+pub use linear::{WeightLayout, linear};
+pub use operands::{Mask, Operands};

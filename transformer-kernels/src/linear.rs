@@ -1,57 +1,106 @@
-//! Linear maps of rows, and the non-linearity between two of them.
+//! Linear maps.
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::module;
 use burn::tensor::ops::FloatTensor;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 
-use crate::autodiff::{first, pass_back, plain, record, tracked, wrapped};
+use crate::autodiff::{first, kept_for, pass_back, plain, record, tracked, wrapped};
 use crate::kernels::Kernels;
 
-/// `x W + b` for every row. With `transposed`, the weight is `Wᵀ`.
+/// Which dimension of a weight is the input's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeightLayout {
+    /// `[d_input, d_output]`
+    InputByOutput,
+    /// `[d_output, d_input]`: stored transposed, as an embedding that serves as a projection to logits.
+    OutputByInput,
+}
+
+impl WeightLayout {
+    /// `[d_input, d_output]` of a weight's dimensions in memory, or those of that.
+    pub(crate) fn oriented<T>(self, [rows, columns]: [T; 2]) -> [T; 2] {
+        match self {
+            Self::InputByOutput => [rows, columns],
+            Self::OutputByInput => [columns, rows],
+        }
+    }
+}
+
+/// `x W + b`, of the last dimension.
+///
+/// All other dimensions are laid out as the rows of one matrix: with a batch dimension, Burn would multiply
+/// sentence by sentence and, in the backward pass, compute one gradient of `W` per sentence to add them up.
 ///
 /// # Shapes
-/// - x: `[rows, d_input]`
-/// - weight: `[d_input, d_output]`, or `[d_output, d_input]` where it is transposed
+/// - x: `[.., d_input]`
+/// - weight: as its layout says
 /// - bias: `[d_output]`
-/// - output: `[rows, d_output]`
-pub fn linear<B: Backend>(
-    x: &Tensor<B, 2>,
-    weight: &Tensor<B, 2>,
-    bias: Option<&Tensor<B, 1>>,
-    transposed: bool,
-) -> Option<Tensor<B, 2>> {
-    first!(linear_on::<B>(x, weight, bias, transposed))
-}
-
-/// `dropout(max(0, x + b))`, where `p` may be zero.
+/// - output: `[.., d_output]`
 ///
-/// # Shapes
-/// - x and output: `[.., d_ff]`
-/// - bias: `[d_ff]`
-pub fn add_bias_relu_dropout<B: Backend, const D: usize>(
-    x: &Tensor<B, D>,
-    bias: &Tensor<B, 1>,
-    p: f64,
-) -> Option<Tensor<B, D>> {
-    first!(relu_on::<B, D>(x, bias, p))
+/// ```
+/// use burn::tensor::Tensor;
+/// use burn_ndarray::NdArray;
+/// use transformer_kernels::{WeightLayout, linear};
+///
+/// let device = Default::default();
+/// let x = Tensor::<NdArray, 2>::from_data([[1.0, 2.0]], &device);
+/// let weight = Tensor::from_data([[3.0, 4.0, 5.0], [6.0, 7.0, 8.0]], &device);
+/// let bias = Tensor::from_data([0.0, 0.0, 100.0], &device);
+/// // 1·3 + 2·6 = 15, 1·4 + 2·7 = 18, 1·5 + 2·8 + 100 = 121
+/// let y = linear(x, weight, Some(bias), WeightLayout::InputByOutput);
+/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [15.0, 18.0, 121.0]);
+/// ```
+pub fn linear<B: Backend, const D: usize>(
+    x: Tensor<B, D>,
+    weight: Tensor<B, 2>,
+    bias: Option<Tensor<B, 1>>,
+    layout: WeightLayout,
+) -> Tensor<B, D> {
+    let mut shape = x.dims();
+    let [d_input, d_output] = layout.oriented(weight.dims());
+    let rows = shape[..D - 1].iter().product();
+    shape[D - 1] = d_output;
+    let x: Tensor<B, 2> = x.reshape([rows, d_input]);
+    first!(fused::<B>(&x, &weight, bias.as_ref(), layout))
+        .unwrap_or_else(|| composed(x, weight, bias, layout))
+        .reshape(shape)
 }
 
-fn linear_on<B: Backend, I: Kernels>(
+/// By Burn's operations.
+fn composed<B: Backend>(
+    x: Tensor<B, 2>,
+    weight: Tensor<B, 2>,
+    bias: Option<Tensor<B, 1>>,
+    layout: WeightLayout,
+) -> Tensor<B, 2> {
+    let weight = match layout {
+        WeightLayout::InputByOutput => weight,
+        WeightLayout::OutputByInput => weight.transpose(),
+    };
+    module::linear(x, weight, bias)
+}
+
+fn fused<B: Backend, I: Kernels>(
     x: &Tensor<B, 2>,
     weight: &Tensor<B, 2>,
     bias: Option<&Tensor<B, 1>>,
-    transposed: bool,
+    layout: WeightLayout,
 ) -> Option<Tensor<B, 2>> {
     if let (Some(x), Some(weight)) = (plain::<B, I, 2>(x), plain::<B, I, 2>(weight)) {
         let bias = match bias {
             Some(bias) => Some(plain::<B, I, 1>(bias)?),
             None => None,
         };
-        let output = I::linear_forward(&x, &weight, bias.as_ref(), transposed);
-        return Some(wrapped(output));
+        return Some(wrapped(I::linear_forward(
+            &x,
+            &weight,
+            bias.as_ref(),
+            layout,
+        )));
     }
     let (x, weight) = (tracked::<B, I, 2>(x)?, tracked::<B, I, 2>(weight)?);
     let bias = match bias {
@@ -59,30 +108,16 @@ fn linear_on<B: Backend, I: Kernels>(
         None => None,
     };
     let values = bias.as_ref().map(|bias| &bias.primitive);
-    let output = I::linear_forward(&x.primitive, &weight.primitive, values, transposed);
+    let output = I::linear_forward(&x.primitive, &weight.primitive, values, layout);
     let state = State {
-        x: x.primitive.clone(),
-        weight: weight.primitive.clone(),
-        transposed,
+        x: kept_for(&weight, &x),
+        weight: kept_for(&x, &weight),
+        layout,
     };
     Some(wrapped(match &bias {
         Some(bias) => record(LinearWithBias, [&x, &weight, bias], output, state),
         None => record(Linear, [&x, &weight], output, state),
     }))
-}
-
-fn relu_on<B: Backend, I: Kernels, const D: usize>(
-    x: &Tensor<B, D>,
-    bias: &Tensor<B, 1>,
-    p: f64,
-) -> Option<Tensor<B, D>> {
-    if let (Some(x), Some(bias)) = (plain::<B, I, D>(x), plain::<B, I, 1>(bias)) {
-        return Some(wrapped(I::relu_dropout_forward(&x, &bias, p)));
-    }
-    let (x, bias) = (tracked::<B, I, D>(x)?, tracked::<B, I, 1>(bias)?);
-    let output = I::relu_dropout_forward(&x.primitive, &bias.primitive, p);
-    let state = (output.clone(), p);
-    Some(wrapped(record(Relu, [&x, &bias], output, state)))
 }
 
 #[derive(Debug)]
@@ -93,14 +128,21 @@ struct LinearWithBias;
 
 #[derive(Debug, Clone)]
 struct State<I: Backend> {
-    x: FloatTensor<I>,
-    weight: FloatTensor<I>,
-    transposed: bool,
+    /// For the weight's gradient.
+    x: Option<FloatTensor<I>>,
+    /// For that of `x`.
+    weight: Option<FloatTensor<I>>,
+    layout: WeightLayout,
 }
 
 impl<I: Kernels> State<I> {
-    fn backward(&self, grad: &FloatTensor<I>) -> [FloatTensor<I>; 2] {
-        I::linear_backward(grad, &self.x, &self.weight, self.transposed)
+    /// Of `x` and of the weight, those whose factors have been kept.
+    fn gradients(&self, grad: &FloatTensor<I>) -> [Option<FloatTensor<I>>; 2] {
+        let (x, weight) = (self.x.as_ref(), self.weight.as_ref());
+        [
+            weight.map(|weight| I::linear_input_gradient(grad, weight, self.layout)),
+            x.map(|x| I::linear_weight_gradient(grad, x, self.layout)),
+        ]
     }
 }
 
@@ -108,7 +150,7 @@ impl<I: Kernels> Backward<I, 2> for Linear {
     type State = State<I>;
 
     fn backward(self, ops: Ops<State<I>, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
-        pass_back::<I, _, 2>(ops, grads, |grad, state| state.backward(&grad));
+        pass_back::<I, _, 2>(ops, grads, |grad, state, _| state.gradients(&grad));
     }
 }
 
@@ -116,24 +158,61 @@ impl<I: Kernels> Backward<I, 3> for LinearWithBias {
     type State = State<I>;
 
     fn backward(self, ops: Ops<State<I>, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
-        pass_back::<I, _, 3>(ops, grads, |grad, state| {
-            let [x, weight] = state.backward(&grad);
-            [x, weight, I::sum_rows(&grad)]
+        pass_back::<I, _, 3>(ops, grads, |grad, state, [_, _, bias_wanted]| {
+            let [x, weight] = state.gradients(&grad);
+            [x, weight, bias_wanted.then(|| I::sum_rows(&grad))]
         });
     }
 }
 
-#[derive(Debug)]
-struct Relu;
+#[cfg(test)]
+mod tests {
+    use burn::tensor::backend::AutodiffBackend;
+    use burn_autodiff::Autodiff;
 
-impl<I: Kernels> Backward<I, 2> for Relu {
-    type State = (FloatTensor<I>, f64);
+    use super::*;
+    use crate::testing::{Input, Reference, assert_close, on_each, outcome, tensor};
 
-    fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
-        pass_back::<I, _, 2>(ops, grads, |grad, (output, p)| {
-            let x = I::relu_dropout_backward(&grad, &output, p);
-            let bias = I::sum_rows(&x);
-            [x, bias]
-        });
+    on_each!(kernel_is_the_composition);
+
+    const LAYOUTS: [WeightLayout; 2] = [WeightLayout::InputByOutput, WeightLayout::OutputByInput];
+
+    /// `x`, weight and bias.
+    type Inputs<B> = (Tensor<B, 2>, Tensor<B, 2>, Option<Tensor<B, 1>>);
+
+    fn kernel_is_the_composition<I: Kernels>() {
+        fn run<B: AutodiffBackend>(
+            [rows, d_input, d_output]: [usize; 3],
+            layout: WeightLayout,
+            with_bias: bool,
+            linear: impl FnOnce(&Inputs<B>) -> Tensor<B, 2>,
+        ) -> Vec<Vec<f64>> {
+            let x = tensor::<B, 2>(1, [rows, d_input]);
+            let weight = tensor::<B, 2>(2, layout.oriented([d_input, d_output]));
+            let inputs = (x, weight, with_bias.then(|| tensor(3, [d_output])));
+            let output = linear(&inputs);
+            let (x, weight, bias) = inputs;
+            let inputs = [Input::Two(x), Input::Two(weight)].into_iter();
+            outcome(
+                output,
+                &inputs.chain(bias.map(Input::One)).collect::<Vec<_>>(),
+            )
+        }
+        // The last on several threads.
+        for sizes in [[1, 1, 1], [5, 7, 11], [200, 160, 170]] {
+            for (layout, with_bias) in LAYOUTS.into_iter().flat_map(|l| [(l, false), (l, true)]) {
+                let kernel = |(x, weight, bias): &Inputs<Autodiff<I>>| {
+                    fused::<Autodiff<I>, I>(x, weight, bias.as_ref(), layout).expect("a kernel")
+                };
+                let composition = |(x, weight, bias): &Inputs<Reference>| {
+                    composed(x.clone(), weight.clone(), bias.clone(), layout)
+                };
+                assert_close(
+                    &format!("{sizes:?}, {layout:?}, bias {with_bias}"),
+                    &run(sizes, layout, with_bias, kernel),
+                    &run(sizes, layout, with_bias, composition),
+                );
+            }
+        }
     }
 }

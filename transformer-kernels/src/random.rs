@@ -1,4 +1,4 @@
-//! Random numbers by counting: what is dropped is computed again on the way back, not kept.
+//! Random numbers by counting: what is dropped is computed again in the backward pass, not kept.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor};
@@ -10,26 +10,17 @@ pub struct Keep {
     /// Hashes below it are dropped.
     threshold: u32,
     /// `1 / (1 - p)`
-    pub scale: f32,
+    scale: f32,
 }
 
 impl Keep {
-    /// Drops with probability `p`. The seed is drawn from the backend's generator, so that seeding it
-    /// fixes what is dropped.
-    pub fn draw<I: Backend>(p: f64, device: &I::Device) -> Option<Self> {
-        if p == 0.0 {
-            return None;
-        }
-        let parts = Tensor::<I, 1>::random([3], Distribution::Uniform(0.0, 65_536.0), device);
-        let seed = parts
-            .into_data()
-            .iter::<f32>()
-            .fold(0, |seed, part| seed << 16 | u64::from(part as u16));
-        Some(Self {
+    /// Drops with a probability `p` in [0, 1), the same entries for the same seed.
+    pub fn new(p: f64, seed: u64) -> Self {
+        Self {
             seed,
             threshold: (p * f64::from(u32::MAX)) as u32,
             scale: (1.0 / (1.0 - p)) as f32,
-        })
+        }
     }
 
     /// Drops from a row.
@@ -41,7 +32,7 @@ impl Keep {
         }
     }
 
-    /// What a row multiplies its columns by: zero or [`scale`](Self::scale).
+    /// What a row multiplies its columns by: zero or `1 / (1 - p)`.
     #[inline(always)]
     pub fn row(self, row: usize) -> impl Fn(usize) -> f32 {
         // The finaliser of SplitMix64: rows share nothing.
@@ -60,6 +51,20 @@ impl Keep {
     }
 }
 
+/// What to drop with probability `p`; nothing where it is zero. The seed is drawn from the backend's
+/// generator, so that seeding it fixes what is dropped.
+pub fn draw<I: Backend>(p: f64, device: &I::Device) -> Option<Keep> {
+    if p == 0.0 {
+        return None;
+    }
+    let parts = Tensor::<I, 1>::random([3], Distribution::Uniform(0.0, 65_536.0), device);
+    let seed = parts
+        .into_data()
+        .iter::<f32>()
+        .fold(0, |seed, part| seed << 16 | u64::from(part as u16));
+    Some(Keep::new(p, seed))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,9 +72,8 @@ mod tests {
     #[test]
     fn a_tenth_is_dropped_wherever_one_looks() {
         let keep = Keep {
-            seed: 7,
-            threshold: (0.1 * f64::from(u32::MAX)) as u32,
             scale: 1.0,
+            ..Keep::new(0.1, 7)
         };
         let kept: Vec<Vec<f32>> = (0..1000)
             .map(|row| (0..1000).map(keep.row(row)).collect())

@@ -12,175 +12,26 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::module::{AutodiffModule, Module, ModuleMapper, Param, ParamId};
-use burn::optim::Optimizer;
-use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Recorder};
+use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Record, Recorder};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use flate2::Crc;
 use serde::{Deserialize, Serialize};
-use transformer_core::{
-    CONFIG_FILE, Transformer, TransformerConfig, WEIGHTS_FILE, replace_file_with,
-};
+use transformer_core::{CONFIG_FILE, WEIGHTS_FILE, replace_file_with};
 
-use crate::batch::TokenizedPair;
-use crate::config::TrainingConfig;
+use crate::data::{Checksum, Example};
 use crate::error::TrainError;
-use crate::learner::TrainingModel;
-use crate::metrics::Statistics;
-use crate::optimizer::PaperAdam;
+use crate::objective::Objective;
+use crate::run_state::RunState;
 
 const CHECKPOINTS: &str = "checkpoints";
 const OPTIMIZER_FILE: &str = "optimizer.mpk";
 const RUN_FILE: &str = "run.json";
 const PREFIX: &str = "update-";
 
-/// One validation, and the training since the one before.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Validation {
-    /// Updates made.
-    pub update: usize,
-    /// Seconds spent training, validation and saving left out.
-    pub seconds: f64,
-    /// Target tokens trained on since the last validation.
-    pub train_tokens: u64,
-    /// Label-smoothed training loss since the last validation, in nats per token.
-    pub train_loss: f64,
-    /// Label-smoothed validation loss, in nats per token.
-    pub valid_loss: f64,
-    /// Negative log-likelihood on validation, in nats per token.
-    pub valid_nll: f64,
-    /// Share of the validation labels that were the model's first choice, in percent.
-    pub valid_accuracy: f64,
-}
-
-impl Validation {
-    pub(crate) fn new(update: usize, seconds: f64, train: &Statistics, valid: &Statistics) -> Self {
-        Self {
-            update,
-            seconds,
-            train_tokens: train.tokens as u64,
-            train_loss: train.mean_loss(),
-            valid_loss: valid.mean_loss(),
-            valid_nll: valid.mean_nll(),
-            valid_accuracy: valid.accuracy(),
-        }
-    }
-}
-
-/// Where a run stands, and what it must not change when it is resumed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct RunState {
-    pub update: usize,
-    pub seconds: f64,
-    pub config: TrainingConfig,
-    pub pairs: usize,
-    pub pairs_checksum: u32,
-    pub validations: Vec<Validation>,
-    /// What has been trained on since the last of them.
-    pub since_validation: Statistics,
-}
-
-impl RunState {
-    pub fn new(config: &TrainingConfig, pairs: &[TokenizedPair]) -> Self {
-        let mut checksum = Crc::new();
-        for pair in pairs {
-            for side in [&pair.source, &pair.target] {
-                checksum.update(&(side.len() as u64).to_le_bytes());
-                for token in side {
-                    checksum.update(&token.to_le_bytes());
-                }
-            }
-        }
-        Self {
-            update: 0,
-            seconds: 0.0,
-            config: config.clone(),
-            pairs: pairs.len(),
-            pairs_checksum: checksum.sum(),
-            validations: Vec::new(),
-            since_validation: Statistics::default(),
-        }
-    }
-
-    /// The update of the last validation.
-    pub fn validated_update(&self) -> usize {
-        self.validations.last().map_or(0, |last| last.update)
-    }
-
-    /// Whether no validation before had as low a loss.
-    pub fn is_best(&self, validation: &Validation) -> bool {
-        let earlier = &mut self.validations.iter();
-        earlier.all(|earlier| earlier.valid_loss > validation.valid_loss)
-    }
-
-    /// Whether a run with the settings and data of `now` continues this one.
-    fn continues_as(&self, now: &Self, path: &Path) -> Result<(), TrainError> {
-        // What may change: how long to train, and what does not touch the weights.
-        let comparable = |state: &Self| TrainingConfig {
-            updates: 0,
-            validate_every: 0,
-            keep_checkpoints: 0,
-            ..state.config.clone()
-        };
-        let differs = |what: &str, before: String, now: String| TrainError::OtherRun {
-            path: path.to_owned(),
-            what: what.to_owned(),
-            before,
-            now,
-        };
-        if comparable(self) != comparable(now) {
-            let (what, before, now) = first_difference(&comparable(self), &comparable(now));
-            return Err(differs(&what, before, now));
-        }
-        let data = |state: &Self| {
-            format!(
-                "{} pairs of checksum {:08x}",
-                state.pairs, state.pairs_checksum
-            )
-        };
-        if data(self) != data(now) {
-            return Err(differs("training data of", data(self), data(now)));
-        }
-        Ok(())
-    }
-}
-
-/// The first key in which two configurations differ, and its values.
-fn first_difference<T: Serialize>(before: &T, now: &T) -> (String, String, String) {
-    let fields = |config: &T| match serde_json::to_value(config) {
-        Ok(serde_json::Value::Object(fields)) => fields,
-        _ => serde_json::Map::new(),
-    };
-    let (before, now) = (fields(before), fields(now));
-    let show = |value: Option<&serde_json::Value>| value.map_or("absent".into(), |v| v.to_string());
-    before
-        .keys()
-        .chain(now.keys())
-        .find(|&key| before.get(key) != now.get(key))
-        .map(|key| {
-            (
-                format!("`{key}`"),
-                show(before.get(key)),
-                show(now.get(key)),
-            )
-        })
-        .unwrap_or_default()
-}
-
-type OptimizerRecord<B> =
-    <PaperAdam<TrainingModel<B>, B> as Optimizer<TrainingModel<B>, B>>::Record;
-
-/// Everything that a run needs to go on.
-pub(crate) struct Checkpoint<B: AutodiffBackend> {
-    pub model: Transformer<B::InnerBackend>,
-    pub optimizer: OptimizerRecord<B>,
-    pub state: RunState,
-}
-
-/// What a checkpoint gives back.
-pub(crate) struct Restored<B: AutodiffBackend> {
-    pub model: Transformer<B>,
-    pub optimizer: OptimizerRecord<B>,
+/// Everything that a run needs to go on: its model, its optimizer's record, and where it stands.
+pub(crate) struct Checkpoint<M, O> {
+    pub model: M,
+    pub optimizer: O,
     pub state: RunState,
 }
 
@@ -265,15 +116,20 @@ impl Checkpoints {
     }
 
     /// Makes `model` the directory's model.
-    pub fn save_model<B: Backend>(&self, model: &Transformer<B>) -> Result<(), TrainError> {
-        Ok(model.save(&self.directory)?)
+    pub fn save_model<B: Backend>(&self, model: &impl Objective<B>) -> Result<(), TrainError> {
+        model.save(&self.directory)
     }
 
     /// Writes a checkpoint to the side, renames it into place, and removes the oldest ones.
-    pub fn save<B: AutodiffBackend>(&self, checkpoint: &Checkpoint<B>) -> Result<(), TrainError> {
+    pub fn save<B, M, O>(&self, checkpoint: Checkpoint<M, O>) -> Result<(), TrainError>
+    where
+        B: AutodiffBackend,
+        M: Objective<B::InnerBackend>,
+        O: Record<B>,
+    {
         let path = self.path(checkpoint.state.update);
         let side = path.with_extension("tmp");
-        let written = write(checkpoint, &side).and_then(|()| {
+        let written = write::<B, _, _>(checkpoint, &side).and_then(|()| {
             if path.exists() {
                 fs::remove_dir_all(&path).map_err(TrainError::io(&path))?;
             }
@@ -294,19 +150,26 @@ impl Checkpoints {
     }
 }
 
-fn write<B: AutodiffBackend>(
-    checkpoint: &Checkpoint<B>,
-    directory: &Path,
-) -> Result<(), TrainError> {
-    checkpoint.model.save(directory)?;
+fn write<B, M, O>(checkpoint: Checkpoint<M, O>, directory: &Path) -> Result<(), TrainError>
+where
+    B: AutodiffBackend,
+    M: Objective<B::InnerBackend>,
+    O: Record<B>,
+{
+    let Checkpoint {
+        model,
+        optimizer,
+        state,
+    } = checkpoint;
+    model.save(directory)?;
     let path = directory.join(OPTIMIZER_FILE);
-    let optimizer = Recorder::<B>::record(&recorder(), checkpoint.optimizer.clone(), ())
+    let optimizer = Recorder::<B>::record(&recorder(), optimizer, ())
         .map_err(|error| TrainError::io(&path)(std::io::Error::other(error)))?;
     replace_file_with(&path, &optimizer).map_err(TrainError::io(&path))?;
     let path = directory.join(RUN_FILE);
     let run = RunFile {
         optimizer_checksum: checksum(&optimizer),
-        state: checkpoint.state.clone(),
+        state,
     };
     let json = serde_json::to_vec_pretty(&run).map_err(std::io::Error::other);
     json.and_then(|json| replace_file_with(&path, json))
@@ -323,8 +186,8 @@ struct RunFile {
 }
 
 fn checksum(bytes: &[u8]) -> u32 {
-    let mut checksum = Crc::new();
-    checksum.update(bytes);
+    let mut checksum = Checksum::default();
+    checksum.bytes(bytes);
     checksum.sum()
 }
 
@@ -336,13 +199,14 @@ fn recorder() -> NamedMpkBytesRecorder<FullPrecisionSettings> {
 pub(crate) struct Found(PathBuf);
 
 impl Found {
-    /// Reads the checkpoint of a run with the settings and data of `now`.
-    pub fn restore<B: AutodiffBackend>(
-        &self,
-        now: &RunState,
-        config: &TransformerConfig,
-        device: &B::Device,
-    ) -> Result<Restored<B>, TrainError> {
+    /// Reads the checkpoint of a run with the settings and data of `now` into `model`, whose frozen
+    /// parameters stay frozen.
+    pub fn restore<B, M, O>(&self, now: &RunState, model: M) -> Result<Checkpoint<M, O>, TrainError>
+    where
+        B: Backend,
+        M: Objective<B>,
+        O: Record<B>,
+    {
         let Self(directory) = self;
         let path = directory.join(RUN_FILE);
         let json = fs::read(&path).map_err(TrainError::io(&path))?;
@@ -354,17 +218,9 @@ impl Found {
             optimizer_checksum,
             state,
         } = serde_json::from_slice(&json).map_err(|error| damaged(&path, error.to_string()))?;
-        state.continues_as(now, directory)?;
-        let model = Transformer::<B>::load(directory, device)?;
-        if model.config() != config {
-            let (what, before, now) = first_difference(model.config(), config);
-            return Err(TrainError::OtherRun {
-                path: directory.clone(),
-                what,
-                before,
-                now,
-            });
-        }
+        state.continues_as(now, directory, M::Example::NAME)?;
+        let device = model.devices().into_iter().next().unwrap_or_default();
+        let model = model.restore(directory)?;
         let path = directory.join(OPTIMIZER_FILE);
         let bytes = fs::read(&path).map_err(TrainError::io(&path))?;
         let found = checksum(&bytes);
@@ -372,9 +228,9 @@ impl Found {
             let problem = format!("checksum {found:08x}, not {optimizer_checksum:08x}");
             return Err(damaged(&path, problem));
         }
-        let optimizer = Recorder::<B>::load(&recorder(), bytes, device)
+        let optimizer = Recorder::<B>::load(&recorder(), bytes, &device)
             .map_err(|error| damaged(&path, error.to_string()))?;
-        Ok(Restored {
+        Ok(Checkpoint {
             model,
             optimizer,
             state: RunState {

@@ -1,13 +1,17 @@
 //! Why training could not start, or had to end.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+#[cfg(feature = "text")]
+use transformer_core::TextError;
 use transformer_core::{ConfigError, ModelError};
 
-use crate::batch::BatchError;
+use crate::data::{BatchError, ExampleProblem};
 
 /// A training run that cannot start or go on.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TrainError {
     /// A value of the training configuration is out of range.
     #[error("`{key}` is {value}; it must be {expected}")]
@@ -22,41 +26,33 @@ pub enum TrainError {
     /// The model's configuration contradicts itself.
     #[error(transparent)]
     Model(#[from] ConfigError),
-    /// The training or validation pairs do not fit the batches or the model.
-    #[error("{part} pairs: {source}")]
+    /// The training or validation examples do not fit the batches.
+    #[error("{part} {name}s: {source}")]
     Batches {
-        /// `training` or `validation`.
+        /// `training`, `validation` or `evaluation`.
         part: &'static str,
+        /// What an example is called.
+        name: &'static str,
         /// What is wrong with them.
         source: BatchError,
     },
-    /// A pair is longer than the model has positions.
-    #[error(
-        "{part} pairs: pair {index} has {length} tokens, more than the model's {max_len} learned positions"
-    )]
-    TooLong {
-        /// `training` or `validation`.
+    /// The model cannot learn from an example.
+    #[error("{part} {name}s: {name} {index} {problem}")]
+    Example {
+        /// `training`, `validation` or `evaluation`.
         part: &'static str,
-        /// Which pair, from 0.
+        /// What an example is called.
+        name: &'static str,
+        /// Which example, from 0.
         index: usize,
-        /// Tokens of its longer side, `<eos>` or `<bos>` included.
-        length: usize,
-        /// Positions of the model.
-        max_len: usize,
+        /// What is wrong with it.
+        problem: ExampleProblem,
     },
-    /// A pair holds a token that the model does not know.
-    #[error(
-        "{part} pairs: pair {index} holds token {token}, outside the vocabulary of {vocab_size}"
-    )]
-    UnknownToken {
-        /// `training` or `validation`.
-        part: &'static str,
-        /// Which pair, from 0.
-        index: usize,
-        /// The token.
-        token: u32,
-        /// Entries of the vocabulary.
-        vocab_size: usize,
+    /// Two numbers that are shown have one name.
+    #[error("`{name}` names two numbers of a validation; each needs a name of its own")]
+    SameName {
+        /// The name.
+        name: String,
     },
     /// The directory already holds a model or checkpoints.
     #[error("{} already holds a model; resume it, or choose another directory", .0.display())]
@@ -92,6 +88,10 @@ pub enum TrainError {
     /// A model directory could not be read or written.
     #[error(transparent)]
     Directory(#[from] ModelError),
+    /// The tokenizers could not be saved beside the model.
+    #[cfg(feature = "text")]
+    #[error(transparent)]
+    Tokenizer(#[from] TextError),
     /// The loss is not a number any more.
     #[error(
         "the loss of update {update} is {loss}; a lower learning rate or a longer warm-up may help"
@@ -102,6 +102,14 @@ pub enum TrainError {
         /// Its loss.
         loss: f64,
     },
+    /// What was to be measured at a validation could not be.
+    #[error("validation after update {update}: {source}")]
+    Validation {
+        /// The updates made.
+        update: usize,
+        /// What [`Trainer::on_validation`](crate::Trainer::on_validation) was told.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
 }
 
 impl TrainError {
@@ -110,4 +118,27 @@ impl TrainError {
         let path = path.into();
         move |source| Self::Io { path, source }
     }
+}
+
+/// Checks that the configuration `before`, read from a checkpoint at `path`, is the one of `now`.
+///
+/// # Errors
+/// [`TrainError::OtherRun`], which names the first key that differs and both values.
+pub fn same_config<T: Serialize>(path: &Path, before: &T, now: &T) -> Result<(), TrainError> {
+    let fields = |config: &T| match serde_json::to_value(config) {
+        Ok(serde_json::Value::Object(fields)) => fields,
+        _ => serde_json::Map::new(),
+    };
+    let (before, now) = (fields(before), fields(now));
+    let differs = |key: &&String| before.get(*key) != now.get(*key);
+    let Some(key) = before.keys().chain(now.keys()).find(differs) else {
+        return Ok(());
+    };
+    let show = |value: Option<&serde_json::Value>| value.map_or("absent".into(), |v| v.to_string());
+    Err(TrainError::OtherRun {
+        path: path.to_owned(),
+        what: format!("`{key}`"),
+        before: show(before.get(key)),
+        now: show(now.get(key)),
+    })
 }

@@ -1,40 +1,76 @@
 //! Training for [`transformer_core`]: Burn's Learner with the paper's optimizer, schedule and loss
-//! (§5), and what it takes to get from parallel text to a translation model.
+//! (§5), for any model that says its loss, and what it takes to get from parallel text to a
+//! translation model.
+//!
+//! From two files of text to a model directory, with its tokenizer:
+//!
+//! ```no_run
+//! use burn_autodiff::Autodiff;
+//! use burn_ndarray::NdArray;
+//! use transformer_core::{Tokenizers, TransformerConfig};
+//! use transformer_train::{Corpus, Trainer, TrainingConfig, train_bpe};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (train, valid) = Corpus::from_parallel("text.en", "text.fr")?.hold_out(1000, 0)?;
+//! let tokenizer = train_bpe(train.sentences(), 8000)?;
+//! let config = TransformerConfig::base(tokenizer.vocab_size());
+//! let tokenizers = Tokenizers::shared(tokenizer);
+//! let (train, valid) = (train.tokenize(&tokenizers, 128)?, valid.tokenize(&tokenizers, 128)?);
+//! println!("training: {train}; validation: {valid}");
+//! let model = config.init::<Autodiff<NdArray>>(0, &Default::default())?;
+//! Trainer::new(model, TrainingConfig::default())
+//!     .directory("model")
+//!     .tokenizers(&tokenizers)
+//!     .train(train.pairs, valid.pairs)?;
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! | step | here |
 //! |---|---|
 //! | sentence pairs from files | [`Corpus`] |
-//! | shared subword vocabulary | [`train_bpe`] (§5.1) |
+//! | shared subword vocabulary | `train_bpe` (§5.1), with the feature `text` |
 //! | batches of similar length | [`BatchSampler`] (§5.1) |
+//! | what a model has to say to be trained | [`Objective`] |
 //! | label-smoothed loss | [`LabelSmoothedCrossEntropy`] (§5.4) |
 //! | learning rate | [`noam_schedule`] (§5.3) |
 //! | optimizer | [`PaperAdam`] (§5.3) |
 //! | training, checkpoints, resume | [`Trainer`] |
 //! | BLEU, chrF | [`metrics`] |
 
-mod batch;
 mod checkpoint;
 mod config;
-mod corpus;
+mod data;
 mod error;
-mod learner;
-mod loader;
+mod evaluate;
 mod loss;
 pub mod metrics;
+mod objective;
 mod optimizer;
 mod progress;
+mod run_state;
 mod schedule;
-mod tokenizer;
+mod trainer;
+mod training_model;
+mod update_loop;
+mod validation;
 
-pub use batch::{BatchError, BatchSampler, TokenizedPair};
-pub use checkpoint::{Validation, holds_model};
+pub use checkpoint::holds_model;
 pub use config::TrainingConfig;
-pub use corpus::{Corpus, CorpusError, Pair};
-pub use error::TrainError;
-pub use learner::{StopReason, Trained, Trainer, TrainingModel, evaluate};
-pub use loader::{Batch, Update};
+pub use data::{
+    BatchError, BatchSampler, Checksum, Corpus, CorpusError, Example, ExampleProblem, Lengths,
+    Pair, TRAINING_FILE, TokenizedPair, Update, VALIDATION_FILE, read_sentences,
+};
+#[cfg(feature = "text")]
+pub use data::{MIN_VOCAB_SIZE, Tokenized, TokenizerError, train_bpe};
+pub use error::{TrainError, same_config};
+pub use evaluate::evaluate;
 pub use loss::{LabelSmoothedCrossEntropy, TokenSums};
+pub use objective::{Objective, PairBatch, SequenceBatch, Trainable, check_tokens, sequence_loss};
 pub use optimizer::{PaperAdam, clip_global_norm};
 pub use progress::{PlainLines, ProgressDisplay};
 pub use schedule::noam_schedule;
-pub use tokenizer::{MIN_VOCAB_SIZE, SPECIAL_TOKENS, TokenizerError, train_bpe};
+pub use trainer::{Trained, Trainer};
+pub use training_model::TrainingModel;
+pub use update_loop::StopReason;
+pub use validation::{Validation, ValidationContext};

@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
-use transformer_kernels::{RowLosses, cross_entropy};
+use transformer_core::ops;
 
 /// Cross entropy against targets smoothed by ε (§5.4): a label's probability is `1 - ε` and all
 /// `vocab_size` entries, the label among them, share ε evenly.
@@ -97,8 +97,7 @@ impl LabelSmoothedCrossEntropy {
             .clone()
             .not_equal_elem(i64::from(self.pad_id))
             .float();
-        let rows = cross_entropy(&logits, &labels, self.smoothing)
-            .unwrap_or_else(|| self.rows(logits, labels));
+        let rows = ops::cross_entropy(logits, labels, self.smoothing);
         let correct = rows.at_label.clone().greater_equal(rows.largest).float();
         let nll = rows.log_sum_exp - rows.at_label;
         TokenSums {
@@ -106,29 +105,6 @@ impl LabelSmoothedCrossEntropy {
             nll: (nll * real.clone()).sum(),
             correct: (correct * real.clone()).sum(),
             tokens: real.sum(),
-        }
-    }
-
-    /// What [`cross_entropy`] computes, by Burn's operations.
-    fn rows<B: Backend>(&self, logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>) -> RowLosses<B> {
-        let [rows, _] = logits.dims();
-        // The largest logit only keeps the exponentials finite: no gradient flows through it.
-        let largest = logits.clone().detach().max_dim(1);
-        let at_label: Tensor<B, 1> = logits
-            .clone()
-            .gather(1, labels.reshape([rows, 1]))
-            .reshape([rows]);
-        let mean: Tensor<B, 1> = logits.clone().mean_dim(1).reshape([rows]);
-        let sum_exp: Tensor<B, 1> = (logits - largest.clone()).exp().sum_dim(1).reshape([rows]);
-        let largest: Tensor<B, 1> = largest.reshape([rows]);
-        let lse = sum_exp.log() + largest.clone();
-
-        let loss = lse.clone() - at_label.clone() * (1.0 - self.smoothing) - mean * self.smoothing;
-        RowLosses {
-            loss,
-            log_sum_exp: lse.detach(),
-            at_label: at_label.detach(),
-            largest,
         }
     }
 }

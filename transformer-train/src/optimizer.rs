@@ -5,24 +5,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
 use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::{
-    Adam, AdamConfig, AdamState, AdaptiveMomentumState, GradientsParams, MultiGradientsParams,
-    Optimizer, SimpleOptimizer,
+    Adam, AdamState, AdaptiveMomentumState, GradientsParams, MultiGradientsParams, Optimizer,
+    SimpleOptimizer,
 };
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use transformer_kernels::{AdamStep, Moments, adam};
+use transformer_core::ops::{self, AdamStep, Moments};
 
-/// Burn's Adam, in one pass where there is a kernel.
-#[derive(Clone)]
-pub struct OnePassAdam {
-    composed: Adam,
-}
+/// Adam with the paper's constants; its state is Burn's.
+#[derive(Debug, Clone, Copy)]
+pub struct PaperAdamRule;
 
 const BETA_1: f32 = 0.9;
 const BETA_2: f32 = 0.98;
 const EPSILON: f32 = 1e-9;
 
-impl<B: Backend> SimpleOptimizer<B> for OnePassAdam {
+impl<B: Backend> SimpleOptimizer<B> for PaperAdamRule {
     type State<const D: usize> = AdamState<B, D>;
 
     fn step<const D: usize>(
@@ -32,11 +30,13 @@ impl<B: Backend> SimpleOptimizer<B> for OnePassAdam {
         grad: Tensor<B, D>,
         state: Option<AdamState<B, D>>,
     ) -> (Tensor<B, D>, Option<AdamState<B, D>>) {
-        // The first step makes the moments.
-        let Some(AdamState { momentum }) = state else {
-            return self.composed.step(lr, tensor, grad, None);
+        let (time, moments) = match state {
+            Some(AdamState { momentum }) => {
+                let (first, second) = (momentum.moment_1, momentum.moment_2);
+                (momentum.time + 1, Some(Moments { first, second }))
+            }
+            None => (1, None),
         };
-        let time = momentum.time + 1;
         let step = AdamStep {
             beta_1: BETA_1,
             beta_2: BETA_2,
@@ -44,21 +44,9 @@ impl<B: Backend> SimpleOptimizer<B> for OnePassAdam {
             learning_rate: lr,
             time,
         };
-        let moments = Moments {
-            first: momentum.moment_1,
-            second: momentum.moment_2,
-        };
-        let state = |moments: Moments<B, D>, time| {
-            let Moments { first, second } = moments;
-            AdamState::new(AdaptiveMomentumState::new(time, first, second))
-        };
-        match adam(tensor, grad, moments, &step) {
-            Ok((tensor, moments)) => (tensor, Some(state(moments, time))),
-            Err((tensor, grad, moments)) => {
-                let state = state(moments, momentum.time);
-                self.composed.step(lr, tensor, grad, Some(state))
-            }
-        }
+        let (tensor, Moments { first, second }) = ops::adam(tensor, grad, moments, &step);
+        let momentum = AdaptiveMomentumState::new(time, first, second);
+        (tensor, Some(AdamState::new(momentum)))
     }
 
     fn to_device<const D: usize>(state: Self::State<D>, device: &B::Device) -> Self::State<D> {
@@ -75,7 +63,7 @@ where
     M: AutodiffModule<B>,
     B: AutodiffBackend,
 {
-    shared: Arc<Mutex<OptimizerAdaptor<OnePassAdam, M, B>>>,
+    shared: Arc<Mutex<OptimizerAdaptor<PaperAdamRule, M, B>>>,
     clip_norm: Option<f64>,
 }
 
@@ -100,12 +88,7 @@ where
     /// A new optimizer; with `clip_norm` the gradients of an update are scaled down together to at
     /// most that Euclidean norm (the paper does not clip).
     pub fn new(clip_norm: Option<f64>) -> Self {
-        let adam = AdamConfig::new()
-            .with_beta_1(BETA_1)
-            .with_beta_2(BETA_2)
-            .with_epsilon(EPSILON)
-            .build();
-        let adam = OptimizerAdaptor::from(OnePassAdam { composed: adam });
+        let adam = OptimizerAdaptor::from(PaperAdamRule);
         Self {
             shared: Arc::new(Mutex::new(adam)),
             clip_norm,
@@ -113,7 +96,7 @@ where
     }
 
     /// The optimizer itself. A panic elsewhere leaves it whole: `step` takes and returns modules.
-    fn adam(&self) -> MutexGuard<'_, OptimizerAdaptor<OnePassAdam, M, B>> {
+    fn adam(&self) -> MutexGuard<'_, OptimizerAdaptor<PaperAdamRule, M, B>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -123,7 +106,7 @@ where
     M: AutodiffModule<B>,
     B: AutodiffBackend,
 {
-    type Record = <OptimizerAdaptor<OnePassAdam, M, B> as Optimizer<M, B>>::Record;
+    type Record = <OptimizerAdaptor<PaperAdamRule, M, B> as Optimizer<M, B>>::Record;
 
     fn step(&mut self, lr: f64, module: M, grads: GradientsParams) -> M {
         let grads = match self.clip_norm {

@@ -14,7 +14,7 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::{Transformer, TransformerConfig, WeightTying};
 use transformer_train::{
-    Batch, ProgressDisplay, StopReason, TokenizedPair, TrainError, Trainer, TrainingConfig,
+    PairBatch, ProgressDisplay, StopReason, TokenizedPair, TrainError, Trainer, TrainingConfig,
     TrainingModel, Update, clip_global_norm,
 };
 
@@ -71,8 +71,8 @@ fn alone() -> MutexGuard<'static, ()> {
     GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn trainer(config: TrainingConfig) -> Trainer<B> {
-    Trainer::new(config, vec![Default::default()]).display(ProgressDisplay::Silent)
+fn trainer(config: TrainingConfig) -> Trainer<B, Transformer<B>> {
+    Trainer::new(model(), config).display(ProgressDisplay::Silent)
 }
 
 /// Every parameter's values, in the order of the model.
@@ -109,16 +109,8 @@ fn largest_difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
     differences.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-fn update(batches: &[&[TokenizedPair]]) -> Update<B> {
-    let config = model_config();
-    let batches: Vec<Batch<B>> = batches
-        .iter()
-        .map(|pairs| Batch::new(pairs.iter(), &config, &Default::default()))
-        .collect();
-    Update {
-        target_tokens: batches.iter().map(|batch| batch.target_tokens).sum(),
-        batches,
-    }
+fn update(batches: &[&[TokenizedPair]]) -> Update<TokenizedPair> {
+    Update::new(batches.iter().map(|batch| batch.to_vec()).collect())
 }
 
 #[test]
@@ -148,11 +140,12 @@ fn labels_are_the_target_shifted_and_padding_counts_for_nothing() {
         target: target.to_vec(),
     };
     let pairs = [pair(&[5, 6, 7], &[8]), pair(&[9], &[10, 11])];
-    let batch = Batch::<Inner>::new(pairs.iter(), &model_config(), &Default::default());
+    let tokens = model_config().special_tokens();
+    let batch = PairBatch::<Inner>::new(&pairs, tokens, &Default::default());
     let rows = |tensor: Tensor<Inner, 2, burn::tensor::Int>| -> Vec<i64> {
         tensor.into_data().iter().collect()
     };
-    assert_eq!(batch.target_tokens, 5);
+    assert_eq!(update(&[&pairs]).loss_tokens, 5);
     assert_eq!(rows(batch.source), [5, 6, 7, 2, 9, 2, 0, 0]);
     assert_eq!(rows(batch.target), [1, 8, 0, 1, 10, 11]);
     assert_eq!(rows(batch.labels), [8, 2, 0, 10, 11, 2]);
@@ -194,7 +187,7 @@ fn training_learns_and_keeps_the_best_model() {
     };
     let trained = trainer(config)
         .directory(&out)
-        .train(model(), pairs(30), pairs(10))
+        .train(pairs(30), pairs(10))
         .unwrap();
     assert_eq!(trained.stopped, StopReason::Updates);
     let losses: Vec<f64> = trained.validations.iter().map(|v| v.valid_loss).collect();
@@ -203,8 +196,7 @@ fn training_learns_and_keeps_the_best_model() {
 
     let best = losses.iter().copied().fold(f64::INFINITY, f64::min);
     let kept = Transformer::<Inner>::load(&out, &Default::default()).unwrap();
-    let statistics =
-        transformer_train::evaluate(&kept, pairs(10), 40, 0.1, &Default::default()).unwrap();
+    let statistics = transformer_train::evaluate(&kept, pairs(10), 40, 0.1).unwrap();
     assert!((statistics.mean_loss() - best).abs() < 1e-6);
 }
 
@@ -212,7 +204,7 @@ fn training_learns_and_keeps_the_best_model() {
 fn a_resumed_run_is_the_run_that_was_not_stopped() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let whole = trainer(run()).train(model(), pairs(30), pairs(10)).unwrap();
+    let whole = trainer(run()).train(pairs(30), pairs(10)).unwrap();
 
     let out = folder.path().join("model");
     let first = TrainingConfig {
@@ -222,16 +214,49 @@ fn a_resumed_run_is_the_run_that_was_not_stopped() {
     };
     let stopped = trainer(first)
         .directory(&out)
-        .train(model(), pairs(30), pairs(10))
+        .train(pairs(30), pairs(10))
         .unwrap();
     assert_eq!(stopped.updates, 6);
     let resumed = trainer(run())
         .directory(&out)
         .resume(true)
-        .train(model(), pairs(30), pairs(10))
+        .train(pairs(30), pairs(10))
         .unwrap();
     assert_eq!(resumed.updates, 12);
     assert!(weights(&resumed.model) == weights(&whole.model));
+}
+
+/// Here the embedding is the generator's matrix, too.
+#[test]
+fn a_frozen_embedding_stays_frozen_in_a_resumed_run() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    let frozen = |updates| {
+        let mut model = model();
+        model.src_embedding = model.src_embedding.no_grad();
+        let config = TrainingConfig { updates, ..run() };
+        Trainer::new(model, config).display(ProgressDisplay::Silent)
+    };
+    let whole = frozen(12).train(pairs(30), pairs(10)).unwrap().model;
+    frozen(6)
+        .directory(&out)
+        .train(pairs(30), pairs(10))
+        .unwrap();
+    let resumed = frozen(12)
+        .directory(&out)
+        .resume(true)
+        .train(pairs(30), pairs(10))
+        .unwrap()
+        .model;
+    let initial = model().valid();
+    for trained in [&whole, &resumed] {
+        let embedding = |model: &Transformer<Inner>| weights(&model.src_embedding);
+        assert!(embedding(trained) == embedding(&initial));
+        assert!(weights(&trained.encoder) != weights(&initial.encoder));
+        assert!(weights(&trained.decoder) != weights(&initial.decoder));
+    }
+    assert!(weights(&resumed) == weights(&whole));
 }
 
 #[test]
@@ -239,12 +264,7 @@ fn the_same_seed_gives_the_same_model_and_another_one_another() {
     let _alone = alone();
     let train = |seed| {
         let config = TrainingConfig { seed, ..run() };
-        weights(
-            &trainer(config)
-                .train(model(), pairs(30), pairs(10))
-                .unwrap()
-                .model,
-        )
+        weights(&trainer(config).train(pairs(30), pairs(10)).unwrap().model)
     };
     assert!(train(1) == train(1));
     assert!(train(1) != train(2));
@@ -260,7 +280,7 @@ fn an_interrupted_run_saves_and_goes_on() {
     let trained = trainer(run())
         .directory(&out)
         .interrupter(interrupter)
-        .train(model(), pairs(30), pairs(10))
+        .train(pairs(30), pairs(10))
         .unwrap();
     assert_eq!(
         (trained.stopped, trained.updates),
@@ -269,7 +289,7 @@ fn an_interrupted_run_saves_and_goes_on() {
     let resumed = trainer(run())
         .directory(&out)
         .resume(true)
-        .train(model(), pairs(30), pairs(10))
+        .train(pairs(30), pairs(10))
         .unwrap();
     assert_eq!(resumed.updates, 12);
 }
@@ -282,7 +302,7 @@ fn short_run(out: &Path) {
     };
     trainer(config)
         .directory(out)
-        .train(model(), pairs(30), pairs(10))
+        .train(pairs(30), pairs(10))
         .unwrap();
 }
 
@@ -294,7 +314,7 @@ fn resume(
     trainer(config)
         .directory(out)
         .resume(true)
-        .train(model(), train, pairs(10))
+        .train(train, pairs(10))
         .map(|trained| trained.updates)
 }
 
@@ -307,7 +327,7 @@ fn a_model_is_not_written_over() {
     let before = fs::read(out.join("model.safetensors")).unwrap();
     let error = trainer(run())
         .directory(&out)
-        .train(model(), pairs(30), pairs(10))
+        .train(pairs(30), pairs(10))
         .unwrap_err();
     let expected = "already holds a model; resume it, or choose another directory";
     assert!(error.to_string().contains(expected), "{error}");
@@ -377,9 +397,7 @@ fn a_loss_that_is_not_a_number_ends_the_run() {
         learning_rate_factor: 1e30,
         ..run()
     };
-    let error = trainer(config)
-        .train(model(), pairs(30), pairs(10))
-        .unwrap_err();
+    let error = trainer(config).train(pairs(30), pairs(10)).unwrap_err();
     assert!(error.to_string().contains("is NaN; a lower"), "{error}");
 }
 
@@ -391,7 +409,7 @@ fn pairs_that_do_not_fit_are_refused() {
         target,
     };
     let refused = |pair: TokenizedPair| {
-        let error = trainer(run()).train(model(), vec![pair], pairs(10));
+        let error = trainer(run()).train(vec![pair], pairs(10));
         error.unwrap_err().to_string()
     };
     assert_eq!(
@@ -411,7 +429,7 @@ fn oldest_checkpoints_make_room() {
     let out = folder.path().join("model");
     trainer(run())
         .directory(&out)
-        .train(model(), pairs(30), pairs(10))
+        .train(pairs(30), pairs(10))
         .unwrap();
     let mut names: Vec<_> = fs::read_dir(out.join("checkpoints"))
         .unwrap()

@@ -1,51 +1,10 @@
-//! Sources side by side.
+//! Sequences side by side.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
 
-use crate::config::TransformerConfig;
-use crate::error::{DecodeError, SourceProblem};
-
-/// One tensor of all sources, filled up with `<pad>`.
-///
-/// # Shapes
-/// - output: `[batch, src_len]`, the longest source's length
-///
-/// # Errors
-/// When a source is empty, longer than the model's positions, or holds a token that the model does
-/// not know.
-pub fn source_batch<B: Backend>(
-    sources: &[impl AsRef<[u32]>],
-    config: &TransformerConfig,
-    device: &B::Device,
-) -> Result<Tensor<B, 2, Int>, DecodeError> {
-    for (index, source) in sources.iter().enumerate() {
-        check_source(source.as_ref(), config).map_err(|problem| DecodeError { index, problem })?;
-    }
-    Ok(padded(sources, config.pad_id, device))
-}
-
-pub(super) fn check_source(
-    source: &[u32],
-    config: &TransformerConfig,
-) -> Result<(), SourceProblem> {
-    let length = source.len();
-    if length == 0 {
-        return Err(SourceProblem::Empty);
-    }
-    if let Some(max_len) = config.max_len().filter(|&max_len| length > max_len) {
-        return Err(SourceProblem::TooLong { length, max_len });
-    }
-    match unknown_token(source, config.src_vocab_size) {
-        None => Ok(()),
-        Some(token) => Err(SourceProblem::UnknownToken {
-            token,
-            vocab_size: config.src_vocab_size,
-        }),
-    }
-}
-
-pub(super) fn unknown_token(tokens: &[u32], vocab_size: usize) -> Option<u32> {
+/// The first token that a vocabulary of this size does not have.
+pub(crate) fn unknown_token(tokens: &[u32], vocab_size: usize) -> Option<u32> {
     let mut tokens = tokens.iter().copied();
     tokens.find(|&token| token as usize >= vocab_size)
 }
@@ -70,6 +29,12 @@ pub fn padded<B: Backend>(
     Tensor::from_data(data, device)
 }
 
+/// The numbers of a tensor, row after row.
+pub(super) fn to_host<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+    let data = tensor.into_data().convert::<f32>();
+    data.into_vec().expect("converted to f32")
+}
+
 /// Indices of sources of such lengths, in batches of at most `batch_tokens`, padding included, or of
 /// one. Sources of similar length stand together.
 pub(super) fn batches(lengths: &[usize], batch_tokens: usize) -> Vec<Vec<usize>> {
@@ -79,7 +44,7 @@ pub(super) fn batches(lengths: &[usize], batch_tokens: usize) -> Vec<Vec<usize>>
     let mut batches: Vec<Vec<usize>> = Vec::new();
     for index in by_length {
         match batches.last_mut() {
-            Some(batch) if (batch.len() + 1) * lengths[batch[0]] <= batch_tokens => {
+            Some(batch) if (batch.len() + 1) * lengths[batch[0]].max(1) <= batch_tokens => {
                 batch.push(index);
             }
             _ => batches.push(vec![index]),

@@ -1,24 +1,31 @@
-//! From a source to its targets.
+//! From a request to its targets.
 //!
-//! One loop over the key/value cache ([`Search`]) serves every strategy: greedy decoding is beam
-//! search with a beam of one, and a sample is a beam that draws its next token.
+//! One loop over a model's next tokens ([`Search`]) serves every strategy: greedy decoding is beam
+//! search with a beam of one, and a sample is a beam that draws its next token. The loop knows no
+//! model, only the trait [`NextToken`].
 
 mod batches;
 mod beam;
-mod forced;
+mod next_token;
 mod options;
+mod request;
 mod rules;
 mod sampling;
+mod scoring;
 mod search;
-mod stepper;
+mod targets;
 
-pub use batches::{padded, source_batch};
-pub use forced::{TargetScore, attention_maps, score};
+pub use batches::padded;
+pub(crate) use batches::unknown_token;
+pub use next_token::{Ensemble, NextToken, NextTokenOutput, Vocabulary};
 pub use options::{DecodeOptions, LengthPenalty, MaxLength, Sampling, Strategy};
+pub use request::{Request, SourceTarget};
+pub use scoring::{TargetScore, score};
 pub use search::{Search, greedy};
 
-/// A target that decoding found for a source.
+/// A target that decoding found for a request.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Hypothesis {
     /// The target, without `<bos>` and `<eos>`.
     pub tokens: Vec<u32>,
@@ -26,7 +33,7 @@ pub struct Hypothesis {
     pub finished: bool,
     /// The model's log-probability of the tokens, and of `<eos>` where it ended in it.
     pub log_prob: f64,
-    /// What hypotheses are ranked by: the log-probability after the penalties for length and
+    /// The rank of the hypothesis: its log-probability after the penalties for length and
     /// coverage.
     pub score: f64,
 }

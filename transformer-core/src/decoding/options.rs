@@ -1,9 +1,8 @@
 //! How to decode.
 
-use crate::config::TransformerConfig;
 use crate::error::DecodeOptionsError;
 
-/// How targets are searched for, and which ones may be found.
+/// How targets are searched for, and which tokens they may have.
 ///
 /// ```
 /// use transformer_core::{DecodeOptions, LengthPenalty};
@@ -21,21 +20,20 @@ pub struct DecodeOptions {
     pub strategy: Strategy,
     /// Targets given for each source: the best of the beam, or so many samples.
     pub n_best: usize,
-    /// What a hypothesis's log-probability is divided by.
+    /// The divisor of a hypothesis's log-probability.
     pub length_penalty: LengthPenalty,
     /// β of the coverage penalty `β Σ_i ln min(Σ_j a_ij, 1)`, which is added to the score: how much
     /// target tokens j attend to source token i, on average over layers and heads. 0 for none.
     pub coverage_penalty: f64,
     /// Where a target without `<eos>` is cut.
     pub max_length: MaxLength,
-    /// Tokens before which `<eos>` is not taken.
+    /// Tokens that a target has at least, before `<eos>`.
     pub min_length: usize,
-    /// Tokens that are never taken.
+    /// Tokens that no target may have.
     pub banned_tokens: Vec<u32>,
     /// No sequence of so many tokens occurs twice in a target; 0 for no such rule.
     pub no_repeat_ngram: usize,
-    /// What the log-probability of a token that the target has already is multiplied by; 1 for
-    /// nothing.
+    /// The factor of the log-probability of a token that the target has already; 1 for none.
     pub repetition_penalty: f64,
     /// Source tokens, padding included, that are decoded side by side; at least one source is. Fewer
     /// where each source has more than 16 hypotheses.
@@ -142,7 +140,7 @@ pub enum Strategy {
     Sample(Sampling),
 }
 
-/// What a token is drawn from.
+/// The distribution that tokens are drawn from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
     /// Log-probabilities are divided by it: below 1 likely tokens become likelier.
@@ -151,8 +149,8 @@ pub struct Sampling {
     pub top_k: usize,
     /// Only the most likely tokens that together have this probability; 1 for all.
     pub top_p: f64,
-    /// Each source has its own random numbers, by this and its tokens: what is drawn for it does not
-    /// depend on what else is decoded, but for tokens that tie within rounding.
+    /// Each source has its own random numbers, by this and its tokens: its draws do not depend
+    /// on the other sources, but for tokens that tie within rounding.
     pub seed: u64,
 }
 
@@ -176,7 +174,7 @@ impl Sampling {
     }
 }
 
-/// What the log-probability of a hypothesis Y is divided by, so that short ones are not preferred.
+/// The divisor of the log-probability of a hypothesis Y, so that short ones are not preferred.
 /// `|Y|` counts `<eos>`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LengthPenalty {
@@ -206,7 +204,8 @@ impl LengthPenalty {
 /// How many tokens a target may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaxLength {
-    /// The source's length and this many more (§6.1: 50).
+    /// The source's length and this many more (§6.1: 50); of a request without a source, the
+    /// prefix's.
     SourcePlus(usize),
     /// This many.
     Tokens(usize),
@@ -215,17 +214,6 @@ pub enum MaxLength {
 impl Default for MaxLength {
     fn default() -> Self {
         Self::SourcePlus(50)
-    }
-}
-
-impl MaxLength {
-    /// The limit for a source of `src_len` tokens, within the model's positions.
-    pub(super) fn limit(self, src_len: usize, config: &TransformerConfig) -> usize {
-        let wanted = match self {
-            Self::SourcePlus(more) => src_len.saturating_add(more),
-            Self::Tokens(tokens) => tokens,
-        };
-        wanted.min(config.max_len().unwrap_or(usize::MAX))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which tokens a hypothesis may take next.
+//! Rules that exclude next tokens of a hypothesis.
 
 use super::options::DecodeOptions;
 

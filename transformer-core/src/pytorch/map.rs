@@ -8,8 +8,9 @@ use burn_store::TensorSnapshot;
 use super::PytorchSystem;
 use super::names::{self, Layer, Layout, Line, PositionTable};
 use super::state_dict::StateDict;
-use crate::config::{LayerConfig, Positions, TransformerConfig};
+use crate::config::TransformerConfig;
 use crate::error::{PytorchError, TensorProblem};
+use crate::layer_config::{LayerConfig, Positions};
 use crate::parameters::Parameter;
 use crate::positional_encoding::sinusoid;
 

@@ -22,10 +22,11 @@ use burn::tensor::{DType, TensorData};
 use burn_store::{ModuleSnapshot, TensorSnapshot};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{LayerConfig, TransformerConfig};
+use crate::config::TransformerConfig;
 use crate::encoder::EncoderLayer;
 use crate::error::PytorchError;
 use crate::init::WeightInit;
+use crate::layer_config::LayerConfig;
 use crate::transformer::Transformer;
 use map::Map;
 use state_dict::StateDict;
@@ -49,13 +50,13 @@ use state_dict::StateDict;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PytorchSystem {
-    /// The notebook-mini seed.
+    /// The reference system notebook-mini.
     NotebookMini,
-    /// The paper-readme seed.
+    /// The reference system paper-readme.
     PaperReadme,
-    /// The prenorm-notebook seed.
+    /// The reference system prenorm-notebook.
     PrenormNotebook,
-    /// The learned-positions seed.
+    /// The reference system learned-positions.
     LearnedPositions,
     /// PyTorch's own `torch.nn.Transformer`.
     ///
@@ -210,7 +211,7 @@ impl<B: Backend> Transformer<B> {
 }
 
 impl<B: Backend> EncoderLayer<B> {
-    /// Reads a layer from a PyTorch state dict under the names of the encoder-layer seed, such as
+    /// Reads a layer from a PyTorch state dict under the names of the reference system encoder-layer, such as
     /// `self_attn.Wq.weight` and `fc1.bias`.
     ///
     /// # Errors
@@ -222,7 +223,8 @@ impl<B: Backend> EncoderLayer<B> {
     ) -> Result<Self, PytorchError> {
         let path = path.as_ref();
         let tensors = imported(path, &Map::encoder_layer(config), &StateDict::read(path)?)?;
-        let mut layer = Self::new(config, &mut WeightInit::zeros(), device);
+        let init = &mut WeightInit::zeros();
+        let mut layer = config.init_encoder_layer_from(init, device);
         apply(path, &mut layer, tensors)?;
         Ok(layer)
     }

@@ -6,7 +6,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Tensor, TensorData};
 use rand::RngExt;
 use transformer_core::{
-    AttentionMask, CrossAttention, Dropout, LayerConfig, SelfAttention, WeightInit,
+    AttentionInput, AttentionMask, AttentionWeights, Dropout, MultiHeadAttentionConfig, WeightInit,
     scaled_dot_product_attention,
 };
 
@@ -70,16 +70,16 @@ fn attention_of_seed<B: Backend>(seed: u64) {
             &values(value.clone()),
             &case.blocked,
         );
-        let attention = scaled_dot_product_attention(
+        let (found_output, found_weights) = scaled_dot_product_attention(
             query.clone(),
             key.clone(),
             value.clone(),
             case.mask.as_ref(),
             &Dropout::new(0.5),
         );
-        let found = values(attention.weights);
+        let found = values(found_weights);
         assert_close(&found, &weights, 1e-5);
-        assert_close(attention.output, &output, 1e-5);
+        assert_close(found_output, &output, 1e-5);
 
         for (weight, blocked) in found.iter().zip(&case.blocked) {
             assert!(!blocked || *weight == 0.0, "{weight} on a blocked key");
@@ -219,15 +219,15 @@ fn scores_of_any_size_leave_no_weight_on_a_blocked_key() {
     let key = Tensor::from_data([[[[1e4], [-1e4]]]], &Default::default());
     let value = Tensor::from_data([[[[3.0], [5.0]]]], &Default::default());
     let blocked = Tensor::from_data([[[[true, false]]]], &Default::default());
-    let attention = scaled_dot_product_attention(
+    let (output, weights) = scaled_dot_product_attention(
         query,
         key,
         value,
         Some(&AttentionMask::from_blocked(blocked)),
         &Dropout::new(0.0),
     );
-    assert_close(attention.weights, &vec![0.0, 1.0], 0.0);
-    assert_close(attention.output, &vec![5.0], 0.0);
+    assert_close(weights, &vec![0.0, 1.0], 0.0);
+    assert_close(output, &vec![5.0], 0.0);
 }
 
 const D_MODEL: usize = 6;
@@ -235,26 +235,23 @@ const N_HEADS: usize = 3;
 const D_K: usize = 4;
 const D_V: usize = 5;
 
-fn layer_config() -> LayerConfig {
-    LayerConfig {
-        d_k: D_K,
-        d_v: D_V,
-        attention_bias: true,
-        ..LayerConfig::new(D_MODEL, N_HEADS, 8).unwrap()
-    }
+fn config() -> MultiHeadAttentionConfig {
+    MultiHeadAttentionConfig::new(D_MODEL, N_HEADS)
+        .with_d_k(Some(D_K))
+        .with_d_v(Some(D_V))
+        .with_bias(true)
 }
 
 #[test]
 fn self_attention_is_its_heads_one_by_one() {
     let device = Default::default();
-    let layer = SelfAttention::<NdArray>::new(&layer_config(), &mut WeightInit::new(1), &device);
+    let layer = config().init_self_from::<NdArray>(&mut WeightInit::new(1), &device);
     let layer = shaken(layer, 1);
     let x = uniform(&mut rng(2), [2, 4, D_MODEL]);
     let padding = tokens::<NdArray>(&[[7, 7, 7, 7], [7, 7, 0, 7]]).equal_elem(0);
     let mask = AttentionMask::causal_padding(4, padding);
 
-    let mut maps = Vec::new();
-    let found = layer.forward(x.clone(), Some(&mask), None, Some(&mut maps));
+    let found = layer.forward(x.clone(), Some(&mask), AttentionWeights::Return);
 
     let packed = &layer.query_key_value;
     let (keys, values) = (N_HEADS * D_K, 2 * N_HEADS * D_K);
@@ -267,24 +264,22 @@ fn self_attention_is_its_heads_one_by_one() {
         })
         .collect();
     let (expected, weights) = head_by_head(&heads, &layer.heads.projection, &x, &x, &mask);
-    assert_close(found, expected, 1e-5);
-    assert_eq!(maps.len(), 1);
-    assert_close(maps.remove(0), weights, 1e-5);
+    assert_close(found.output, expected, 1e-5);
+    assert_close(found.weights.unwrap(), weights, 1e-5);
 }
 
 #[test]
 fn cross_attention_is_its_heads_one_by_one() {
     let device = Default::default();
-    let layer = CrossAttention::<NdArray>::new(&layer_config(), &mut WeightInit::new(3), &device);
+    let layer = config().init_from::<NdArray>(&mut WeightInit::new(3), &device);
     let layer = shaken(layer, 3);
     let x = uniform(&mut rng(4), [2, 3, D_MODEL]);
     let memory = uniform(&mut rng(5), [2, 5, D_MODEL]);
     let padding = tokens::<NdArray>(&[[7, 7, 7, 7, 7], [7, 7, 7, 0, 0]]).equal_elem(0);
     let mask = AttentionMask::padding(padding);
 
-    let mut maps = Vec::new();
-    let key_value = layer.project_memory(memory.clone());
-    let found = layer.forward(x.clone(), &key_value, Some(&mask), Some(&mut maps));
+    let input = AttentionInput::to_memory(x.clone(), memory.clone());
+    let found = layer.forward(input.mask(&mask).with_weights());
 
     let heads: Vec<_> = (0..N_HEADS)
         .map(|head| Head {
@@ -295,8 +290,43 @@ fn cross_attention_is_its_heads_one_by_one() {
         })
         .collect();
     let (expected, weights) = head_by_head(&heads, &layer.heads.projection, &x, &memory, &mask);
-    assert_close(found, expected, 1e-5);
-    assert_close(maps.remove(0), weights, 1e-5);
+    assert_close(found.output, expected, 1e-5);
+    assert_close(found.weights.unwrap(), weights, 1e-5);
+}
+
+/// Keys of one sequence, values of another: the weights are those of the keys, and the output is what the
+/// same weights make of the values.
+#[test]
+fn keys_and_values_may_differ() {
+    let device = Default::default();
+    let layer = config().init_from::<NdArray>(&mut WeightInit::new(3), &device);
+    let layer = shaken(layer, 3);
+    let [x, key, value] =
+        [(4, 3), (5, 5), (6, 5)].map(|(seed, len)| uniform(&mut rng(seed), [2, len, D_MODEL]));
+    let attend = |key: &Tensor<NdArray, 3>, value: &Tensor<NdArray, 3>| {
+        let input = AttentionInput::new(x.clone(), key.clone(), value.clone());
+        layer.forward(input.with_weights())
+    };
+    let found = attend(&key, &value);
+    let same = AttentionInput::to_memory(x.clone(), key.clone());
+    let same = layer.forward(same.with_weights());
+    assert_close(found.weights.clone().unwrap(), same.weights.unwrap(), 1e-6);
+    assert_close(attend(&key, &key).output, same.output, 1e-6);
+
+    // softmax(Q Kᵀ) (V W^V + b) W^O + c, from the weights.
+    let values_of_head = |head| columns(&layer.key_value, N_HEADS * D_K + head * D_V, D_V);
+    let bias = layer.heads.projection.bias.as_ref().unwrap().val();
+    let mut expected = bias.unsqueeze::<3>().expand([2, 3, D_MODEL]);
+    for head in 0..N_HEADS {
+        let weights = found.weights.clone().unwrap().slice_dim(1, head..head + 1);
+        let of_head = values_of_head(head).forward(value.clone());
+        expected = expected
+            + weights
+                .squeeze_dim::<3>(1)
+                .matmul(of_head)
+                .matmul(output_rows(&layer.heads.projection, head).unsqueeze());
+    }
+    assert_close(found.output, expected, 1e-5);
 }
 
 /// One head's own projections: `head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V)` (§3.2.2).
@@ -321,7 +351,7 @@ fn head_by_head(
     let mut output = bias.unsqueeze::<3>().expand([batch, len, d_model]);
     let mut weights = Vec::new();
     for head in heads {
-        let attention = scaled_dot_product_attention(
+        let (of_head, weights_of_head) = scaled_dot_product_attention(
             head.query.forward(x.clone()).unsqueeze_dim(1),
             head.key.forward(memory.clone()).unsqueeze_dim(1),
             head.value.forward(memory.clone()).unsqueeze_dim(1),
@@ -329,11 +359,10 @@ fn head_by_head(
             &Dropout::new(0.0),
         );
         output = output
-            + attention
-                .output
+            + of_head
                 .squeeze_dim::<3>(1)
                 .matmul(head.output.clone().unsqueeze());
-        weights.push(attention.weights);
+        weights.push(weights_of_head);
     }
     (output, Tensor::cat(weights, 1))
 }
@@ -359,7 +388,7 @@ fn output_rows(projection: &Linear<NdArray>, head: usize) -> Tensor<NdArray, 2> 
 #[test]
 fn projections_have_the_sizes_of_the_paper() {
     let device = Default::default();
-    let layer = SelfAttention::<NdArray>::new(&layer_config(), &mut WeightInit::new(1), &device);
+    let layer = config().init_self_from::<NdArray>(&mut WeightInit::new(1), &device);
     let width = N_HEADS * (2 * D_K + D_V);
     assert_eq!(layer.query_key_value.weight.dims(), [D_MODEL, width]);
     assert_eq!(

@@ -35,7 +35,7 @@ fn greedy_finds_the_same_in_any_order_of_the_batch() {
         let model = model::<NdArray>(&config, 2);
         let decode = |sources: &[Vec<u32>]| {
             let max_length = MaxLength::SourcePlus(4);
-            let found = greedy(&model, sources, max_length, &Default::default()).unwrap();
+            let found = greedy(&model, &exact(sources), max_length).unwrap();
             let tokens = found
                 .into_iter()
                 .map(|found| (found.tokens, found.finished));

@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
 use transformer_core::{
-    AttentionMask, DecoderMaps, Dropout, TransformerConfig, scaled_dot_product_attention,
+    AttentionMask, AttentionWeights, Dropout, TransformerConfig, scaled_dot_product_attention,
 };
 
 use crate::common::*;
@@ -22,7 +22,7 @@ fn attention_of_a_blocked_row<B: AutodiffBackend>() {
     let value = uniform::<B, 4>(rng, [2, 2, 4, 2]).require_grad();
     let padding = tokens::<B>(&[[7, 7, 0, 7], [0, 0, 0, 0]]).equal_elem(0);
 
-    let attention = scaled_dot_product_attention(
+    let (output, weights) = scaled_dot_product_attention(
         query.clone(),
         key.clone(),
         value.clone(),
@@ -30,11 +30,11 @@ fn attention_of_a_blocked_row<B: AutodiffBackend>() {
         &Dropout::new(0.0),
     );
     let rows = |row: usize, all: Tensor<B, 4>| values(all.slice([row..row + 1]));
-    assert!(rows(1, attention.output.clone()).iter().all(|&y| y == 0.0));
-    assert!(rows(1, attention.weights.clone()).iter().all(|&w| w == 0.0));
-    assert!(rows(0, attention.output.clone()).iter().all(|&y| y != 0.0));
+    assert!(rows(1, output.clone()).iter().all(|&y| y == 0.0));
+    assert!(rows(1, weights.clone()).iter().all(|&w| w == 0.0));
+    assert!(rows(0, output.clone()).iter().all(|&y| y != 0.0));
 
-    let loss = (attention.output.clone() + 1.0).powi_scalar(2).sum() + attention.weights.sum();
+    let loss = (output.clone() + 1.0).powi_scalar(2).sum() + weights.sum();
     let gradients = loss.backward();
     for input in [query, key, value] {
         let gradient = input.grad(&gradients).unwrap();
@@ -81,10 +81,10 @@ fn model_on_rows_of_padding<B: AutodiffBackend>() {
 fn a_source_of_padding_is_given_no_weight() {
     let model = model::<NdArray>(&tiny(), 3);
     let memory = model.encode(tokens(&[[0, 0], [5, 2]]));
-    let mut maps = DecoderMaps::default();
     let mut cache = model.start_decoding(&memory);
-    model.decode_next(tokens(&[[1, 4, 3], [1, 4, 3]]), &mut cache, Some(&mut maps));
-    for weights in maps.cross_attention {
+    let targets = tokens(&[[1, 4, 3], [1, 4, 3]]);
+    let output = model.decode_next(targets, &mut cache, AttentionWeights::Return);
+    for weights in output.cross_attention {
         let sums = weights.sum_dim(3);
         let [_, n_heads, tgt_len, _] = sums.dims();
         assert_close(

@@ -3,7 +3,7 @@
 use crate::common::*;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
-use transformer_core::{DecoderCache, DecoderMaps, Memory, Transformer};
+use transformer_core::{AttentionWeights, DecoderCache, Memory, Transformer};
 
 const SOURCES: [&[u32]; 4] = [&[5, 3, 7, 12, 2], &[4, 2], &[9, 8, 11, 2], &[6, 6, 2]];
 // One row ends early; one starts with a padded position, which then sees no key at all.
@@ -127,17 +127,15 @@ fn caches_do_not_meet() {
 fn attention_maps_are_the_same_cached_and_not() {
     let model = model::<NdArray>(&tiny(), 6);
     let memory = model.encode(tokens(&SOURCES));
-    let mut whole = DecoderMaps::default();
     let mut cache = model.start_decoding(&memory);
-    model.decode_next(tokens(&TARGETS), &mut cache, Some(&mut whole));
+    let whole = model.decode_next(tokens(&TARGETS), &mut cache, AttentionWeights::Return);
     assert_eq!(whole.self_attention.len(), 3);
     assert_eq!(whole.cross_attention.len(), 3);
 
-    let mut last = DecoderMaps::default();
     let mut cache = model.start_decoding(&memory);
     in_chunks(&model, &mut cache, first_columns(&TARGETS, 5), &[5]);
     let sixth = tokens::<NdArray>(&TARGETS).slice([0..4, 5..6]);
-    model.decode_next(sixth, &mut cache, Some(&mut last));
+    let last = model.decode_next(sixth, &mut cache, AttentionWeights::Return);
     for layer in 0..3 {
         for (whole, last) in [
             (&whole.self_attention[layer], &last.self_attention[layer]),
@@ -181,7 +179,8 @@ fn in_chunks<B: Backend>(
     let mut parts = Vec::new();
     for chunk in chunks {
         let next = targets.clone().slice([0..batch, first..first + chunk]);
-        parts.push(model.generate(model.decode_next(next, cache, None)));
+        let output = model.decode_next(next, cache, AttentionWeights::Discard);
+        parts.push(model.generate(output.hidden));
         first += chunk;
     }
     Tensor::cat(parts, 1)

@@ -6,7 +6,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use transformer_core::{
-    NormPlacement, Positions, Transformer, TransformerConfig, WeightTying, padded,
+    NormPlacement, Positions, Request, Transformer, TransformerConfig, WeightTying, padded,
 };
 
 pub type NdArray = burn_ndarray::NdArray;
@@ -87,6 +87,14 @@ impl<B: Backend> ModuleMapper<B> for Shaker {
             Tensor::from_data(moved, &B::Device::default()).set_require_grad(tracked)
         })
     }
+}
+
+/// Sources that are read as they are.
+pub fn exact(sources: &[impl AsRef<[u32]>]) -> Vec<Request> {
+    let requests = sources.iter();
+    requests
+        .map(|source| Request::exact(source.as_ref()))
+        .collect()
 }
 
 /// Numbers in [-1, 1).

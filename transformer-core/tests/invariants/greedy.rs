@@ -67,7 +67,7 @@ fn learned_positions_are_used_up_and_no_more() {
 /// Decodes all sources with [`greedy`], asserts that each is what the plain loop finds.
 fn same_as_argmax<B: Backend>(model: &Transformer<B>, max_length: MaxLength) -> Vec<Target> {
     let sources: Vec<Vec<u32>> = SOURCES.iter().map(|source| source.to_vec()).collect();
-    let found = greedy(model, &sources, max_length, &B::Device::default()).unwrap();
+    let found = greedy(model, &exact(&sources), max_length).unwrap();
     let found: Vec<Target> = found
         .into_iter()
         .map(|hypothesis| (hypothesis.tokens, hypothesis.finished))
@@ -111,8 +111,7 @@ fn argmax_loop<B: Backend>(model: &Transformer<B>, source: &[u32], limit: usize)
 #[test]
 fn no_sources_are_no_hypotheses() {
     let model = model::<NdArray>(&tiny(), 1);
-    let none: [Vec<u32>; 0] = [];
-    let found = greedy(&model, &none, MaxLength::default(), &Default::default());
+    let found = greedy(&model, &[], MaxLength::default());
     assert_eq!(found, Ok(Vec::new()));
 }
 
@@ -135,7 +134,7 @@ fn a_source_that_cannot_be_read_is_named() {
         ),
     ] {
         let sources = [vec![5, 2], source];
-        let found = greedy(&model, &sources, MaxLength::default(), &Default::default());
+        let found = greedy(&model, &exact(&sources), MaxLength::default());
         let error: DecodeError = found.unwrap_err();
         assert_eq!(error.to_string(), expected);
     }

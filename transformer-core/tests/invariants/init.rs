@@ -2,7 +2,7 @@
 //! its place asks.
 
 use transformer_core::{
-    CrossAttention, LayerConfig, SelfAttention, Transformer, TransformerConfig, WeightInit,
+    LayerConfig, MultiHeadAttention, SelfAttention, Transformer, TransformerConfig, WeightInit,
     WeightTying,
 };
 
@@ -54,8 +54,9 @@ fn each_projection_has_its_own_xavier_bound() {
     };
     let assert_bounds = |init: &mut WeightInit, gain: f64| {
         let device = Default::default();
-        let own: SelfAttention<NdArray> = SelfAttention::new(&config, init, &device);
-        let cross: CrossAttention<NdArray> = CrossAttention::new(&config, init, &device);
+        let config = config.attention();
+        let own: SelfAttention<NdArray> = config.init_self_from(init, &device);
+        let cross: MultiHeadAttention<NdArray> = config.init_from(init, &device);
         let [keys, queries_and_keys, all] = [32, 64, 64 + 192];
         let own_parts = [
             (0..keys, 32.0),
@@ -86,8 +87,9 @@ fn each_projection_has_its_own_xavier_bound() {
 #[test]
 fn square_projections_have_the_bound_of_one_packed_matrix() {
     let config = LayerConfig::new(64, 4, 128).unwrap();
+    let init = &mut WeightInit::new(1);
     let layer: SelfAttention<NdArray> =
-        SelfAttention::new(&config, &mut WeightInit::new(1), &Default::default());
+        config.attention().init_self_from(init, &Default::default());
     let packed = values(layer.query_key_value.weight.val());
     assert_uniform(&packed, (6.0_f64 / (64.0 + 3.0 * 64.0)).sqrt());
 }

@@ -5,9 +5,10 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use transformer_core::{
-    Activation, AttentionMask, DecoderLayer, DecoderMasks, EncoderLayer, LayerCache, LayerConfig,
-    LayerNorm, LayerNormFormula, NormPlacement, Positions, PositionwiseFeedForward, Sublayer,
-    TransformerConfig, WeightInit, sinusoidal_encoding,
+    Activation, AttentionInput, AttentionMask, AttentionWeights, CrossAttention, DecoderLayer,
+    DecoderMasks, EncoderLayer, FeedForwardConfig, LayerConfig, LayerNormConfig, LayerNormFormula,
+    NormPlacement, Positions, PositionwiseFeedForward, Sublayer, TransformerConfig, WeightInit,
+    sinusoidal_encoding,
 };
 
 use crate::common::*;
@@ -78,7 +79,7 @@ fn sublayers(norm: NormPlacement) -> Vec<(Sublayer<NdArray>, PlainNorm)> {
                 dropout: 0.5,
                 ..LayerConfig::new(D_MODEL, 2, 8).unwrap()
             };
-            let sublayer = shaken(Sublayer::new(&config, &Default::default()), 1);
+            let sublayer = shaken(config.sublayer().init(&Default::default()), 1);
             let plain = PlainNorm::of(&sublayer, layer_norm, layer_norm_eps);
             sublayers.push((sublayer, plain));
         }
@@ -119,11 +120,8 @@ fn pre_norm_is_the_sum_with_what_the_norm_gives() {
 #[test]
 fn a_position_of_equal_features_is_normed_to_the_shift() {
     for layer_norm in FORMULAS {
-        let config = LayerConfig {
-            layer_norm,
-            ..LayerConfig::new(D_MODEL, 2, 8).unwrap()
-        };
-        let norm = LayerNorm::<Autodiff<NdArray>>::new(&config, &Default::default());
+        let config = LayerNormConfig::new(D_MODEL).with_formula(layer_norm);
+        let norm = config.init::<Autodiff<NdArray>>(&Default::default());
         let norm = shaken(norm, 4);
         let x = Tensor::<Autodiff<NdArray>, 3>::ones([1, 2, D_MODEL], &Default::default())
             .require_grad();
@@ -182,13 +180,10 @@ fn network<B: Backend>(
     activation: Activation,
     activation_dropout: f64,
 ) -> PositionwiseFeedForward<B> {
-    let config = LayerConfig {
-        activation,
-        activation_dropout,
-        ..LayerConfig::new(1, 1, 1).unwrap()
-    };
-    let init = &mut WeightInit::zeros();
-    let mut network = PositionwiseFeedForward::new(&config, init, &Default::default());
+    let config = FeedForwardConfig::new(1, 1)
+        .with_activation(activation)
+        .with_dropout(activation_dropout);
+    let mut network = config.init_from(&mut WeightInit::zeros(), &Default::default());
     set(&mut network.inner, 2.0, -1.0);
     set(&mut network.outer, 3.0, 4.0);
     network
@@ -207,14 +202,16 @@ fn an_encoder_layer_is_self_attention_then_feed_forward() {
             norm,
             ..LayerConfig::new(D_MODEL, 2, 8).unwrap()
         };
-        let layer = EncoderLayer::new(&config, &mut WeightInit::new(1), &Default::default());
+        let init = &mut WeightInit::new(1);
+        let layer = config.init_encoder_layer_from(init, &Default::default());
         let layer: EncoderLayer<NdArray> = shaken(layer, 1);
         let x = uniform(&mut rng(4), [2, 3, D_MODEL]);
         let mask = AttentionMask::padding(tokens(&[[7, 7, 0], [7, 7, 7]]).equal_elem(0));
 
-        let found = layer.forward(x.clone(), Some(&mask), None);
+        let discard = AttentionWeights::Discard;
+        let found = layer.forward(x.clone(), Some(&mask), discard).hidden;
         let attended = layer.self_attention_sublayer.forward(x, |x| {
-            layer.self_attention.forward(x, Some(&mask), None, None)
+            layer.self_attention.forward(x, Some(&mask), discard).output
         });
         let expected = layer
             .feed_forward_sublayer
@@ -230,37 +227,58 @@ fn a_decoder_layer_is_self_attention_cross_attention_feed_forward() {
             norm,
             ..LayerConfig::new(D_MODEL, 2, 8).unwrap()
         };
-        let layer = DecoderLayer::new(&config, &mut WeightInit::new(1), &Default::default());
+        let init = &mut WeightInit::new(1);
+        let kind = CrossAttention::ToMemory;
+        let layer = config.init_decoder_layer_from(kind, init, &Default::default());
         let layer: DecoderLayer<NdArray> = shaken(layer, 1);
         let x = uniform(&mut rng(5), [2, 3, D_MODEL]);
-        let memory = layer
-            .cross_attention
-            .project_memory(uniform(&mut rng(6), [2, 4, D_MODEL]));
+        let memory = uniform(&mut rng(6), [2, 4, D_MODEL]);
         let masks = DecoderMasks {
             self_attention: AttentionMask::causal(3, 3, &Default::default()),
-            cross_attention: AttentionMask::padding(
+            cross_attention: Some(AttentionMask::padding(
                 tokens(&[[7, 7, 7, 0], [7, 7, 7, 7]]).equal_elem(0),
-            ),
+            )),
         };
 
-        let mut cache = LayerCache {
-            memory: memory.clone(),
-            target: None,
-        };
-        let found = layer.forward(x.clone(), &mut cache, &masks, None);
+        let discard = AttentionWeights::Discard;
+        let found = layer.forward(x.clone(), Some(&memory), &masks, discard);
         let x = layer.self_attention_sublayer.forward(x, |x| {
             let mask = Some(&masks.self_attention);
-            layer.self_attention.forward(x, mask, None, None)
+            layer.self_attention.forward(x, mask, discard).output
         });
-        let x = layer.cross_attention_sublayer.forward(x, |x| {
-            let mask = Some(&masks.cross_attention);
-            layer.cross_attention.forward(x, &memory, mask, None)
+        let sublayer = layer.cross_attention_sublayer.as_ref().unwrap();
+        let cross_attention = layer.cross_attention.as_ref().unwrap();
+        let x = sublayer.forward(x, |x| {
+            let input = AttentionInput::to_memory(x, memory);
+            let mask = masks.cross_attention.as_ref().unwrap();
+            cross_attention.forward(input.mask(mask)).output
         });
         let expected = layer
             .feed_forward_sublayer
             .forward(x, |x| layer.feed_forward.forward(x));
-        assert_close(found, expected, 0.0);
+        assert_close(found.hidden, expected, 0.0);
     }
+}
+
+/// Without a memory a decoder layer is an encoder layer under a causal mask.
+#[test]
+fn a_decoder_layer_alone_is_self_attention_and_feed_forward() {
+    let config = LayerConfig::new(D_MODEL, 2, 8).unwrap();
+    let device = Default::default();
+    let init = &mut WeightInit::new(1);
+    let alone: DecoderLayer<NdArray> =
+        config.init_decoder_layer_from(CrossAttention::None, init, &device);
+    let encoder: EncoderLayer<NdArray> =
+        config.init_encoder_layer_from(&mut WeightInit::new(1), &device);
+    let x = uniform(&mut rng(5), [2, 3, D_MODEL]);
+    let masks = DecoderMasks {
+        self_attention: AttentionMask::causal(3, 3, &device),
+        cross_attention: None,
+    };
+    let discard = AttentionWeights::Discard;
+    let found = alone.forward(x.clone(), None, &masks, discard);
+    let expected = encoder.forward(x, Some(&masks.self_attention), discard);
+    assert_close(found.hidden, expected.hidden, 0.0);
 }
 
 /// The encoder by hand: embedding × √d_model, position, layers, norm.
@@ -296,7 +314,7 @@ fn encoding_is_embedding_position_layers_norm() {
             let data = burn::tensor::TensorData::new(x, [1, 4, 12]);
             let mut x = Tensor::<NdArray, 3>::from_data(data, &Default::default());
             for layer in &model.encoder.layers {
-                x = layer.forward(x, None, None);
+                x = layer.forward(x, None, AttentionWeights::Discard).hidden;
             }
             assert_eq!(model.encoder.final_norm.is_some(), final_norm);
             assert_eq!(model.decoder.final_norm.is_some(), final_norm);

@@ -14,6 +14,7 @@ mod padding;
 mod batch;
 mod cache;
 mod greedy;
+mod language_model;
 mod search;
 
 // The paper's formulas, computed again by plain loops.

@@ -1,11 +1,13 @@
 //! Search: what it finds, beside all that there is; what it promises, whatever it is run with.
 
+use std::ops::ControlFlow;
+
 use burn::tensor::Tensor;
 use proptest::prelude::*;
 use transformer_core::{
-    DecodeOptions, DecodeOptionsError, DecoderMaps, Hypothesis, LengthPenalty, MaxLength, Memory,
-    NormPlacement, Positions, Sampling, Search, Transformer, TransformerConfig, attention_maps,
-    greedy, score,
+    AttentionWeights, DecodeOptions, DecodeOptionsError, DecoderOutput, Ensemble, LengthPenalty,
+    MaxLength, Memory, NormPlacement, Positions, Request, Sampling, Search, SourceTarget,
+    Transformer, TransformerConfig, greedy, score,
 };
 
 use crate::common::*;
@@ -37,13 +39,40 @@ fn short() -> DecodeOptions {
     }
 }
 
+/// A hypothesis, as search finds it or a test expects it.
+#[derive(Debug, Clone, PartialEq)]
+struct Found {
+    tokens: Vec<u32>,
+    finished: bool,
+    log_prob: f64,
+    score: f64,
+}
+
+impl From<transformer_core::Hypothesis> for Found {
+    fn from(hypothesis: transformer_core::Hypothesis) -> Self {
+        Self {
+            tokens: hypothesis.tokens,
+            finished: hypothesis.finished,
+            log_prob: hypothesis.log_prob,
+            score: hypothesis.score,
+        }
+    }
+}
+
+fn all_found(hypotheses: Vec<Vec<transformer_core::Hypothesis>>) -> Vec<Vec<Found>> {
+    let each = hypotheses.into_iter();
+    each.map(|of_one| of_one.into_iter().map(Found::from).collect())
+        .collect()
+}
+
 fn run(
     models: &[&Transformer<NdArray>],
     options: &DecodeOptions,
     sources: &[Vec<u32>],
-) -> Vec<Vec<Hypothesis>> {
-    let search = Search::new(models, options.clone(), &Default::default()).unwrap();
-    search.run(sources).unwrap()
+) -> Vec<Vec<Found>> {
+    let ensemble = Ensemble::new(models.to_vec()).unwrap();
+    let search = Search::new(&ensemble, options.clone()).unwrap();
+    all_found(search.run(&exact(sources)).unwrap())
 }
 
 /// So few tokens that every target of up to three can be tried.
@@ -59,7 +88,7 @@ fn all_targets(
     models: &[&Transformer<NdArray>],
     source: &[u32],
     penalty: LengthPenalty,
-) -> Vec<Hypothesis> {
+) -> Vec<Found> {
     let mut all = Vec::new();
     let mut begun = vec![Vec::new()];
     for len in 0..=3 {
@@ -68,7 +97,7 @@ fn all_targets(
             let finished = len < 3;
             let target = [&tokens[..], if finished { &[2] } else { &[] }].concat();
             let log_prob = log_prob_without_cache(models, source, &target);
-            all.push(Hypothesis {
+            all.push(Found {
                 finished,
                 log_prob,
                 score: log_prob / penalty.of(target.len()),
@@ -104,14 +133,14 @@ fn log_prob_without_cache(models: &[&Transformer<NdArray>], source: &[u32], targ
 }
 
 /// What the model's log-probability of a hypothesis is that of.
-fn with_eos(hypothesis: &Hypothesis) -> Vec<u32> {
+fn with_eos(hypothesis: &Found) -> Vec<u32> {
     let end: &[u32] = if hypothesis.finished { &[2] } else { &[] };
     [&hypothesis.tokens, end].concat()
 }
 
 #[track_caller]
-fn assert_same(found: &[Hypothesis], expected: &[Hypothesis], tolerance: f64) {
-    let tokens = |hypotheses: &[Hypothesis]| -> Vec<_> {
+fn assert_same(found: &[Found], expected: &[Found], tolerance: f64) {
+    let tokens = |hypotheses: &[Found]| -> Vec<_> {
         let each = hypotheses.iter();
         each.map(|hypothesis| (hypothesis.tokens.clone(), hypothesis.finished))
             .collect()
@@ -191,12 +220,7 @@ fn a_beam_of_one_is_greedy() {
                 ..DecodeOptions::beam(1)
             };
             let found = run(&[&model], &options, &sources());
-            let expected = greedy(
-                &model,
-                &sources(),
-                MaxLength::default(),
-                &Default::default(),
-            );
+            let expected = greedy(&model, &exact(&sources()), MaxLength::default());
             for (found, expected) in found.into_iter().flatten().zip(expected.unwrap()) {
                 assert_eq!(found.tokens, expected.tokens);
                 assert_close(&vec![found.log_prob], &vec![expected.log_prob], 1e-6);
@@ -261,10 +285,10 @@ fn without_penalties_no_better_target_is_left_growing() {
 
 /// Beam search as a textbook has it, without cache or batch, until nothing that grows is better than
 /// the best that ended; and how many ended.
-fn beam_of_two(model: &Transformer<NdArray>, source: &[u32], limit: usize) -> (Hypothesis, usize) {
+fn beam_of_two(model: &Transformer<NdArray>, source: &[u32], limit: usize) -> (Found, usize) {
     let mut live = vec![(0.0, Vec::new())];
-    let mut ended: Vec<Hypothesis> = Vec::new();
-    let hypothesis = |log_prob, tokens: &[u32], finished| Hypothesis {
+    let mut ended: Vec<Found> = Vec::new();
+    let hypothesis = |log_prob, tokens: &[u32], finished| Found {
         tokens: tokens.to_vec(),
         finished,
         log_prob,
@@ -337,8 +361,9 @@ fn what_search_scored_is_scored_the_same() {
             for (source, found) in sources().iter().zip(found) {
                 for hypothesis in found {
                     let target = with_eos(&hypothesis);
-                    let scores = score(models, &[source], &[&target], 64, &Default::default());
-                    let score = &scores.unwrap()[0];
+                    let pair = SourceTarget::exact(&source[..], &target[..]);
+                    let ensemble = Ensemble::new(models.to_vec()).unwrap();
+                    let score = &score(&ensemble, &[pair], 64).unwrap()[0];
                     assert_eq!(score.log_probs.len(), target.len());
                     assert_close(&vec![score.log_prob()], &vec![hypothesis.log_prob], 1e-4);
                     if options.repetition_penalty == 1.0 {
@@ -358,13 +383,11 @@ fn scores_are_those_of_every_target_alone() {
         .map(<[u32]>::to_vec)
         .to_vec();
     for batch_tokens in [1, 12, 1000] {
-        let scores = score(
-            &[&model],
-            &sources(),
-            &targets,
-            batch_tokens,
-            &Default::default(),
-        );
+        let pairs = sources().into_iter().zip(&targets);
+        let pairs: Vec<_> = pairs
+            .map(|(source, target)| SourceTarget::exact(source, &target[..]))
+            .collect();
+        let scores = score(&model, &pairs, batch_tokens);
         for ((source, target), score) in sources().iter().zip(&targets).zip(scores.unwrap()) {
             let expected = log_prob_without_cache(&[&model], source, target);
             assert_close(&vec![score.log_prob()], &vec![expected], 1e-5);
@@ -460,8 +483,12 @@ fn targets_begin_with_their_prefixes() {
         vec![8],
     ];
     for options in [short(), DecodeOptions::greedy()] {
-        let search = Search::new(&[&model], options.clone(), &Default::default()).unwrap();
-        let found = search.with_prefixes(&prefixes).run(&sources()).unwrap();
+        let requests = exact(&sources()).into_iter().zip(&prefixes);
+        let requests: Vec<_> = requests
+            .map(|(request, prefix)| request.with_prefix(&prefix[..]))
+            .collect();
+        let search = Search::new(&model, options.clone()).unwrap();
+        let found = all_found(search.run(&requests).unwrap());
         let free = run(&[&model], &options, &sources());
         assert_same(&found[1], &free[1], 1e-6);
         // Ends in the prefix's <eos>.
@@ -518,17 +545,16 @@ fn the_coverage_penalty_is_that_of_its_attention() {
     let mut covered = 0;
     for (source, found) in sources().iter().zip(run(&[&model], &options, &sources())) {
         for hypothesis in found {
-            let device = Default::default();
             let target = &hypothesis.tokens;
-            let (_, maps) = attention_maps(&model, source, target, &device).unwrap();
+            let maps = model.attention_maps(source, target).unwrap().cross;
             // One position for each token, and for <eos>.
             let len = target.len() + usize::from(hypothesis.finished);
             let mut sums = vec![0.0; source.len()];
-            for map in &maps.cross_attention {
+            for map in &maps {
                 let [_, heads, _, src_len] = map.dims();
                 let map = map.clone().slice([0..1, 0..heads, 0..len]);
                 for (at, weight) in values(map).into_iter().enumerate() {
-                    sums[at % src_len] += weight / (heads * maps.cross_attention.len()) as f64;
+                    sums[at % src_len] += weight / (heads * maps.len()) as f64;
                 }
             }
             covered += sums.iter().filter(|&&sum| sum >= 1.0).count();
@@ -541,7 +567,7 @@ fn the_coverage_penalty_is_that_of_its_attention() {
 }
 
 #[test]
-fn tokens_are_told_in_order() {
+fn tokens_are_emitted_in_order() {
     let model = model::<NdArray>(&tiny(), 4);
     let sampling = DecodeOptions::sample(Sampling::default());
     for options in [DecodeOptions::greedy(), short(), sampling] {
@@ -550,13 +576,58 @@ fn tokens_are_told_in_order() {
             batch_tokens: 12,
             ..options
         };
-        let search = Search::new(&[&model], options, &Default::default()).unwrap();
-        let mut told = vec![Vec::new(); 6];
+        let search = Search::new(&model, options).unwrap();
+        let mut emitted = vec![Vec::new(); 6];
         let found = search
-            .stream(&sources(), |source, token| told[source].push(token))
+            .stream(&exact(&sources()), |source, token| {
+                emitted[source].push(token);
+                ControlFlow::Continue(())
+            })
             .unwrap();
         let best: Vec<_> = found.iter().map(|found| found[0].tokens.clone()).collect();
-        assert_eq!(told, best);
+        assert_eq!(emitted, best);
+    }
+}
+
+/// Where the caller breaks off, what was found so far is given back, and nothing more is emitted.
+#[test]
+fn a_stream_stops_where_it_is_broken_off() {
+    let model = model::<NdArray>(&tiny(), 4);
+    let greedy = DecodeOptions {
+        max_length: MaxLength::Tokens(9),
+        min_length: 9,
+        batch_tokens: 1,
+        ..DecodeOptions::greedy()
+    };
+    let beam = DecodeOptions {
+        strategy: DecodeOptions::beam(3).strategy,
+        ..greedy.clone()
+    };
+    for (options, stop_at, tokens_of_last) in [(greedy, 9 + 4, 4), (beam, 9 + 4, 9)] {
+        let requests = exact(&sources()[..4]);
+        let search = Search::new(&model, options).unwrap();
+        let mut emitted = Vec::new();
+        let found = search
+            .stream(&requests, |request, token| {
+                emitted.push((request, token));
+                match emitted.len() == stop_at {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            })
+            .unwrap();
+        assert_eq!(emitted.len(), stop_at);
+        // Batches hold one source; the longest comes first.
+        let (first, second) = (emitted[0].0, emitted[9].0);
+        assert_ne!(first, second);
+        assert_eq!(found[first][0].tokens.len(), 9);
+        let last = &found[second][0];
+        assert_eq!((last.tokens.len(), last.finished), (tokens_of_last, false));
+        let begun = emitted[9..].iter().map(|&(_, token)| token);
+        assert!(begun.eq(last.tokens[..4].iter().copied()));
+        for (request, found) in found.iter().enumerate() {
+            assert_eq!(found.is_empty(), request != first && request != second);
+        }
     }
 }
 
@@ -578,23 +649,21 @@ fn several_targets_of_a_source_share_its_memory() {
             hidden: memory.hidden.clone().select(0, rows.clone()),
             padding: memory.padding.clone().select(0, rows),
         };
-        let mut whole = DecoderMaps::default();
         let mut cache = model.start_decoding(&repeated);
-        let expected = model.decode_next(tokens(&targets), &mut cache, Some(&mut whole));
+        let expected = model.decode_next(tokens(&targets), &mut cache, AttentionWeights::Return);
 
-        let mut maps = DecoderMaps::default();
         let mut cache = model.start_decoding(&memory);
-        let found = model.decode_next(tokens(&targets), &mut cache, Some(&mut maps));
+        let found = model.decode_next(tokens(&targets), &mut cache, AttentionWeights::Return);
         assert_eq!((cache.sources(), cache.rows(), cache.len()), (2, 6, 3));
-        assert_close(found, expected, 1e-5);
-        assert_same_maps(&maps, &whole);
+        assert_close(found.hidden.clone(), expected.hidden.clone(), 1e-5);
+        assert_same_weights(&found, &expected);
     }
 }
 
-fn assert_same_maps(found: &DecoderMaps<NdArray>, expected: &DecoderMaps<NdArray>) {
+fn assert_same_weights(found: &DecoderOutput<NdArray>, expected: &DecoderOutput<NdArray>) {
     for kind in [
-        |maps: &DecoderMaps<NdArray>| maps.self_attention.clone(),
-        |maps: &DecoderMaps<NdArray>| maps.cross_attention.clone(),
+        |output: &DecoderOutput<NdArray>| output.self_attention.clone(),
+        |output: &DecoderOutput<NdArray>| output.cross_attention.clone(),
     ] {
         let (found, expected) = (kind(found), kind(expected));
         assert_eq!((found.len(), expected.len()), (3, 3));
@@ -627,8 +696,7 @@ fn targets_that_branch_are_those_decoded_alone() {
             for ((_, target), [token]) in rows.iter_mut().zip(&column) {
                 target.push(*token);
             }
-            let mut maps = DecoderMaps::default();
-            let found = model.decode_next(tokens(&column), &mut cache, Some(&mut maps));
+            let found = model.decode_next(tokens(&column), &mut cache, AttentionWeights::Return);
             if step % 7 == 0 || step == 29 {
                 let indices: Vec<i64> = rows.iter().map(|&(source, _)| kept[source]).collect();
                 let indices = Tensor::from_data(indices.as_slice(), &Default::default());
@@ -637,16 +705,17 @@ fn targets_that_branch_are_those_decoded_alone() {
                     padding: memory.padding.clone().select(0, indices),
                 };
                 let targets: Vec<&[u32]> = rows.iter().map(|(_, target)| &target[..]).collect();
-                let mut whole = DecoderMaps::default();
                 let mut fresh = model.start_decoding(&alone);
-                let expected = model.decode_next(tokens(&targets), &mut fresh, Some(&mut whole));
-                assert_close(found, expected.slice_dim(1, step..step + 1), 1e-5);
+                let targets = tokens(&targets);
+                let mut whole = model.decode_next(targets, &mut fresh, AttentionWeights::Return);
+                let expected = whole.hidden.clone().slice_dim(1, step..step + 1);
+                assert_close(found.hidden.clone(), expected, 1e-5);
                 for maps in [&mut whole.self_attention, &mut whole.cross_attention] {
                     for map in maps {
                         *map = map.clone().slice_dim(2, step..step + 1);
                     }
                 }
-                assert_same_maps(&maps, &whole);
+                assert_same_weights(&found, &whole);
             }
             // Which sources go on, and with which of their rows.
             let width = rows.len() / kept.len();
@@ -684,12 +753,11 @@ fn a_target_stays_with_its_source() {
 #[test]
 fn attention_maps_are_of_every_layer_head_and_position() {
     let model = model::<NdArray>(&tiny(), 6);
-    let device = Default::default();
-    let (encoder, decoder) = attention_maps(&model, &[5, 3, 7, 2], &[8, 9], &device).unwrap();
+    let maps = model.attention_maps(&[5, 3, 7, 2], &[8, 9]).unwrap();
     for (maps, layers, shape) in [
-        (&encoder, 2, [1, 2, 4, 4]),
-        (&decoder.self_attention, 3, [1, 2, 3, 3]),
-        (&decoder.cross_attention, 3, [1, 2, 3, 4]),
+        (&maps.encoder, 2, [1, 2, 4, 4]),
+        (&maps.decoder, 3, [1, 2, 3, 3]),
+        (&maps.cross, 3, [1, 2, 3, 4]),
     ] {
         assert_eq!(maps.len(), layers);
         for map in maps {
@@ -790,7 +858,7 @@ fn options_out_of_range_are_named() {
         ),
     ] {
         let model = model::<NdArray>(&tiny(), 1);
-        let search = Search::new(&[&model], options, &Default::default());
+        let search = Search::new(&model, options);
         assert_eq!(search.unwrap_err().to_string(), problem);
     }
 }
@@ -799,8 +867,8 @@ fn options_out_of_range_are_named() {
 fn an_ensemble_has_one_vocabulary() {
     let [first, second] = [tiny(), exhaustible()].map(|config| model::<NdArray>(&config, 1));
     let new = |models: &[&Transformer<NdArray>]| {
-        let search = Search::new(models, DecodeOptions::greedy(), &Default::default());
-        search.map(|_| ()).unwrap_err()
+        let ensemble = Ensemble::new(models.to_vec());
+        ensemble.map(|_| ()).unwrap_err()
     };
     assert_eq!(new(&[&first, &second]), DecodeOptionsError::Vocabularies);
     assert_eq!(new(&[]), DecodeOptionsError::NoModel);
@@ -814,9 +882,9 @@ fn a_target_of_all_learned_positions_is_scored() {
         ..tiny()
     };
     let model = model::<NdArray>(&config, 1);
-    let device = Default::default();
     let scored = |target: &[u32]| {
-        let scores = score(&[&model], &[[5, 2]], &[target], 64, &device).unwrap();
+        let pair = SourceTarget::exact([5, 2], target);
+        let scores = score(&model, &[pair], 64).unwrap();
         scores[0].log_probs.clone()
     };
     let (all, shorter) = (scored(&[3; 7]), scored(&[3; 6]));
@@ -824,8 +892,8 @@ fn a_target_of_all_learned_positions_is_scored() {
     for (found, expected) in all.iter().zip(&shorter) {
         assert!((found - expected).abs() < 1e-5);
     }
-    assert!(attention_maps(&model, &[5, 2], &[3; 6], &device).is_ok());
-    let error = attention_maps(&model, &[5, 2], &[3; 7], &device).unwrap_err();
+    assert!(model.attention_maps(&[5, 2], &[3; 6]).is_ok());
+    let error = model.attention_maps(&[5, 2], &[3; 7]).unwrap_err();
     assert_eq!(
         error.to_string(),
         "source 0 has a target of 8 tokens, more than the model's 7 learned positions"
@@ -844,17 +912,20 @@ fn what_cannot_be_decoded_is_named() {
             max_src_len,
             ..DecodeOptions::beam(2)
         };
-        Search::new(&[&model], options, &Default::default()).unwrap()
+        Search::new(&model, options).unwrap()
     };
     let error = search(4)
-        .run(&[vec![5, 2], vec![3, 4, 5, 6, 2]])
+        .run(&exact(&[vec![5, 2], vec![3, 4, 5, 6, 2]]))
         .unwrap_err();
     assert_eq!(
         error.to_string(),
         "source 1 has 5 tokens, more than the limit of 4"
     );
-    let prefixes = [vec![], vec![10, 11]];
-    let error = search(4).with_prefixes(&prefixes).run(&[[5, 2], [6, 2]]);
+    let requests = [
+        Request::exact([5, 2]),
+        Request::exact([6, 2]).with_prefix([10, 11]),
+    ];
+    let error = search(4).run(&requests);
     assert_eq!(
         error.unwrap_err().to_string(),
         "source 1 has a prefix with token 11, outside the vocabulary of 11"
@@ -869,9 +940,11 @@ fn what_cannot_be_decoded_is_named() {
             "has a target with token 11, outside the vocabulary of 11",
         ),
     ] {
-        let sources = [[5, 2], [6, 2]];
-        let targets = [&[2][..], target];
-        let error = score(&[&model], &sources, &targets, 64, &Default::default());
+        let pairs = [
+            SourceTarget::exact([5, 2], [2]),
+            SourceTarget::exact([6, 2], target),
+        ];
+        let error = score(&model, &pairs, 64);
         assert_eq!(
             error.unwrap_err().to_string(),
             format!("source 1 {problem}")
@@ -891,8 +964,9 @@ fn any_limit_of_length_is_a_limit() {
             ..DecodeOptions::beam(2)
         };
         // Ends at once, by its prefix.
-        let search = Search::new(&[&model], options, &Default::default()).unwrap();
-        let found = search.with_prefixes(&[vec![3, 2]]).run(&[[5, 2]]).unwrap();
+        let search = Search::new(&model, options).unwrap();
+        let request = Request::exact([5, 2]).with_prefix([3, 2]);
+        let found = search.run(&[request]).unwrap();
         assert_eq!(found[0][0].tokens, [3]);
     }
 }
@@ -904,11 +978,28 @@ fn a_model_of_no_numbers_is_an_error() {
     *bias = bias.take().map(|bias| bias.map(|bias| bias * f32::NAN));
     let sampling = DecodeOptions::sample(Sampling::default());
     for options in [DecodeOptions::greedy(), DecodeOptions::beam(3), sampling] {
-        let search = Search::new(&[&model], options, &Default::default()).unwrap();
-        let error = search.run(&[[5, 2], [6, 2]]).unwrap_err();
+        let search = Search::new(&model, options).unwrap();
+        let error = search.run(&exact(&[[5, 2], [6, 2]])).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "source 0 leads the model to what is not a number"
+            "source 0 has log-probabilities that are not numbers; the model's weights are damaged"
         );
     }
+}
+
+/// A sentence is read with `<eos>` after it, and a target's `<eos>` counts.
+#[test]
+fn sentences_end_in_eos_by_themselves() {
+    let model = model::<NdArray>(&tiny(), 3);
+    let search = Search::new(&model, short()).unwrap();
+    let sentences = [&[5, 3, 7][..], &[], &[12]];
+    let requests: Vec<_> = sentences.map(Request::new).to_vec();
+    let with_eos = sentences.map(|sentence| [sentence, &[2]].concat());
+    assert_eq!(search.run(&requests), search.run(&exact(&with_eos)));
+
+    let sentence = score(&model, &[SourceTarget::new([5, 3], [4, 9])], 64);
+    let exact = score(&model, &[SourceTarget::exact([5, 3, 2], [4, 9, 2])], 64);
+    assert_eq!(sentence, exact);
+    let [sentence, exact] = [sentence, exact].map(|scores| scores.unwrap()[0].log_probs.len());
+    assert_eq!((sentence, exact), (3, 3));
 }

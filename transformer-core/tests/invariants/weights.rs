@@ -4,12 +4,15 @@
 use std::fs;
 use std::path::Path;
 
+use burn::module::{AutodiffModule, Module};
+use burn::nn::{Linear, LinearConfig};
 use burn::tensor::backend::Backend;
 use rand::RngExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use transformer_core::{
     CONFIG_FILE, ModelError, Transformer, TransformerConfig, WEIGHTS_FILE, WeightTying,
+    load_weights, save_weights,
 };
 
 use crate::common::*;
@@ -208,6 +211,56 @@ fn what_is_no_configuration_is_refused() {
     }
 }
 
+#[test]
+fn a_configuration_says_its_format_and_its_model() {
+    let (directory, model) = saved(8);
+    let path = directory.path().join(CONFIG_FILE);
+    let text = fs::read_to_string(&path).unwrap();
+    let start = "{\n  \"format\": 1,\n  \"model\": \"transformer\",\n";
+    assert!(text.starts_with(start), "{text}");
+
+    // Files from before say neither.
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    for key in ["format", "model"] {
+        config.as_object_mut().unwrap().remove(key);
+        fs::write(&path, config.to_string()).unwrap();
+        let loaded = load::<NdArray>(directory.path()).unwrap();
+        assert_eq!(loaded.config(), model.config());
+    }
+}
+
+#[test]
+fn a_newer_format_or_another_model_is_refused_by_name() {
+    let (directory, _) = saved(8);
+    let path = directory.path().join(CONFIG_FILE);
+    let config = fs::read_to_string(&path).unwrap();
+    // Whatever else a newer file says.
+    for newer in [
+        config.replace("\"format\": 1", "\"format\": 2, \"heads\": []"),
+        "{\"format\": 2}".to_owned(),
+    ] {
+        fs::write(&path, newer).unwrap();
+        let expected = "format 2; this version reads format 1";
+        assert_refused(directory.path(), CONFIG_FILE, expected);
+    }
+    fs::write(&path, config.replace("\"format\": 1", "\"format\": \"1\"")).unwrap();
+    assert_refused(directory.path(), CONFIG_FILE, "line 2");
+    fs::write(&path, config.replace("transformer", "language-model")).unwrap();
+    let expected = "describes a model of type `language-model`, not `transformer`";
+    assert_refused(directory.path(), CONFIG_FILE, expected);
+}
+
+/// Errors in a configuration say where they are.
+#[test]
+fn an_unknown_key_is_named_with_its_line() {
+    let (directory, _) = saved(8);
+    let path = directory.path().join(CONFIG_FILE);
+    let config = fs::read_to_string(&path).unwrap();
+    fs::write(&path, config.replace("d_model", "d_modle")).unwrap();
+    assert_refused(directory.path(), CONFIG_FILE, "unknown field `d_modle`");
+    assert_refused(directory.path(), CONFIG_FILE, "line 6");
+}
+
 /// A misspelt key is an error wherever it stands, not a default.
 #[test]
 fn an_unknown_key_inside_positions_is_refused() {
@@ -318,6 +371,61 @@ fn a_damaged_configuration_never_panics() {
 }
 
 // The weights
+
+#[test]
+fn weights_are_loaded_into_a_model_whose_frozen_parameters_stay_frozen() {
+    let (directory, saved) = saved(11);
+    let mut model = model::<Autodiff<NdArray>>(&tiny(), 12);
+    model.src_embedding = model.src_embedding.no_grad();
+    let loaded = load_weights(model, directory.path().join(WEIGHTS_FILE)).unwrap();
+    assert_eq!(parameters(&loaded), parameters(&saved));
+    assert!(!loaded.src_embedding.weight.is_require_grad());
+    let encoder = &loaded.encoder.layers[0];
+    assert!(encoder.feed_forward.inner.weight.is_require_grad());
+    // And without gradients, and with them again.
+    assert!(
+        !loaded
+            .valid()
+            .train::<Autodiff<NdArray>>()
+            .src_embedding
+            .weight
+            .is_require_grad()
+    );
+}
+
+#[test]
+fn any_module_s_weights_are_saved_and_what_is_wrong_with_them_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("parts/linear.safetensors");
+    let device = Default::default();
+    let linear = |d_output| LinearConfig::new(3, d_output).init::<NdArray>(&device);
+    let saved = linear(4);
+    save_weights(&saved, &path).unwrap();
+    let loaded = load_weights(linear(4), &path).unwrap();
+    assert_eq!(loaded.weight.to_data(), saved.weight.to_data());
+    assert_eq!(
+        loaded.bias.unwrap().to_data(),
+        saved.bias.unwrap().to_data()
+    );
+
+    let refused = |module| {
+        let error = load_weights::<NdArray, Linear<NdArray>>(module, &path).unwrap_err();
+        error.to_string()
+    };
+    let message = refused(linear(5));
+    assert!(
+        message.starts_with(&path.display().to_string()),
+        "{message}"
+    );
+    assert!(
+        message.contains("[3, 5]") && message.contains("[3, 4]"),
+        "{message}"
+    );
+    let message = refused(LinearConfig::new(3, 4).with_bias(false).init(&device));
+    assert!(message.ends_with("`bias` is unknown"), "{message}");
+    let missing = load_weights(linear(4), directory.path().join("none")).unwrap_err();
+    assert!(missing.to_string().contains("No such file"), "{missing}");
+}
 
 #[test]
 fn truncated_weights_are_refused() {

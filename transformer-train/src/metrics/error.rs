@@ -4,6 +4,7 @@ use thiserror::Error;
 
 /// Why a corpus cannot be scored.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum MetricError {
     /// There is nothing to score.
     #[error("a corpus metric needs at least one hypothesis and its reference")]

@@ -2,11 +2,13 @@
 
 mod bleu;
 mod chrf;
+mod displayed;
 mod error;
-mod training;
+mod statistics;
 
 pub use bleu::{Bleu, corpus_bleu, tokenize_13a};
 pub use chrf::{Chrf, corpus_chrf};
+pub(crate) use displayed::{PERPLEXITY, ValidationNumber};
+pub use displayed::{Throughput, TokenMean};
 pub use error::MetricError;
-pub(crate) use training::PERPLEXITY;
-pub use training::{DeviceStatistics, Statistics, Throughput, TokenMean};
+pub use statistics::{DeviceStatistics, Numbers, Statistics, ValidationItem};

@@ -1,0 +1,120 @@
+//! A language model of characters: it learns from English sentences, and samples new ones.
+//!
+//! `cargo run --release --example language_model`
+
+use std::collections::BTreeSet;
+
+use burn_autodiff::Autodiff;
+use clap::Parser;
+use transformer_core::{
+    DecodeOptions, LanguageModelConfig, MaxLength, NormPlacement, Request, SPECIAL_TOKENS,
+    Sampling, Search,
+};
+use transformer_examples::{Backend, Failure};
+use transformer_train::{Corpus, Trainer, TrainingConfig};
+
+/// Trains a language model of characters on English sentences and prints samples.
+#[derive(Debug, Parser)]
+struct Flags {
+    /// Sentence pairs, of which the source side is read
+    #[arg(long, default_value = "examples/data/tatoeba.en-fr.tsv.gz")]
+    data: String,
+    /// Sentences to validate on
+    #[arg(long, default_value_t = 500)]
+    hold_out: usize,
+    /// Updates to train for
+    #[arg(long, default_value_t = 1000)]
+    updates: usize,
+    /// Width of the model
+    #[arg(long, default_value_t = 128)]
+    d_model: usize,
+    /// Characters of a batch
+    #[arg(long, default_value_t = 4096)]
+    batch_tokens: usize,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+/// A token for each character that occurs, after the special tokens.
+struct Characters(Vec<char>);
+
+impl Characters {
+    fn of<'a>(sentences: impl Iterator<Item = &'a str>) -> Self {
+        let all: BTreeSet<char> = sentences.flat_map(str::chars).collect();
+        Self(all.into_iter().collect())
+    }
+
+    fn vocab_size(&self) -> usize {
+        SPECIAL_TOKENS.len() + self.0.len()
+    }
+
+    /// Without the characters that did not occur.
+    fn encode(&self, text: &str) -> Vec<u32> {
+        let indices = text.chars().filter_map(|c| self.0.binary_search(&c).ok());
+        indices
+            .map(|index| (SPECIAL_TOKENS.len() + index) as u32)
+            .collect()
+    }
+
+    fn decode(&self, tokens: &[u32]) -> String {
+        let index = |token: &u32| (*token as usize).checked_sub(SPECIAL_TOKENS.len());
+        let indices = tokens.iter().filter_map(index);
+        indices.map(|index| self.0[index]).collect()
+    }
+}
+
+fn main() -> Result<(), Failure> {
+    let flags = Flags::parse();
+    let (train, valid) = Corpus::from_tsv(&flags.data)?.hold_out(flags.hold_out, flags.seed)?;
+    let sentences = train.pairs().iter().chain(valid.pairs());
+    let characters = Characters::of(sentences.map(|pair| pair.source.as_str()));
+    let encode = |corpus: &Corpus| -> Vec<Vec<u32>> {
+        let sentences = corpus.pairs().iter();
+        sentences
+            .map(|pair| characters.encode(&pair.source))
+            .collect()
+    };
+
+    let config = LanguageModelConfig {
+        d_model: flags.d_model,
+        n_heads: 4,
+        d_ff: 4 * flags.d_model,
+        n_layers: 2,
+        norm: NormPlacement::Pre,
+        final_norm: true,
+        ..LanguageModelConfig::base(characters.vocab_size())
+    };
+    let model = config.init::<Autodiff<Backend>>(flags.seed, &Default::default())?;
+    let run = TrainingConfig {
+        seed: flags.seed,
+        batch_tokens: flags.batch_tokens,
+        warmup: flags.updates.div_ceil(5),
+        updates: flags.updates,
+        validate_every: flags.updates.div_ceil(4),
+        label_smoothing: 0.0,
+        ..TrainingConfig::default()
+    };
+    let trained = Trainer::new(model, run).train(encode(&train), encode(&valid))?;
+    for validation in &trained.validations {
+        let (update, perplexity) = (validation.update, validation.valid_nll.exp());
+        println!("update {update}: perplexity {perplexity:.2} per character");
+    }
+
+    // Sentences that begin alike, each character drawn from the ten likeliest.
+    let options = DecodeOptions {
+        n_best: 5,
+        max_length: MaxLength::Tokens(80),
+        ..DecodeOptions::sample(Sampling {
+            top_k: 10,
+            seed: flags.seed,
+            ..Sampling::default()
+        })
+    };
+    let request = Request::prompt(characters.encode("I "));
+    let samples = Search::new(&trained.model, options)?.run(&[request])?;
+    for sample in &samples[0] {
+        println!("{}", characters.decode(&sample.tokens));
+    }
+    Ok(())
+}

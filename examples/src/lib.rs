@@ -1,0 +1,47 @@
+//! What the examples share: the backend that they run on, and how they fail.
+
+use std::error::Error;
+use std::fmt;
+
+/// The last of ndarray, flex, wgpu and tch that is compiled in: `cargo run --release --example copy_task
+/// --features wgpu`.
+#[cfg(feature = "tch")]
+pub type Backend = burn_tch::LibTorch;
+
+/// The last of ndarray, flex, wgpu and tch that is compiled in.
+#[cfg(all(feature = "wgpu", not(feature = "tch")))]
+pub type Backend = burn_wgpu::Wgpu;
+
+/// The last of ndarray, flex, wgpu and tch that is compiled in.
+#[cfg(all(feature = "flex", not(any(feature = "wgpu", feature = "tch"))))]
+pub type Backend = burn_flex::Flex;
+
+/// The last of ndarray, flex, wgpu and tch that is compiled in.
+#[cfg(all(
+    feature = "ndarray",
+    not(any(feature = "flex", feature = "wgpu", feature = "tch"))
+))]
+pub type Backend = burn_ndarray::NdArray;
+
+#[cfg(not(any(
+    feature = "ndarray",
+    feature = "flex",
+    feature = "wgpu",
+    feature = "tch"
+)))]
+compile_error!("choose a backend: --features ndarray, flex, wgpu or tch");
+
+/// Any error, shown in one line by a `main` that returns it, with exit code 1.
+pub struct Failure(Box<dyn Error>);
+
+impl<E: Into<Box<dyn Error>>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}

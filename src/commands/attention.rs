@@ -1,0 +1,176 @@
+//! `transformer attention`
+
+mod picture;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use clap::{Args, ValueEnum};
+use transformer_core::{Tokenizer, Translator};
+use transformer_program::{BackendTask, run_on};
+
+use self::picture::{Format, Map, Picture};
+use super::{Common, Result};
+
+const EXAMPLES: &str = "\
+Examples:
+  transformer attention --model model --source \"Where are you?\"
+  transformer attention --model model --source \"Where are you?\" --layer 3 --head 4 --out head.png
+  transformer attention --model model --source \"Where is he?\" --target \"Où est-il ?\" --kind decoder";
+
+/// Draws what attends to what in a sentence and its translation, as the paper's appendix does.
+///
+/// Each row is a token that attends, each column one that is attended to, and the darker a field, the more.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Attention {
+    /// Directory of a trained model
+    #[arg(long, value_name = "DIR")]
+    model: PathBuf,
+    /// The sentence
+    #[arg(long, value_name = "TEXT")]
+    source: String,
+    /// Its translation; without it, the model's own
+    #[arg(long, value_name = "TEXT")]
+    target: Option<String>,
+    /// Which attention
+    #[arg(long, value_enum, default_value_t = Kind::Cross)]
+    kind: Kind,
+    /// Layer, from 1 [default: all]
+    #[arg(long, value_name = "N")]
+    layer: Option<usize>,
+    /// Head, from 1 [default: all]
+    #[arg(long, value_name = "N")]
+    head: Option<usize>,
+    /// Picture, .svg or .png
+    #[arg(long, value_name = "FILE", default_value = "attention.svg")]
+    out: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// Of the source to itself
+    Encoder,
+    /// Of the target to itself
+    Decoder,
+    /// Of the target to the source
+    Cross,
+}
+
+/// Tokens of a sentence beyond which nothing can be seen in its picture.
+const MOST_TOKENS: usize = 256;
+
+impl Attention {
+    /// Runs the command.
+    pub fn run(self, common: Common) -> Result {
+        let format = Format::of(&self.out)?;
+        let task = Task {
+            flags: self,
+            format,
+        };
+        run_on(common.backend, task)?
+    }
+}
+
+struct Task {
+    flags: Attention,
+    format: Format,
+}
+
+impl BackendTask for Task {
+    type Output = Result;
+
+    fn run<B: Backend>(self, device: B::Device) -> Result {
+        let Self { flags, format } = self;
+        let translator = Translator::<B>::load(&flags.model, &device)?;
+        let (model, tokenizers) = (translator.model(), translator.tokenizers());
+        let target = match &flags.target {
+            Some(target) => target.clone(),
+            None => translator.translate(&flags.source)?,
+        };
+        writeln!(io::stdout(), "{}\n{target}", flags.source)?;
+        let mut source = tokenizers.source().encode(flags.source.trim())?;
+        source.push(model.config().eos_id);
+        let target = tokenizers.target().encode(target.trim())?;
+        for (side, tokens) in [("source", source.len()), ("target", target.len() + 1)] {
+            if tokens > MOST_TOKENS {
+                return Err(
+                    format!("the {side} has {tokens} tokens, more than {MOST_TOKENS}").into(),
+                );
+            }
+        }
+        let maps = model.attention_maps(&source, &target)?;
+        let maps = match flags.kind {
+            Kind::Encoder => maps.encoder,
+            Kind::Decoder => maps.decoder,
+            Kind::Cross => maps.cross,
+        };
+
+        let names = |tokens: &[u32], tokenizer: &Tokenizer| -> Vec<String> {
+            tokens.iter().map(|&token| name(tokenizer, token)).collect()
+        };
+        let source = names(&source, tokenizers.source());
+        let target = [&[model.config().bos_id], &target[..]].concat();
+        let target = names(&target, tokenizers.target());
+        let (rows, columns) = match flags.kind {
+            Kind::Encoder => (&source, &source),
+            Kind::Decoder => (&target, &target),
+            Kind::Cross => (&target, &source),
+        };
+        let maps = flags.chosen(maps)?;
+        let picture = Picture::new(rows, columns, &maps);
+        picture.save(&flags.out, format)?;
+        Ok(writeln!(
+            io::stdout(),
+            "{}: {} maps",
+            flags.out.display(),
+            maps.len()
+        )?)
+    }
+}
+
+/// What a token says, without the space before it.
+fn name(tokenizer: &Tokenizer, token: u32) -> String {
+    match tokenizer.token(token).trim() {
+        // Byte-level vocabularies' name for a space.
+        "" | "Ġ" => "␣".into(),
+        name => name.into(),
+    }
+}
+
+impl Attention {
+    /// The maps of the layer and head that were asked for, or of all.
+    fn chosen<B: Backend>(
+        &self,
+        layers: Vec<Tensor<B, 4>>,
+    ) -> std::result::Result<Vec<Map>, String> {
+        let n_heads = layers.first().map_or(0, |layer| layer.dims()[1]);
+        for (name, chosen, most) in [
+            ("--layer", self.layer, layers.len()),
+            ("--head", self.head, n_heads),
+        ] {
+            if let Some(chosen) = chosen.filter(|chosen| !(1..=most).contains(chosen)) {
+                return Err(format!("{name} {chosen}: the model has 1 to {most}"));
+            }
+        }
+        let mut maps = Vec::new();
+        for (layer, weights) in layers.into_iter().enumerate() {
+            for (head, weights) in weights.split(1, 1).into_iter().enumerate() {
+                let (layer, head) = (layer + 1, head + 1);
+                let is_chosen = self.layer.is_none_or(|chosen| chosen == layer)
+                    && self.head.is_none_or(|chosen| chosen == head);
+                if is_chosen {
+                    let weights = weights.into_data().iter().collect();
+                    maps.push(Map {
+                        layer,
+                        head,
+                        weights,
+                    });
+                }
+            }
+        }
+        Ok(maps)
+    }
+}

@@ -1,0 +1,265 @@
+//! `transformer info`
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use transformer_core::{
+    CONFIG_FILE, SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, Tokenizer,
+    TransformerConfig,
+};
+use transformer_train::Validation;
+
+use super::Result;
+
+const EXAMPLES: &str = "\
+Examples:
+  transformer info model
+  transformer info model/checkpoints/update-00005000";
+
+/// Says what a directory holds: a model, its tokenizer, the files, and the run that made them.
+///
+/// Of the configuration, it lists what differs from the paper's base model, whose value stands in brackets.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Info {
+    /// Directory of a model or of a training run
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+/// Where a run keeps its checkpoints, below its directory.
+const CHECKPOINTS: &str = "checkpoints";
+/// The record of a run in each of its checkpoints.
+const RUN_FILE: &str = "run.json";
+
+impl Info {
+    /// Runs the command.
+    pub fn run(self) -> Result {
+        let directory = &self.directory;
+        let has_model = directory.join(CONFIG_FILE).exists();
+        let checkpoints = checkpoints(directory)?;
+        if !has_model && checkpoints.is_empty() {
+            return Err(format!(
+                "{}: neither a model nor a training run: there is no {CONFIG_FILE} and no checkpoint",
+                directory.display()
+            )
+            .into());
+        }
+        let mut text = String::new();
+        if has_model {
+            model(&mut text, directory)?;
+        }
+        tokenizer(&mut text, directory)?;
+        files(&mut text, directory)?;
+        let newest = checkpoints.last().map(PathBuf::as_path);
+        // A checkpoint is a model directory itself.
+        let record = newest.unwrap_or(directory).join(RUN_FILE);
+        if record.exists() {
+            run(&mut text, &record, &checkpoints)?;
+        }
+        Ok(io::stdout().write_all(text.as_bytes())?)
+    }
+}
+
+fn model(text: &mut String, directory: &Path) -> Result {
+    let config = TransformerConfig::load(directory)?;
+    let parameters = config.num_params();
+    writeln!(text, "encoder-decoder Transformer")?;
+    writeln!(
+        text,
+        "  sizes        d_model {}, d_ff {}, {} heads, {} + {} layers",
+        config.d_model,
+        config.d_ff,
+        config.n_heads,
+        config.n_encoder_layers,
+        config.n_decoder_layers
+    )?;
+    let vocabulary = match (config.src_vocab_size, config.tgt_vocab_size) {
+        (src, tgt) if src == tgt => format!("{src} entries for source and target"),
+        (src, tgt) => format!("{src} entries for the source, {tgt} for the target"),
+    };
+    writeln!(text, "  vocabulary   {vocabulary}")?;
+    writeln!(
+        text,
+        "  parameters   {parameters}, {:.1} MiB in 32 bits",
+        mib(parameters * 4)
+    )?;
+    let file: Map<String, Value> = read_json(&directory.join(CONFIG_FILE))?;
+    let format = match file.get("format") {
+        Some(format) => format.to_string(),
+        None => "not numbered".into(),
+    };
+    writeln!(text, "  format       {format}")?;
+    let differences = differences(&config)?;
+    if differences.is_empty() {
+        writeln!(text, "  as the paper's base model in everything else")?;
+    } else {
+        writeln!(text, "  beside the paper's base model")?;
+    }
+    for (key, ours, base) in differences {
+        writeln!(text, "    {key} = {ours} ({base})")?;
+    }
+    Ok(())
+}
+
+/// The keys in which a configuration differs from the paper's base model, with both values. The sizes of
+/// the vocabularies, which the paper's depend on its data, are none of them.
+fn differences(config: &TransformerConfig) -> Result<Vec<(String, String, String)>> {
+    let base = TransformerConfig::base(config.src_vocab_size);
+    let (ours, base) = (serde_json::to_value(config)?, serde_json::to_value(base)?);
+    let keys = |value: &Value| -> Vec<String> {
+        value
+            .as_object()
+            .map_or(Vec::new(), |map| map.keys().cloned().collect())
+    };
+    let mut all = keys(&ours);
+    all.extend(keys(&base));
+    all.sort();
+    all.dedup();
+    let show = |value: Option<&Value>| match value {
+        None | Some(Value::Null) => "not given".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    };
+    Ok(all
+        .into_iter()
+        .filter(|key| !key.ends_with("vocab_size") && ours.get(key) != base.get(key))
+        .map(|key| {
+            let (ours, base) = (show(ours.get(&key)), show(base.get(&key)));
+            (key, ours, base)
+        })
+        .collect())
+}
+
+fn tokenizer(text: &mut String, directory: &Path) -> Result {
+    let mut found = false;
+    for (name, side) in [
+        (TOKENIZER_FILE, "source and target"),
+        (SOURCE_TOKENIZER_FILE, "the source"),
+        (TARGET_TOKENIZER_FILE, "the target"),
+    ] {
+        let path = directory.join(name);
+        if !path.exists() {
+            continue;
+        }
+        if !found {
+            writeln!(text, "tokenizer")?;
+        }
+        found = true;
+        // Also that it can be read at all.
+        let entries = Tokenizer::from_file(&path)?.vocab_size();
+        let json: Value = read_json(&path)?;
+        let kind = json["model"]["type"].as_str().unwrap_or("unknown kind");
+        writeln!(text, "  {kind}, {entries} entries, for {side}")?;
+    }
+    if !found {
+        writeln!(text, "no tokenizer")?;
+    }
+    Ok(())
+}
+
+fn files(text: &mut String, directory: &Path) -> Result {
+    let named = |error: io::Error| format!("{}: {error}", directory.display());
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).map_err(named)? {
+        let entry = entry.map_err(named)?;
+        // At the end of links, of which one may lead nowhere.
+        if let Ok(about) = fs::metadata(entry.path())
+            && about.is_file()
+        {
+            files.push((entry.file_name().display().to_string(), about.len()));
+        }
+    }
+    files.sort();
+    writeln!(text, "files")?;
+    for (name, bytes) in files {
+        writeln!(text, "  {bytes:>12} bytes  {name}")?;
+    }
+    Ok(())
+}
+
+/// What `run.json` says of a run; the rest of it is for resuming.
+#[derive(Deserialize)]
+struct Record {
+    update: usize,
+    seconds: f64,
+    pairs: usize,
+    config: Map<String, Value>,
+    validations: Vec<Validation>,
+}
+
+fn run(text: &mut String, path: &Path, checkpoints: &[PathBuf]) -> Result {
+    let record: Record = read_json(path)?;
+    let of = record
+        .config
+        .get("updates")
+        .map_or("?".into(), Value::to_string);
+    writeln!(text, "training run")?;
+    writeln!(
+        text,
+        "  {} updates of {of}, {:.0} s, on {} pairs",
+        record.update, record.seconds, record.pairs
+    )?;
+    for checkpoint in checkpoints {
+        let bytes = directory_size(checkpoint)?;
+        let name = checkpoint.file_name().unwrap_or_default().display();
+        writeln!(text, "  checkpoint {name}, {:.1} MiB", mib(bytes.into()))?;
+    }
+    for v in &record.validations {
+        writeln!(
+            text,
+            "  update {:>6}  {:>7.0} s  training loss {:.3}  validation loss {:.3}  perplexity {:.2}",
+            v.update,
+            v.seconds,
+            v.train_loss,
+            v.valid_loss,
+            v.valid_nll.exp()
+        )?;
+    }
+    Ok(())
+}
+
+/// The checkpoints below a directory, the oldest first.
+fn checkpoints(directory: &Path) -> Result<Vec<PathBuf>> {
+    let below = directory.join(CHECKPOINTS);
+    let named = |error: io::Error| format!("{}: {error}", below.display());
+    let mut found = Vec::new();
+    if below.is_dir() {
+        for entry in fs::read_dir(&below).map_err(named)? {
+            let path = entry.map_err(named)?.path();
+            // What a killed run left half-written has no record, or ends in `.tmp`.
+            if path.extension().is_none() && path.join(RUN_FILE).exists() {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn directory_size(directory: &Path) -> Result<u64> {
+    let named = |error: io::Error| format!("{}: {error}", directory.display());
+    let mut bytes = 0;
+    for entry in fs::read_dir(directory).map_err(named)? {
+        bytes += entry
+            .and_then(|entry| entry.metadata())
+            .map_err(named)?
+            .len();
+    }
+    Ok(bytes)
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
+    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let bytes = fs::read(path).map_err(|error| named(&error))?;
+    Ok(serde_json::from_slice(&bytes).map_err(|error| named(&error))?)
+}
+
+fn mib(bytes: u128) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}

@@ -1,0 +1,122 @@
+//! One file per subcommand, and what several of them share.
+
+pub mod attention;
+mod decoding;
+pub mod evaluate;
+pub mod info;
+mod lines;
+pub mod parity;
+pub mod score;
+pub mod train;
+pub mod translate;
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use transformer_core::DecodeOptionsError;
+use transformer_program::{BackendChoice, Precision};
+use transformer_train::{Corpus, CorpusError, TrainError};
+
+/// The result of a command: an error is shown in one line.
+pub type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+/// Flags of every command.
+#[derive(Debug, Clone, Copy, clap::Args)]
+#[command(next_help_heading = "Everywhere")]
+pub struct Common {
+    /// Backend to run on, of those compiled in (Cargo features ndarray, flex, wgpu, tch)
+    #[arg(long, global = true, value_enum, value_name = "NAME", default_value_t)]
+    pub backend: BackendChoice,
+    /// Seed of everything random: weights, what is held out, batches, dropout, samples
+    #[arg(long, global = true, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+}
+
+/// Flags of commands that run a model without training it.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Inference {
+    /// Numbers to compute with: 16 bits need half the memory, and are less exact
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t)]
+    pub precision: Precision,
+}
+
+/// The flag that sets an option of the library.
+fn flag(option: &str) -> String {
+    match option {
+        "max_src_len" => "--max-source-length".into(),
+        option => format!("--{}", option.replace('_', "-")),
+    }
+}
+
+/// Decoding options out of range, in the words of the flags.
+fn options_error(error: DecodeOptionsError) -> String {
+    match error {
+        DecodeOptionsError::Range { name, value, rule } => {
+            format!("{} {value}: must be {rule}", flag(name))
+        }
+        error => error.to_string(),
+    }
+}
+
+/// Options of training that have a flag.
+const TRAINING_FLAGS: [&str; 7] = [
+    "seed",
+    "batch_tokens",
+    "batches_per_update",
+    "warmup",
+    "updates",
+    "validate_every",
+    "keep_checkpoints",
+];
+
+/// What training refuses, in the words of the flags.
+fn train_error(error: TrainError) -> String {
+    match error {
+        TrainError::Config {
+            key,
+            value,
+            expected,
+        } if TRAINING_FLAGS.contains(&key) => {
+            format!("{} {value}: must be {expected}", flag(key))
+        }
+        TrainError::OtherRun {
+            path,
+            what,
+            before,
+            now,
+        } => {
+            let key = what.trim_matches('`');
+            let what = match TRAINING_FLAGS.contains(&key) {
+                true => flag(key),
+                false => what,
+            };
+            format!("{}: made with {what} {before}, not {now}", path.display())
+        }
+        error => error.to_string(),
+    }
+}
+
+/// Refuses to write over what is read.
+fn refuse_overwriting(read: &[PathBuf], written: &Path) -> std::result::Result<(), String> {
+    let Ok(written) = written.canonicalize() else {
+        // Not there yet.
+        return Ok(());
+    };
+    let is_written = |path: &&PathBuf| path.canonicalize().is_ok_and(|path| path == written);
+    match read.iter().find(is_written) {
+        Some(path) => Err(format!(
+            "{}: is read, and would be overwritten",
+            path.display()
+        )),
+        None => Ok(()),
+    }
+}
+
+/// All pairs of several files of `source<TAB>target` lines.
+fn read_corpora(paths: &[PathBuf]) -> std::result::Result<Corpus, CorpusError> {
+    let mut corpus = Corpus::default();
+    for path in paths {
+        corpus.extend(Corpus::from_tsv(path)?);
+    }
+    Ok(corpus)
+}

@@ -1,0 +1,76 @@
+//! `transformer parity`
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use burn::tensor::backend::Backend;
+use clap::Args;
+use transformer_program::parity::{Fixture, Report, WeightsFile};
+use transformer_program::{BackendTask, note, run_on};
+
+use super::{Common, Result};
+
+const EXAMPLES: &str = "\
+Examples:
+  transformer parity tests/fixtures/torch-nn tests/fixtures/annotated
+  scripts/make-pytorch-fixture torch-nn mine --d-model 48 --n-heads 6 && transformer parity mine";
+
+/// Compares our models with what PyTorch computed: outputs, loss, gradients, decoding and training.
+///
+/// Exits 1 when an error is beyond its bound. The folders are those of scripts/make-pytorch-fixture.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Parity {
+    /// Folders with config.json, weights and io.safetensors
+    #[arg(required = true, value_name = "DIR")]
+    folders: Vec<PathBuf>,
+    /// File that weights are read from
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "safetensors")]
+    weights: WeightsFile,
+    /// Write the weights to folders in this directory too, as PyTorch state dicts, for
+    /// tests/pytorch/check_export.py
+    #[arg(long, value_name = "DIR")]
+    export: Option<PathBuf>,
+}
+
+impl Parity {
+    /// Runs the command.
+    pub fn run(self, common: Common) -> Result {
+        run_on(common.backend, self)?
+    }
+
+    /// How far our model of a folder is from PyTorch's.
+    fn compare<B: Backend>(&self, folder: &Path, device: &B::Device) -> Result<Report> {
+        let fixture = Fixture::open(folder)?;
+        let report = fixture.compare::<B>(self.weights, device)?;
+        if let Some(out) = &self.export {
+            fixture.export::<B>(self.weights, out, device)?;
+        }
+        Ok(report)
+    }
+}
+
+impl BackendTask for Parity {
+    type Output = Result;
+
+    fn run<B: Backend>(self, device: B::Device) -> Result {
+        let mut failed = 0;
+        for folder in &self.folders {
+            let passed = match self.compare::<B>(folder, &device) {
+                Ok(report) => {
+                    writeln!(io::stdout(), "{report}")?;
+                    report.passed()
+                }
+                Err(error) => {
+                    note(error);
+                    false
+                }
+            };
+            failed += usize::from(!passed);
+        }
+        match failed {
+            0 => Ok(()),
+            _ => Err(format!("{failed} of {} folders failed", self.folders.len()).into()),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! `transformer score`
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use burn::tensor::backend::Backend;
+use clap::Args;
+use transformer_core::{DecodeOptions, TargetScore, TextError, Translator};
+use transformer_program::{BackendTask, run_at};
+
+use super::lines::Lines;
+use super::{Common, Inference, Result, options_error};
+
+const EXAMPLES: &str = "\
+Examples:
+  transformer score --model model --input model/valid.tsv
+  printf 'Where is he?\\tOù est-il ?\\n' | transformer score --model model";
+
+/// Says how probable given translations are: one line out for each line in.
+///
+/// A line in is `source<TAB>target`; columns after the second are ignored. A line out has three fields,
+/// separated by tabs: the log-probability of the target given the source (natural logarithm, the sum over
+/// the tokens), the number of its tokens, and the perplexity of a token, e to the negative mean of their
+/// log-probabilities. The end of the sentence is a token, too.
+///
+/// A line that cannot be scored is named on standard error and answered with an empty one; the exit code
+/// then is 1.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Score {
+    /// Directory of a trained model; of several, the mean of their probabilities
+    #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
+    model: Vec<PathBuf>,
+    /// File of sentence pairs; without it, standard input
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// Tokens, padding included, that are scored side by side
+    #[arg(long, value_name = "N", default_value_t = 2048)]
+    batch_tokens: usize,
+    /// Tokens that a sentence may have; memory grows by their square
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    max_source_length: usize,
+    #[command(flatten)]
+    inference: Inference,
+}
+
+impl Score {
+    /// Runs the command.
+    pub fn run(self, common: Common) -> Result {
+        let options = DecodeOptions {
+            batch_tokens: self.batch_tokens,
+            max_src_len: self.max_source_length,
+            ..DecodeOptions::default()
+        };
+        options.validate().map_err(options_error)?;
+        let precision = self.inference.precision;
+        let task = Task {
+            flags: self,
+            options,
+        };
+        run_at(common.backend, precision, task)?
+    }
+}
+
+struct Task {
+    flags: Score,
+    options: DecodeOptions,
+}
+
+impl BackendTask for Task {
+    type Output = Result;
+
+    fn run<B: Backend>(self, device: B::Device) -> Result {
+        let Self { flags, options } = self;
+        let translator = Translator::<B>::load_ensemble(&flags.model, &device)?;
+        let translator = translator.with_options(options)?;
+        let mut lines = Lines::open(flags.input.as_deref())?;
+        let mut output = io::stdout().lock();
+        loop {
+            let texts = lines.next_chunk()?;
+            if texts.is_empty() {
+                break;
+            }
+            for score in flags.scores(&translator, &texts, &mut lines)? {
+                match score {
+                    Some(score) => writeln!(
+                        output,
+                        "{:.4}\t{}\t{:.3}",
+                        score.log_prob(),
+                        score.log_probs.len(),
+                        score.perplexity()
+                    )?,
+                    None => writeln!(output)?,
+                }
+            }
+            output.flush()?;
+        }
+        Ok(lines.finish("scored")?)
+    }
+}
+
+/// A line that can be scored.
+struct Pair<'a> {
+    /// Its place among the lines.
+    index: usize,
+    source: &'a str,
+    target: &'a str,
+}
+
+impl Score {
+    /// The score of each line; none where it was reported.
+    fn scores<B: Backend>(
+        &self,
+        translator: &Translator<B>,
+        lines: &[Option<String>],
+        reports: &mut Lines,
+    ) -> Result<Vec<Option<TargetScore>>> {
+        let mut scores = vec![None; lines.len()];
+        let mut pairs = Vec::with_capacity(lines.len());
+        for (index, line) in lines.iter().enumerate() {
+            let Some(line) = line else {
+                // Reported when it was read.
+                continue;
+            };
+            match self.pair(translator, index, line)? {
+                Ok(pair) => pairs.push(pair),
+                Err(problem) => reports.report(index, &problem),
+            }
+        }
+        let found = loop {
+            let sources: Vec<&str> = pairs.iter().map(|pair| pair.source).collect();
+            let targets: Vec<&str> = pairs.iter().map(|pair| pair.target).collect();
+            match translator.score(&sources, &targets) {
+                Err(TextError::Decode(error)) => {
+                    let pair = pairs.remove(error.index);
+                    reports.report(pair.index, &format!("the source {}", error.problem));
+                }
+                found => break found?,
+            }
+        };
+        for (pair, score) in pairs.iter().zip(found) {
+            scores[pair.index] = Some(score);
+        }
+        Ok(scores)
+    }
+
+    /// The pair in a line, or what is wrong with it.
+    fn pair<'a, B: Backend>(
+        &self,
+        translator: &Translator<B>,
+        index: usize,
+        line: &'a str,
+    ) -> Result<std::result::Result<Pair<'a>, String>> {
+        let mut columns = line.split('\t').map(str::trim);
+        let (Some(source), Some(target)) = (columns.next(), columns.next()) else {
+            return Ok(Err("no tab between source and target".into()));
+        };
+        if source.is_empty() {
+            return Ok(Err("the source is empty".into()));
+        }
+        let tokenizers = translator.tokenizers();
+        for (side, tokenizer, text) in [
+            ("source", tokenizers.source(), source),
+            ("target", tokenizers.target(), target),
+        ] {
+            // With the end of the sentence.
+            let tokens = tokenizer.encode(text)?.len() + 1;
+            let limit = self.max_source_length;
+            if tokens > limit {
+                return Ok(Err(format!(
+                    "the {side} has {tokens} tokens, more than the limit of {limit}"
+                )));
+            }
+        }
+        Ok(Ok(Pair {
+            index,
+            source,
+            target,
+        }))
+    }
+}

@@ -1,0 +1,242 @@
+//! `transformer translate`
+
+use std::io::{self, IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use burn::tensor::backend::Backend;
+use clap::Args;
+use transformer_core::{DecodeOptions, TextError, Translation, Translator};
+use transformer_program::{BackendTask, note, run_at};
+
+use super::decoding::Decoding;
+use super::lines::Lines;
+use super::{Common, Inference, Result};
+
+const EXAMPLES: &str = "\
+Examples:
+  echo \"Where are you going?\" | transformer translate --model model
+  transformer translate --model model --input sentences.txt > translations.txt
+  transformer translate --model model --input sentences.txt --n-best 3 --scores";
+
+/// Translates line by line: one line out for each line in.
+///
+/// A line that cannot be translated is named on standard error and answered with an empty one; the exit
+/// code then is 1.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Translate {
+    /// Directory of a trained model; of several, the mean of their probabilities
+    #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
+    model: Vec<PathBuf>,
+    /// File of sentences; without it, standard input
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// Translations of each sentence, the best first, each in a line that begins with the number of
+    /// the sentence's line; none for one that cannot be translated
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    n_best: usize,
+    /// Text that every translation begins with
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    prefix: String,
+    /// Before each translation, its score
+    #[arg(long)]
+    scores: bool,
+    /// After each translation, which source token each of its tokens attends to most: `source-target`,
+    /// from 0
+    #[arg(long)]
+    alignments: bool,
+    #[command(flatten)]
+    inference: Inference,
+    #[command(flatten)]
+    decoding: Decoding,
+}
+
+impl Translate {
+    /// Runs the command.
+    pub fn run(self, common: Common) -> Result {
+        let options = self.decoding.options(self.n_best, common.seed)?;
+        let precision = self.inference.precision;
+        let task = Task {
+            flags: self,
+            options,
+        };
+        run_at(common.backend, precision, task)?
+    }
+}
+
+struct Task {
+    flags: Translate,
+    options: DecodeOptions,
+}
+
+impl BackendTask for Task {
+    type Output = Result;
+
+    fn run<B: Backend>(self, device: B::Device) -> Result {
+        let Self { flags, options } = self;
+        let translator = Translator::<B>::load_ensemble(&flags.model, &device)?;
+        let translator = translator.with_options(options)?;
+        let mut lines = Lines::open(flags.input.as_deref())?;
+        let mut output = io::stdout().lock();
+        let mut progress = Progress::new();
+        loop {
+            // What could not be read is translated as nothing.
+            let sentences = lines.next_chunk()?.into_iter();
+            let mut sentences: Vec<String> = sentences.map(Option::unwrap_or_default).collect();
+            let Some(first) = sentences.first() else {
+                break;
+            };
+            if lines.are_typed() && flags.streams() {
+                stream(&translator, first, &mut lines, &mut output)?;
+            } else {
+                let translations = flags.translate(&translator, &mut sentences, &mut lines)?;
+                for (index, translations) in translations.into_iter().enumerate() {
+                    let line = lines.number(index);
+                    let sentence = &sentences[index];
+                    flags.write(&translator, line, sentence, translations, &mut output)?;
+                }
+            }
+            output.flush()?;
+            if !lines.are_typed() {
+                progress.show(lines.read());
+            }
+        }
+        progress.end(lines.read());
+        Ok(lines.finish("translated")?)
+    }
+}
+
+impl Translate {
+    /// Translates what can be; a sentence that cannot is reported and made empty.
+    fn translate<B: Backend>(
+        &self,
+        translator: &Translator<B>,
+        sentences: &mut [String],
+        lines: &mut Lines,
+    ) -> std::result::Result<Vec<Vec<Translation>>, TextError> {
+        loop {
+            match translator.translate_n_best(sentences, &self.prefix) {
+                Err(TextError::Decode(error)) => {
+                    lines.report(error.index, &format!("the sentence {}", error.problem));
+                    sentences[error.index].clear();
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Writes the translations of a line, whose fields are separated by tabs.
+    fn write<B: Backend>(
+        &self,
+        translator: &Translator<B>,
+        line: usize,
+        sentence: &str,
+        translations: Vec<Translation>,
+        output: &mut impl Write,
+    ) -> Result {
+        if self.n_best == 1 && translations.is_empty() {
+            let fields = 1 + usize::from(self.scores) + usize::from(self.alignments);
+            writeln!(output, "{}", "\t".repeat(fields - 1))?;
+        }
+        for translation in translations {
+            let mut fields = Vec::new();
+            if self.n_best > 1 {
+                fields.push(line.to_string());
+            }
+            if self.scores {
+                fields.push(format!("{:.4}", translation.hypothesis.score));
+            }
+            let text = &translation.text;
+            fields.push(match self.has_fields() {
+                true => text.replace('\t', " "),
+                false => text.clone(),
+            });
+            if self.alignments {
+                let pairs = translator.align(sentence, &translation)?;
+                let pairs = pairs
+                    .iter()
+                    .map(|(source, target)| format!("{source}-{target}"));
+                fields.push(pairs.collect::<Vec<_>>().join(" "));
+            }
+            writeln!(output, "{}", fields.join("\t"))?;
+        }
+        Ok(())
+    }
+
+    fn has_fields(&self) -> bool {
+        self.n_best > 1 || self.scores || self.alignments
+    }
+
+    fn streams(&self) -> bool {
+        self.decoding.is_greedy() && !self.has_fields() && self.prefix.is_empty()
+    }
+}
+
+/// Writes a translation while it grows.
+fn stream<B: Backend>(
+    translator: &Translator<B>,
+    sentence: &str,
+    lines: &mut Lines,
+    output: &mut impl Write,
+) -> Result {
+    let mut written = Ok(());
+    let streamed = translator.stream(sentence, |text| {
+        written = write!(output, "{text}").and_then(|()| output.flush());
+        match written {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    });
+    match streamed {
+        Ok(()) => {}
+        Err(TextError::Decode(error)) => {
+            lines.report(0, &format!("the sentence {}", error.problem));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    written?;
+    Ok(writeln!(output)?)
+}
+
+/// Says on standard error how far a long input has come.
+struct Progress {
+    start: Instant,
+    shown: Option<Instant>,
+    every: Duration,
+    in_place: bool,
+}
+
+impl Progress {
+    fn new() -> Self {
+        let in_place = io::stderr().is_terminal() && !io::stdout().is_terminal();
+        Self {
+            start: Instant::now(),
+            shown: None,
+            every: Duration::from_secs(if in_place { 1 } else { 30 }),
+            in_place,
+        }
+    }
+
+    fn show(&mut self, lines: usize) {
+        if self.shown.unwrap_or(self.start).elapsed() >= self.every {
+            self.shown = Some(Instant::now());
+            // That nobody reads it is no error.
+            let end = if self.in_place { "\r" } else { "\n" };
+            let _ = write!(io::stderr(), "{}{end}", self.line(lines));
+        }
+    }
+
+    fn end(&self, lines: usize) {
+        if self.shown.is_some() {
+            note(self.line(lines));
+        }
+    }
+
+    fn line(&self, lines: usize) -> String {
+        let seconds = self.start.elapsed().as_secs_f64();
+        let rate = lines as f64 / seconds;
+        format!("{lines} lines in {seconds:.0} s, {rate:.1} per second")
+    }
+}

@@ -1,0 +1,76 @@
+//! The program `transformer`: trains, runs and measures translation models.
+//!
+//! Exit codes: 0; 1 with the error in one line; 2 for flags that make no sense; 130 where a second Ctrl-C
+//! ended a training run at once.
+
+mod commands;
+
+use std::error::Error;
+use std::io;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use transformer_program::note;
+
+use commands::{Common, attention, evaluate, info, parity, score, train, translate};
+
+const EXAMPLES: &str = "\
+Examples:
+  Train on two text files, line n of one translating line n of the other, into the directory `model`:
+    transformer train --parallel train.en train.fr --out model
+
+  Translate, and measure on pairs that were held out:
+    echo \"Where are you going?\" | transformer translate --model model
+    transformer evaluate --model model --data model/valid.tsv
+
+  `transformer COMMAND --help` explains a command and shows more.";
+
+/// Trains, runs and measures translation models: the Transformer of \"Attention Is All You Need\"
+#[derive(Debug, Parser)]
+#[command(name = "transformer", version, after_help = EXAMPLES, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    common: Common,
+}
+
+// The order is that of `--help`: what a newcomer needs comes first.
+#[derive(Debug, Subcommand)]
+enum Command {
+    Train(train::Train),
+    Translate(translate::Translate),
+    Evaluate(evaluate::Evaluate),
+    Score(score::Score),
+    Attention(attention::Attention),
+    Info(info::Info),
+    Parity(parity::Parity),
+}
+
+fn main() -> ExitCode {
+    let Cli { command, common } = Cli::parse();
+    let result = match command {
+        Command::Train(train) => train.run(common),
+        Command::Translate(translate) => translate.run(common),
+        Command::Evaluate(evaluate) => evaluate.run(common),
+        Command::Score(score) => score.run(common),
+        Command::Attention(attention) => attention.run(common),
+        Command::Info(info) => info.run(),
+        Command::Parity(parity) => parity.run(common),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads our output, such as `head`, has enough of it.
+        Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
+        Err(error) => {
+            note(format_args!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,107 @@
+//! How far a model is from PyTorch, quantity by quantity.
+
+use std::fmt;
+
+/// How far a model is from PyTorch, quantity by quantity.
+pub struct Report {
+    pub(super) title: String,
+    pub(super) rows: Vec<Row>,
+}
+
+impl Report {
+    /// Whether every error is within its bound.
+    pub fn passed(&self) -> bool {
+        self.rows.iter().all(Row::passed)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.title)?;
+        writeln!(
+            f,
+            "  {:<20} {:>9} {:>9} {:>9}",
+            "", "absolute", "relative", "bound"
+        )?;
+        for row in &self.rows {
+            writeln!(f, "  {row}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The largest error of a quantity.
+pub(super) struct Row {
+    pub quantity: String,
+    pub error: Difference,
+    pub bound: f64,
+    pub note: String,
+}
+
+/// How far two tensors are apart.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Difference {
+    pub absolute: f64,
+    /// The largest entry that there should be.
+    pub largest: f64,
+}
+
+impl Row {
+    pub fn new(quantity: &str, error: Difference, bound: f64) -> Self {
+        Self {
+            quantity: quantity.to_owned(),
+            error,
+            bound,
+            note: String::new(),
+        }
+    }
+
+    /// How much of its bound an error takes; more than 1 is too much, and so is NaN.
+    pub fn share(&self) -> f64 {
+        let share = self.error.absolute / self.bound;
+        if share.is_nan() { f64::INFINITY } else { share }
+    }
+
+    fn passed(&self) -> bool {
+        self.share() <= 1.0
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Difference { absolute, largest } = self.error;
+        // Nothing is relative to what is zero up to rounding.
+        let relative = match absolute / largest {
+            relative if largest > f64::from(f32::EPSILON) => format!("{relative:.1e}"),
+            _ => "-".to_owned(),
+        };
+        write!(
+            f,
+            "{:<20} {absolute:>9.1e} {relative:>9} {:>9.1e}  {}{}",
+            self.quantity,
+            self.bound,
+            if self.passed() { "ok" } else { "FAILED" },
+            self.note,
+        )
+    }
+}
+
+/// The largest difference; NaN where any of them is.
+pub(super) fn difference(
+    found: impl Iterator<Item = f64>,
+    expected: impl Iterator<Item = f64>,
+) -> Difference {
+    let mut difference = Difference {
+        absolute: 0.0,
+        largest: 0.0,
+    };
+    for (found, expected) in found.zip(expected) {
+        let error = (found - expected).abs();
+        // In this order, NaN is the largest.
+        if error.total_cmp(&difference.absolute).is_gt() {
+            difference.absolute = error;
+        }
+        difference.largest = difference.largest.max(expected.abs());
+    }
+    difference
+}

@@ -1,0 +1,84 @@
+//! Pictures of what attends to what.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use support::{fails, succeeds, trained, with_model};
+
+/// The darkest field of a picture, and the lightest: all the attention, and none.
+const SHADES: [&str; 2] = ["#08306B", "#EEF2F7"];
+
+/// The decoder's attention to itself: every token named beside its row and above its column, and no
+/// row with a shade above the diagonal.
+#[test]
+fn attention_is_drawn_with_rows_that_attend_and_columns_that_are_attended_to() {
+    let (folder, model) = trained();
+    let draw = |out: &Path, flags: &[&str]| {
+        let mut command = with_model("attention", &model);
+        let command = command.arg("--out").arg(out);
+        let pair = ["--source", "one and two", "--target", "un et"];
+        succeeds(command.args(pair).args(flags))
+    };
+    let svg = folder.path().join("attention.svg");
+    draw(&svg, &["--kind", "decoder", "--layer", "2", "--head", "3"]);
+    let svg = fs::read_to_string(&svg).expect("a picture");
+    let labels: Vec<&str> = svg
+        .split("<text ")
+        .skip(1)
+        .filter_map(|text| text.split_once('>')?.1.split_once("</text>"))
+        .map(|(label, _)| label.trim())
+        .collect();
+    let count = (labels.len() - 1) / 2;
+    assert_eq!(labels[0], "layer 2, head 3");
+    assert_eq!(labels[1], "&lt;bos&gt;");
+    assert_eq!(labels[1..=count], labels[count + 1..]);
+    assert_eq!(labels[2..=count].concat(), "␣unet");
+    let fields: Vec<&str> = svg
+        .split("<rect ")
+        // The first is the background.
+        .skip(2)
+        .filter_map(|rect| rect.split_once("fill=\"")?.1.split_once('"'))
+        .map(|(fill, _)| fill)
+        .collect();
+    assert_eq!(fields.len(), count * count);
+    assert_eq!(fields[0], SHADES[0], "<bos> has nothing but itself");
+    for row in 0..count {
+        for column in 0..count {
+            let is_future = fields[row * count + column] == SHADES[1];
+            assert_eq!(is_future, column > row, "row {row}, column {column}");
+        }
+    }
+
+    // Four heads in each of two layers, as many panels wide and high.
+    let size = |name: &str, flags: &[&str]| -> [u32; 2] {
+        let png = folder.path().join(name);
+        draw(&png, flags);
+        let bytes = fs::read(&png).expect("a picture");
+        assert!(bytes.starts_with(b"\x89PNG"));
+        [16, 20].map(|at| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes")))
+    };
+    let all = size("all.png", &[]);
+    let row = size("row.png", &["--layer", "1"]);
+    let head = size("column.png", &["--head", "1"]);
+    assert_eq!([row[0], 2 * row[1]], all);
+    assert_eq!([4 * head[0], head[1]], all);
+
+    let error = |flags: &[&str]| {
+        let mut command = with_model("attention", &model);
+        fails(command.args(["--source", "one"]).args(flags))
+    };
+    assert_eq!(
+        error(&["--layer", "3"]),
+        "error: --layer 3: the model has 1 to 2"
+    );
+    assert_eq!(
+        error(&["--head", "0"]),
+        "error: --head 0: the model has 1 to 4"
+    );
+    assert_eq!(
+        error(&["--out", "a.gif"]),
+        "error: a.gif: neither .svg nor .png"
+    );
+}

@@ -1,0 +1,218 @@
+//! Help, exit codes, and errors in the words of the flags.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use support::{
+    corpus, fails, file, folder, program, run, started, stderr, succeeds, train, trained,
+    with_model,
+};
+
+#[test]
+fn help_names_every_command_and_every_flag_of_each() {
+    let help = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_transformer"));
+        succeeds(command.args(arguments))
+    };
+    let out = help(&["--help"]);
+    assert!(out.contains("--backend") && out.contains("--seed"), "{out}");
+    assert!(out.contains("Examples:"), "{out}");
+    for (subcommand, flags) in [
+        (
+            "train",
+            &[
+                "--data",
+                "--parallel",
+                "--valid",
+                "--hold-out",
+                "--out",
+                "--preset",
+                "--vocab-size",
+                "--updates",
+                "--minutes",
+                "--validate-every",
+                "--warmup",
+                "--batch-tokens",
+                "--batches-per-update",
+                "--max-pieces",
+                "--resume",
+                "--dry-run",
+                "--plain",
+            ][..],
+        ),
+        (
+            "translate",
+            &[
+                "--model",
+                "--input",
+                "--beam",
+                "--batch-tokens",
+                "--n-best",
+                "--prefix",
+                "--scores",
+                "--alignments",
+                "--sample",
+                "--precision",
+            ],
+        ),
+        (
+            "evaluate",
+            &["--model", "--data", "--sentences", "--beam", "--hypotheses"],
+        ),
+        ("score", &["--model", "--input"]),
+        (
+            "attention",
+            &[
+                "--model", "--source", "--target", "--layer", "--head", "--out",
+            ],
+        ),
+        ("info", &[]),
+        ("parity", &["--weights", "--export"]),
+    ] {
+        assert!(
+            out.contains(&format!("  {subcommand} ")),
+            "{subcommand}: {out}"
+        );
+        let out = help(&[subcommand, "--help"]);
+        for flag in ["--backend", "--seed"].iter().chain(flags) {
+            assert!(out.contains(flag), "{subcommand} {flag}: {out}");
+        }
+        assert!(out.contains("Examples:"), "{subcommand}: {out}");
+    }
+}
+
+#[test]
+fn decoding_options_out_of_range_are_named() {
+    let (_folder, model) = trained();
+    for (flags, problem) in [
+        (&["--beam", "0"][..], "--beam 0: must be at least 1"),
+        (
+            &["--beam", "2", "--n-best", "3"],
+            "--n-best 3 is above --beam 2",
+        ),
+        (
+            &["--length-penalty", "NaN"],
+            "--length-penalty NaN: must be a number, 0 or more",
+        ),
+        (
+            &["--sample", "--top-p", "2"],
+            "--top-p 2: must be above 0 and at most 1",
+        ),
+        (
+            &["--sample", "--temperature", "0"],
+            "--temperature 0: must be a number above 0",
+        ),
+        (
+            &["--min-length", "10", "--max-length", "5"],
+            "--min-length 10 is above --max-length 5",
+        ),
+        (
+            &["--max-source-length", "0"],
+            "--max-source-length 0: must be at least 1",
+        ),
+    ] {
+        let error = fails(with_model("translate", &model).args(flags));
+        assert_eq!(error, format!("error: {problem}"));
+    }
+}
+
+#[test]
+fn flags_that_do_not_fit_together_are_refused_with_exit_code_2() {
+    let model = Path::new("model");
+    for (subcommand, flags) in [
+        ("translate", &["--top-k", "3"][..]),
+        ("translate", &["--sample", "--coverage-penalty", "1"]),
+        ("translate", &["--backend", "abacus"]),
+        ("evaluate", &["--data", "valid.tsv", "--sentences", "0"]),
+    ] {
+        let output = run(with_model(subcommand, model).args(flags));
+        assert_eq!(output.status.code(), Some(2), "{subcommand} {flags:?}");
+    }
+    let output = run(program("train").args(["--data", "pairs.tsv"]));
+    assert_eq!(output.status.code(), Some(2), "no --out");
+}
+
+#[test]
+fn flags_of_a_run_out_of_range_are_named() {
+    let folder = folder();
+    for (flags, problem) in [
+        (&["--updates", "0"][..], "--updates 0: must be at least 1"),
+        (&["--warmup", "0"], "--warmup 0: must be at least 1"),
+        (
+            &["--validate-every", "0"],
+            "--validate-every 0: must be at least 1",
+        ),
+        (
+            &["--batches-per-update", "0"],
+            "--batches-per-update 0: must be at least 1",
+        ),
+        (
+            &["--hold-out", "10", "--vocab-size", "100"],
+            "--vocab-size 100: must be at least 260, for the special tokens and the 256 bytes",
+        ),
+        (
+            &["--hold-out", "49"],
+            "--hold-out 49: the data has 49 distinct source sentences, and one at least must be left to train on",
+        ),
+        (
+            &["--hold-out", "10", "--max-pieces", "0"],
+            "all 39 training pairs have more than 0 pieces on a side; raise --max-pieces or --batch-tokens",
+        ),
+        (
+            &["--hold-out", "10", "--batch-tokens", "1"],
+            "all 39 training pairs have more than 0 pieces on a side; raise --max-pieces or --batch-tokens",
+        ),
+    ] {
+        let out = folder.path().join("model");
+        let mut command = program("train");
+        command.arg("--data").arg(corpus(folder.path()));
+        let error = fails(command.arg("--out").arg(&out).args(flags));
+        assert_eq!(error, format!("error: {problem}"));
+        assert!(!out.exists());
+    }
+    for minutes in ["nan", "-1", "1e300"] {
+        let mut command = train(folder.path(), &folder.path().join("model"));
+        let error = fails(command.args(["--minutes", minutes]));
+        assert!(error.starts_with("error: --minutes "), "{error}");
+    }
+}
+
+#[test]
+fn a_precision_that_the_backend_lacks_is_refused() {
+    let mut command = with_model("translate", Path::new("no-model"));
+    let error = fails(command.args(["--backend", "ndarray", "--precision", "bf16"]));
+    assert_eq!(
+        error,
+        "error: ndarray does not compute in bf16; f16 runs on wgpu and tch, bf16 on tch"
+    );
+}
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn without_a_vulkan_driver_wgpu_says_what_to_do() {
+    let mut command = with_model("translate", Path::new("no-model"));
+    let command = command.args(["--backend", "wgpu"]);
+    let error = fails(command.env("VK_DRIVER_FILES", "/dev/null"));
+    assert!(error.contains("no vulkan adapter"), "{error}");
+    assert!(error.contains("scripts/setup-wgpu"), "{error}");
+}
+
+/// `transformer … | head`: whoever has read enough is no error.
+#[cfg(unix)]
+#[test]
+fn output_that_nobody_reads_is_no_error() {
+    let (folder, model) = trained();
+    let pairs = fs::read_to_string(corpus(folder.path())).expect("the corpus");
+    let input = file(folder.path(), "input.tsv", pairs);
+    for mut command in [with_model("score", &model), with_model("translate", &model)] {
+        let mut child = started(command.arg("--input").arg(&input).stdin(Stdio::null()));
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("the program ends");
+        let err = stderr(&output);
+        assert_eq!(output.status.code(), Some(0), "{command:?}\n{err}");
+        assert!(!err.contains("panicked"), "{command:?}\n{err}");
+    }
+}

@@ -1,0 +1,74 @@
+//! What a directory holds.
+
+mod support;
+
+use std::fs;
+
+use support::{fails, program, succeeds, trained};
+
+#[test]
+fn a_model_its_files_and_its_run_are_described() {
+    let (_folder, model) = trained();
+    let out = succeeds(program("info").arg(&model));
+    for line in [
+        "encoder-decoder Transformer",
+        "  sizes        d_model 128, d_ff 512, 4 heads, 2 + 2 layers",
+        "    d_model = 128 (512)",
+        "    final_norm = true (false)",
+        "    attention_dropout = 0.1 (0.0)",
+        "training run",
+        "  4 updates of 4, ",
+        "  checkpoint update-00000002, ",
+        "  checkpoint update-00000004, ",
+        "  update      2  ",
+        "  update      4  ",
+    ] {
+        assert!(
+            out.lines().any(|found| found.starts_with(line)),
+            "{line}: {out}"
+        );
+    }
+    assert!(out.contains("BPE, "), "{out}");
+    assert!(!out.contains("    norm ="), "{out}");
+    for file in [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "valid.tsv",
+    ] {
+        let bytes = fs::metadata(model.join(file)).expect("a file").len();
+        let line = format!("  {bytes:>12} bytes  {file}");
+        assert!(out.lines().any(|found| found == line), "{line}: {out}");
+    }
+
+    // A checkpoint is a model directory, too.
+    let out = succeeds(program("info").arg(model.join("checkpoints/update-00000002")));
+    assert!(out.contains("no tokenizer"), "{out}");
+    assert!(out.contains("  2 updates of 4, "), "{out}");
+}
+
+#[test]
+fn a_directory_without_a_model_and_a_damaged_one_are_named() {
+    let (folder, model) = trained();
+    let error = fails(program("info").arg(folder.path()));
+    assert!(
+        error.ends_with(
+            "neither a model nor a training run: there is no config.json and no checkpoint"
+        ),
+        "{error}"
+    );
+    let error = fails(program("info").arg(folder.path().join("nowhere")));
+    assert!(error.contains("nowhere: neither a model"), "{error}");
+    for file in [
+        "config.json",
+        "tokenizer.json",
+        "checkpoints/update-00000004/run.json",
+    ] {
+        let path = model.join(file);
+        let whole = fs::read(&path).expect("a file");
+        fs::write(&path, &whole[..whole.len() / 2]).expect("written");
+        let error = fails(program("info").arg(&model));
+        assert!(error.contains(file), "{error}");
+        fs::write(&path, whole).expect("written");
+    }
+}

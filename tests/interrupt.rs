@@ -1,0 +1,139 @@
+//! Runs that are killed, interrupted, or out of disk lose nothing that they had saved.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use support::{folder, run, started, stderr, stdout, succeeds, train, train_for};
+
+#[test]
+fn a_killed_run_resumes_to_the_model_it_would_have_made() {
+    let folder = folder();
+    let whole = folder.path().join("whole");
+    let command = |out: &Path| train_for(30, folder.path(), out);
+    succeeds(&mut command(&whole));
+
+    let killed = folder.path().join("killed");
+    for wait in [300, 600, 900, 1200] {
+        let mut child = command(&killed)
+            .arg("--resume")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        thread::sleep(Duration::from_millis(wait));
+        // It may have ended by itself.
+        let _ = child.kill();
+        child.wait().expect("the program ends");
+    }
+    succeeds(command(&killed).arg("--resume"));
+    let weights = |out: &Path| {
+        fs::read(out.join("checkpoints/update-00000030/model.safetensors")).expect("the checkpoint")
+    };
+    assert!(weights(&whole) == weights(&killed));
+}
+
+/// A run that does not end by itself.
+#[cfg(unix)]
+fn endless(folder: &Path, out: &Path) -> Command {
+    let mut command = train_for(1_000_000, folder, out);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Waits until a run has made updates, which it says line by line.
+#[cfg(unix)]
+fn wait_for_updates(child: &mut Child) {
+    use std::io::{BufRead, BufReader};
+    let lines = BufReader::new(child.stdout.as_mut().expect("its output")).lines();
+    let mut lines = lines.map(|line| line.expect("a line"));
+    assert!(lines.any(|line| line.starts_with("update 2 ")));
+}
+
+#[cfg(unix)]
+fn interrupt(child: &Child) {
+    let sent = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(sent.expect("kill runs").success());
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_keeps_a_checkpoint_to_resume_from() {
+    let folder = folder();
+    let out = folder.path().join("model");
+    let mut child = started(&mut endless(folder.path(), &out));
+    wait_for_updates(&mut child);
+    interrupt(&child);
+    let output = child.wait_with_output().expect("the program ends");
+    let (printed, err) = (stdout(&output), stderr(&output));
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    assert!(err.contains("press Ctrl-C again to leave at once"), "{err}");
+    assert!(
+        printed.contains("interrupted; --resume goes on: "),
+        "{printed}"
+    );
+    let checkpoints = fs::read_dir(out.join("checkpoints")).expect("checkpoints");
+    assert!((1..=2).contains(&checkpoints.count()));
+}
+
+/// The second one is sent as soon as the first is answered, which the update at hand may outlast; a run
+/// that has ended meanwhile is tried again.
+#[cfg(unix)]
+#[test]
+fn a_second_ctrl_c_ends_the_program_at_once() {
+    use std::io::{BufRead, BufReader};
+
+    for attempt in 0..20 {
+        let folder = folder();
+        let out = folder.path().join("model");
+        let mut command = endless(folder.path(), &out);
+        // Long updates.
+        command.args(["--batches-per-update", "200"]);
+        let mut child = started(&mut command);
+        wait_for_updates(&mut child);
+        interrupt(&child);
+        let mut errors = BufReader::new(child.stderr.take().expect("its errors")).lines();
+        let mut errors = errors.by_ref().map(|line| line.expect("a line"));
+        assert!(errors.any(|line| line.starts_with("stopping after this update")));
+        interrupt(&child);
+        let code = child.wait().expect("the program ends").code();
+        if code == Some(130) {
+            return;
+        }
+        assert_eq!(code, Some(0), "attempt {attempt}");
+    }
+    panic!("no run was interrupted twice");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_full_disk_is_one_line_and_leaves_no_half_written_file() {
+    let folder = folder();
+    let out = folder.path().join("model");
+    let command = train(folder.path(), &out);
+    // Without the signal, writing past the limit, of 1 MiB, is an error, as on a full disk: text fits, the
+    // model does not.
+    let output = run(Command::new("bash")
+        .arg("-c")
+        .arg("trap '' XFSZ; ulimit -f 1024; exec \"$@\"")
+        .arg("bash")
+        .arg(command.get_program())
+        .args(command.get_args()));
+    let err = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(!err.contains("panicked"), "{err}");
+    assert!(
+        err.contains("error: ") && err.contains("model.safetensors"),
+        "{err}"
+    );
+    assert!(!out.join("model.safetensors").exists());
+    let left = fs::read_dir(out.join("checkpoints")).expect("the folder");
+    assert_eq!(left.count(), 0);
+}

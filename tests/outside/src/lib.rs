@@ -1,0 +1,112 @@
+//! A classifier of texts: an encoder alone, and a linear layer on the mean of its positions.
+
+use std::path::Path;
+
+use burn::module::Module;
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor};
+use transformer_core::{
+    AttentionMask, AttentionWeights, ConfigError, EmbeddingConfig, Encoder, EncoderConfig,
+    LayerConfig, PositionalEncoding, PositionalEncodingConfig, TokenEmbedding, WEIGHTS_FILE,
+    load_weights, padded, padding_positions,
+};
+use transformer_train::{
+    Checksum, Example, LabelSmoothedCrossEntropy, Lengths, Objective, TokenSums, TrainError,
+};
+
+/// Entries of the vocabulary; token 0 fills texts up.
+pub const VOCAB_SIZE: usize = 12;
+const D_MODEL: usize = 16;
+/// Classes, numbered from 0.
+pub const CLASSES: usize = 2;
+
+/// A text and its class.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Labelled {
+    pub text: Vec<u32>,
+    pub class: u32,
+}
+
+impl Example for Labelled {
+    fn lengths(&self) -> Lengths {
+        Lengths {
+            source: self.text.len(),
+            target: 1,
+        }
+    }
+
+    fn add_to(&self, checksum: &mut Checksum) {
+        checksum.tokens(&self.text);
+        checksum.tokens(&[self.class]);
+    }
+}
+
+/// An encoder-only classifier.
+#[derive(Module, Debug)]
+pub struct Classifier<B: Backend> {
+    pub embedding: TokenEmbedding<B>,
+    positions: PositionalEncoding<B>,
+    encoder: Encoder<B>,
+    output: Linear<B>,
+}
+
+impl<B: Backend> Classifier<B> {
+    /// A new one, with weights from the backend's generator.
+    pub fn new(device: &B::Device) -> Result<Self, ConfigError> {
+        let layer = LayerConfig::new(D_MODEL, 2, 2 * D_MODEL)?;
+        Ok(Self {
+            embedding: EmbeddingConfig::new(VOCAB_SIZE, D_MODEL).init(device),
+            positions: PositionalEncodingConfig::new(D_MODEL).init(device),
+            encoder: EncoderConfig::new(layer, 2).init(device),
+            output: LinearConfig::new(D_MODEL, CLASSES).init(device),
+        })
+    }
+
+    /// The same with its embedding frozen.
+    pub fn with_frozen_embedding(self) -> Self {
+        Self {
+            embedding: self.embedding.no_grad(),
+            ..self
+        }
+    }
+
+    /// The weights that a run left in a directory.
+    pub fn load(directory: &Path, device: &B::Device) -> Result<Self, TrainError> {
+        let model = Self::new(device)?;
+        Ok(load_weights(model, directory.join(WEIGHTS_FILE))?)
+    }
+
+    /// Logits of the classes: `[batch, len]` to `[batch, CLASSES]`.
+    pub fn forward(&self, texts: Tensor<B, 2, Int>) -> Tensor<B, 2> {
+        let padding = padding_positions(texts.clone(), 0);
+        let mask = AttentionMask::padding(padding.clone());
+        let x = self.positions.forward(self.embedding.forward(texts), 0);
+        let hidden = self.encoder.forward(x, Some(&mask), AttentionWeights::Discard).hidden;
+        let real: Tensor<B, 3> = padding.bool_not().float().unsqueeze_dim(2);
+        let mean = (hidden * real.clone()).sum_dim(1) / real.sum_dim(1);
+        self.output.forward(mean.squeeze_dim(1))
+    }
+}
+
+impl<B: Backend> Objective<B> for Classifier<B> {
+    type Example = Labelled;
+    type Batch = (Tensor<B, 2, Int>, Tensor<B, 1, Int>);
+
+    fn d_model(&self) -> usize {
+        D_MODEL
+    }
+
+    fn batch(&self, examples: &[Labelled], device: &B::Device) -> Self::Batch {
+        let texts: Vec<&[u32]> = examples.iter().map(|example| &example.text[..]).collect();
+        let classes: Vec<i32> = examples.iter().map(|example| example.class as i32).collect();
+        let classes = Tensor::from_ints(classes.as_slice(), device);
+        (padded(&texts, 0, device), classes)
+    }
+
+    fn loss(&self, (texts, classes): Self::Batch, label_smoothing: f64) -> TokenSums<B> {
+        let logits = self.forward(texts);
+        // No class is padding: its id is none of theirs.
+        LabelSmoothedCrossEntropy::new(label_smoothing, CLASSES as u32).sums(logits, classes)
+    }
+}

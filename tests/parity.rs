@@ -1,0 +1,53 @@
+//! The reference systems beside PyTorch, on every backend that is compiled in.
+
+mod support;
+
+use support::{fails, fixture, program, run, stdout, succeeds};
+
+const BACKENDS: &[&str] = &[
+    #[cfg(feature = "ndarray")]
+    "ndarray",
+    #[cfg(feature = "flex")]
+    "flex",
+    #[cfg(feature = "wgpu")]
+    "wgpu",
+    #[cfg(feature = "tch")]
+    "tch",
+];
+
+/// The reference systems, number for number with PyTorch, from both formats of state dicts: the program
+/// has the bounds.
+#[test]
+fn every_system_is_pytorchs_on_every_backend() {
+    let folders = [
+        "notebook-mini",
+        "encoder-layer",
+        "paper-readme",
+        "prenorm-notebook",
+        "learned-positions",
+        "torch-nn",
+        "annotated",
+    ];
+    for backend in BACKENDS {
+        for weights in ["safetensors", "pt"] {
+            let mut command = program("parity");
+            command.args(["--backend", backend, "--weights", weights]);
+            let out = succeeds(command.args(folders.map(fixture)));
+            // Shown by `cargo test -- --nocapture`.
+            println!("{backend}\n{out}");
+            assert_eq!(out.matches("worst of").count(), folders.len(), "{out}");
+        }
+    }
+}
+
+#[test]
+fn parity_compares_every_folder_and_fails_if_one_does() {
+    let layer = fixture("encoder-layer");
+    let out = succeeds(program("parity").arg(&layer));
+    assert!(out.contains("attention_weights"), "{out}");
+
+    let mut command = program("parity");
+    let err = fails(command.arg(fixture("nowhere")).arg(&layer));
+    assert_eq!(err, "error: 1 of 2 folders failed");
+    assert!(stdout(&run(&mut command)).contains("attention_weights"));
+}

@@ -1,0 +1,139 @@
+//! What the tests of the program share: starting it, and a tiny model to try things with.
+
+#![allow(dead_code, reason = "each test uses some of these")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// The program `transformer` with a subcommand.
+pub fn program(subcommand: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_transformer"));
+    command.arg(subcommand);
+    command
+}
+
+/// A subcommand that runs the model in a directory.
+pub fn with_model(subcommand: &str, model: &Path) -> Command {
+    let mut command = program(subcommand);
+    command.arg("--model").arg(model);
+    command
+}
+
+/// Runs a command to its end.
+pub fn run(command: &mut Command) -> Output {
+    let output = command.stdin(Stdio::null()).output();
+    output.expect("the program starts")
+}
+
+/// Runs a command on that standard input.
+pub fn run_on_input(command: &mut Command, input: &[u8]) -> Output {
+    use std::io::Write;
+    let mut child = started(command.stdin(Stdio::piped()));
+    let mut pipe = child.stdin.take().expect("standard input");
+    pipe.write_all(input).expect("written");
+    drop(pipe);
+    child.wait_with_output().expect("the program ends")
+}
+
+/// Starts a command whose output can be read later.
+pub fn started(command: &mut Command) -> Child {
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("the program starts")
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The output of a command that must succeed.
+pub fn succeeds(command: &mut Command) -> String {
+    let output = run(command);
+    let (out, err) = (stdout(&output), stderr(&output));
+    assert!(output.status.success(), "{command:?}\n{out}\n{err}");
+    out
+}
+
+/// The error line of a command that must fail: with exit code 1 and no panic.
+pub fn fails(command: &mut Command) -> String {
+    let output = run(command);
+    let err = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{command:?}\n{err}");
+    assert!(!err.contains("panicked"), "{command:?}\n{err}");
+    let errors: Vec<_> = err
+        .lines()
+        .filter(|line| line.starts_with("error: "))
+        .collect();
+    assert_eq!(errors.len(), 1, "{command:?}\n{err}");
+    errors[0].to_owned()
+}
+
+/// `transformer train` on a small corpus, for a few updates.
+pub fn train(folder: &Path, out: &Path) -> Command {
+    train_for(4, folder, out)
+}
+
+pub fn train_for(updates: usize, folder: &Path, out: &Path) -> Command {
+    let mut command = program("train");
+    command.args(["--preset", "tiny", "--vocab-size", "300"]);
+    command.args(["--hold-out", "10", "--batch-tokens", "200", "--warmup", "4"]);
+    command
+        .args(["--validate-every", "2", "--updates"])
+        .arg(updates.to_string());
+    command
+        .arg("--data")
+        .arg(corpus(folder))
+        .arg("--out")
+        .arg(out);
+    command
+}
+
+/// A tiny model in a folder of its own.
+pub fn trained() -> (TempDir, PathBuf) {
+    let folder = folder();
+    let model = folder.path().join("model");
+    succeeds(&mut train(folder.path(), &model));
+    (folder, model)
+}
+
+/// 49 pairs of 49 distinct sources.
+pub fn corpus(folder: &Path) -> PathBuf {
+    let path = folder.join("corpus.tsv");
+    let numbers = ["one", "two", "three", "four", "five", "six", "seven"];
+    let nombres = ["un", "deux", "trois", "quatre", "cinq", "six", "sept"];
+    let mut text = String::new();
+    for a in 0..7 {
+        for b in 0..7 {
+            text += &format!(
+                "{} and {}\t{} et {}\n",
+                numbers[a], numbers[b], nombres[a], nombres[b]
+            );
+        }
+    }
+    fs::write(&path, text).expect("a corpus can be written");
+    path
+}
+
+pub fn folder() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+/// A file of that text in a folder.
+pub fn file(folder: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+    let path = folder.join(name);
+    fs::write(&path, text).expect("a file can be written");
+    path
+}
+
+/// A fixture of the comparison with PyTorch.
+pub fn fixture(system: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures")
+        .join(system)
+}

@@ -1,0 +1,201 @@
+//! Training: what a run leaves, what it refuses, and what `--dry-run` says.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use support::{corpus, fails, file, folder, program, succeeds, train, trained};
+
+#[test]
+fn a_run_leaves_a_model_its_tokenizer_its_pairs_and_checkpoints() {
+    let folder = folder();
+    let model = folder.path().join("model");
+    let out = succeeds(&mut train(folder.path(), &model));
+    assert!(
+        out.contains("39 training pairs, 10 validation pairs"),
+        "{out}"
+    );
+    for file in [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "train.tsv",
+        "valid.tsv",
+        "checkpoints/update-00000004/run.json",
+    ] {
+        assert!(model.join(file).exists(), "{file}");
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_model_and_validation_never_shares_a_source() {
+    let folder = folder();
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    // libtorch's products are not the same to the bit each time on several threads.
+    succeeds(train(folder.path(), &first).env("OMP_NUM_THREADS", "1"));
+    succeeds(train(folder.path(), &second).env("OMP_NUM_THREADS", "1"));
+    let differing: Vec<_> = ["model.safetensors", "tokenizer.json", "valid.tsv"]
+        .into_iter()
+        .filter(|file| {
+            let [one, other] = [&first, &second].map(|model| fs::read(model.join(file)));
+            one.expect("a file") != other.expect("a file")
+        })
+        .collect();
+    assert!(differing.is_empty(), "{differing:?} differ");
+    let sources = |file: &str| -> Vec<String> {
+        let text = fs::read_to_string(first.join(file)).expect("a file");
+        let source = |line: &str| line.split('\t').next().unwrap_or_default().to_owned();
+        text.lines().map(source).collect()
+    };
+    let train = sources("train.tsv");
+    assert!(
+        sources("valid.tsv")
+            .iter()
+            .all(|source| !train.contains(source))
+    );
+}
+
+#[test]
+fn a_model_is_not_written_over_without_resume() {
+    let (folder, model) = trained();
+    let before = fs::read(model.join("tokenizer.json")).expect("the tokenizer");
+    let error = fails(&mut train(folder.path(), &model));
+    assert!(
+        error.contains("already holds a model; add --resume"),
+        "{error}"
+    );
+    assert_eq!(fs::read(model.join("tokenizer.json")).expect("it"), before);
+}
+
+#[test]
+fn a_bad_corpus_is_named_with_its_line() {
+    let folder = folder();
+    let path = folder.path().join("bad.tsv");
+    let gzip_start = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 2, 3];
+    let cases: [(&[u8], &str); 4] = [
+        (b"", "bad.tsv: no sentence pair"),
+        (b"one\tun\ntwo\n", "bad.tsv: line 2: no tab"),
+        (b"one\tun\n\xff\xfe\tdeux\n", "bad.tsv: line 2: not UTF-8"),
+        (
+            &gzip_start,
+            "bad.tsv: line 1: gzip data is truncated or corrupt",
+        ),
+    ];
+    for (bytes, expected) in cases {
+        fs::write(&path, bytes).expect("a corpus");
+        let out = folder.path().join("model");
+        let mut command = program("train");
+        command.arg("--data").arg(&path).arg("--out").arg(&out);
+        let error = fails(&mut command);
+        assert!(error.contains(expected), "{error}");
+        assert!(!out.exists());
+    }
+    let mut command = program("train");
+    let missing = folder.path().join("missing.tsv");
+    command.arg("--data").arg(missing).args(["--out", "x"]);
+    let error = fails(&mut command);
+    assert!(error.contains("missing.tsv: cannot open"), "{error}");
+}
+
+/// Line by line of two files; without `--out` where nothing is written.
+#[test]
+fn a_dry_run_says_what_would_be_and_writes_nothing() {
+    let folder = folder();
+    let text = fs::read_to_string(corpus(folder.path())).expect("the corpus");
+    let mut sides = [String::new(), String::new()];
+    // Each source twice: what is held out takes its twin with it. And one that is too long.
+    for line in text.lines().chain(text.lines()) {
+        let (source, target) = line.split_once('\t').expect("a pair");
+        sides[0] += &format!("{source}\n");
+        sides[1] += &format!("{target}\n");
+    }
+    sides[0] += "long";
+    sides[1] += &"x ".repeat(200);
+    let [source, target] =
+        [("en", &sides[0]), ("fr", &sides[1])].map(|(name, text)| file(folder.path(), name, text));
+    let before = listed(folder.path());
+    let mut command = program("train");
+    command.args(["--preset", "tiny", "--vocab-size", "300", "--dry-run"]);
+    command.args(["--batch-tokens", "200", "--updates", "10", "--seed", "1"]);
+    command.args(["--hold-out", "10", "--max-pieces", "100"]);
+    let out = succeeds(command.arg("--parallel").arg(source).arg(target));
+    // The number in the line that ends so; 0 without one.
+    let count = |end: &str| -> u64 {
+        let line = out.lines().find(|line| line.ends_with(end));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        number.map_or(0, |number| number.parse().expect("a number"))
+    };
+    let too_long = count(" pairs of more than 100 pieces are left out");
+    let held_out = count(" pairs are left out: their source sentence is held out for validation");
+    let (train, valid) = (count(" pairs to train on"), count(" pairs to validate on"));
+    assert_eq!(count(" pairs read"), 99, "{out}");
+    assert_eq!(too_long, 1, "{out}");
+    // The long pair has no twin; whether it is held out is the seed's choice.
+    assert!([(10, 10), (9, 9)].contains(&(held_out, valid)), "{out}");
+    assert_eq!(train + valid + held_out + too_long, 99, "{out}");
+
+    // The `tiny` preset has 926 208 numbers beside its embeddings of width 128.
+    let pieces = count(" pieces, which source and target share");
+    let parameters = count(" parameters");
+    assert_eq!(parameters, 926_208 + 128 * pieces, "{out}");
+    // A number of 32 bits for each parameter, its gradient, and its two moments.
+    for (what, copies) in [("weights", 1), ("gradients", 1), ("Adam's moments", 2)] {
+        let mib = (4 * copies * parameters) as f64 / f64::from(1 << 20);
+        let line = format!("{mib:.1} MiB of {what}");
+        assert!(out.contains(&line), "{line}: {out}");
+    }
+    assert!(
+        out.contains("per epoch, of at most 200 tokens a side"),
+        "{out}"
+    );
+    assert!(out.contains("% of their tokens are padding"), "{out}");
+    assert_eq!(listed(folder.path()), before);
+}
+
+fn listed(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let mut paths: Vec<_> = entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+fn what_a_run_reads_is_not_written_over() {
+    let folder = folder();
+    let data = file(folder.path(), "train.tsv", "");
+    fs::copy(corpus(folder.path()), &data).expect("a copy");
+    let mut command = program("train");
+    command.args(["--vocab-size", "300", "--hold-out", "10", "--data"]);
+    let error = fails(command.arg(&data).arg("--out").arg(folder.path()));
+    assert!(
+        error.ends_with("is read, and would be overwritten"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_run_without_data_says_what_to_give() {
+    let folder = folder();
+    let out = folder.path().join("model");
+    let error = fails(program("train").arg("--out").arg(&out));
+    assert_eq!(
+        error,
+        "error: nothing to train on: give --data FILE… or --parallel SOURCE TARGET; \
+         in this project's root there is examples/data/tatoeba.en-fr.tsv.gz"
+    );
+    assert!(!out.exists());
+}
+
+#[test]
+fn a_resumed_run_with_another_recipe_is_refused_by_its_flag() {
+    let (folder, model) = trained();
+    let mut command = train(folder.path(), &model);
+    let error = fails(command.args(["--resume", "--batches-per-update", "2"]));
+    assert!(
+        error.ends_with("made with --batches-per-update 1, not 2"),
+        "{error}"
+    );
+}

@@ -1,0 +1,170 @@
+//! Translation of files and of standard input, line by line.
+
+mod support;
+
+use std::fs;
+
+use support::{fails, file, run, run_on_input, stderr, stdout, succeeds, trained, with_model};
+
+#[test]
+fn every_line_in_gives_a_line_out() {
+    let (folder, model) = trained();
+    let input = "one and two\n\n<eos> <pad> é\u{1f600}\nlast";
+    let input = file(folder.path(), "input.txt", input);
+    let out = succeeds(with_model("translate", &model).arg("--input").arg(&input));
+    assert_eq!(out.lines().count(), 4, "{out}");
+    assert_eq!(out.lines().nth(1), Some(""));
+
+    let input = b"one and two\ntwo and one\n";
+    let output = run_on_input(&mut with_model("translate", &model), input);
+    assert_eq!(stdout(&output).lines().count(), 2);
+}
+
+/// Each field where it should be, and the first of three translations the only one of one.
+#[test]
+fn translations_come_with_scores_and_alignments() {
+    let (folder, model) = trained();
+    let input = folder.path().join("input.txt");
+    fs::write(&input, "one and two\n\ntwo\n").expect("an input");
+    let translated = |flags: &[&str]| {
+        let mut command = with_model("translate", &model);
+        succeeds(command.arg("--input").arg(&input).args(flags))
+    };
+    let plain = translated(&[]);
+    let full = translated(&["--n-best", "3", "--scores", "--alignments"]);
+    let rows: Vec<Vec<&str>> = full.lines().map(|row| row.split('\t').collect()).collect();
+    let numbers: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+    assert_eq!(numbers, ["1", "1", "1", "3", "3", "3"]);
+    let plain: Vec<&str> = plain.lines().collect();
+    assert_eq!([rows[0][2], rows[3][2]], [plain[0], plain[2]]);
+    for row in &rows {
+        let score: f64 = row[1].parse().expect("a score");
+        assert!(score <= 0.0, "{row:?}");
+        for pair in row[3].split_whitespace() {
+            let (source, target) = pair.split_once('-').expect("a pair");
+            let [source, _]: [usize; 2] =
+                [source, target].map(|place| place.parse().expect("a place"));
+            assert!(source < 20, "{row:?}");
+        }
+    }
+    let sampled = translated(&["--sample", "--top-p", "0.9", "--seed", "4"]);
+    assert_eq!(
+        sampled,
+        translated(&["--sample", "--top-p", "0.9", "--seed", "4"])
+    );
+    assert_ne!(
+        sampled,
+        translated(&["--sample", "--seed", "5", "--temperature", "3"])
+    );
+    let prefixed = translated(&["--prefix", "un et"]);
+    assert!(
+        prefixed
+            .lines()
+            .next()
+            .is_some_and(|line| line.starts_with("un et"))
+    );
+    let ensemble = {
+        let mut command = with_model("translate", &model);
+        succeeds(command.arg(&model).arg("--input").arg(&input))
+    };
+    assert_eq!(ensemble.lines().collect::<Vec<_>>(), plain);
+}
+
+#[test]
+fn what_cannot_be_translated_is_named_and_the_rest_is_translated() {
+    let (folder, model) = trained();
+    let input = folder.path().join("input.txt");
+    let long = "a ".repeat(50_000);
+    let longer = "a".repeat(3 << 20);
+    let mut bytes = format!("one\n{long}\n{longer}\n").into_bytes();
+    bytes.extend(b"\xff\xfe\ntwo");
+    fs::write(&input, bytes).expect("an input");
+    let mut command = with_model("translate", &model);
+    let output = run(command.arg("--input").arg(&input));
+    let err = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    let out = stdout(&output);
+    let empty: Vec<bool> = out.lines().map(str::is_empty).collect();
+    assert_eq!(empty[1..4], [true; 3], "{out}");
+    assert_eq!(empty.len(), 5, "{out}");
+    let name = input.display();
+    for problem in [
+        format!("{name}: line 2: the sentence has "),
+        format!("{name}: line 3: the sentence is longer than 1048576 bytes"),
+        format!("{name}: line 4: the sentence is not valid UTF-8"),
+        "error: 3 of 5 lines could not be translated".into(),
+    ] {
+        assert!(err.contains(&problem), "{problem}: {err}");
+    }
+}
+
+#[cfg(feature = "ndarray")]
+#[test]
+fn a_source_longer_than_the_positions_is_an_error_that_names_its_line() {
+    use burn_ndarray::NdArray;
+    use transformer_core::{Positions, TransformerConfig};
+
+    let (folder, model) = trained();
+    let vocab_size = TransformerConfig::load(&model)
+        .expect("a model's configuration")
+        .src_vocab_size;
+    TransformerConfig {
+        d_model: 8,
+        n_heads: 2,
+        d_ff: 8,
+        positions: Positions::Learned { max_len: 12 },
+        ..TransformerConfig::base(vocab_size)
+    }
+    .init::<NdArray>(0, &Default::default())
+    .expect("a configuration of a model")
+    .save(&model)
+    .expect("a model can be saved");
+
+    let input = folder.path().join("input.txt");
+    let long = "one and two and three and four and five and six and seven";
+    fs::write(&input, format!("one\n\n{long}\ntwo\n")).expect("a file");
+    let mut command = with_model("translate", &model);
+    let output = run(command.arg("--input").arg(&input));
+    assert_eq!(output.status.code(), Some(1));
+    // The others are translated.
+    let out = stdout(&output);
+    let lines: Vec<_> = out.split('\n').map(str::is_empty).collect();
+    assert_eq!((lines.len(), lines[2]), (5, true), "{out}");
+    let err = stderr(&output);
+    assert!(err.contains("error: 1 of 4 lines could not be translated"));
+    let expected = format!("{}: line 3: the sentence has ", input.display());
+    assert!(err.contains(&expected), "{err}");
+    assert!(
+        err.contains("more than the model's 12 learned positions"),
+        "{err}"
+    );
+}
+
+#[test]
+fn a_damaged_model_directory_is_named() {
+    let (_folder, model) = trained();
+    for file in ["config.json", "model.safetensors", "tokenizer.json"] {
+        let path = model.join(file);
+        let whole = fs::read(&path).expect("a file");
+        fs::write(&path, &whole[..whole.len() / 2]).expect("written");
+        let error = fails(&mut with_model("translate", &model));
+        assert!(error.contains(file), "{error}");
+        fs::remove_file(&path).expect("removed");
+        let error = fails(&mut with_model("translate", &model));
+        assert!(error.contains(file), "{error}");
+        fs::write(&path, whole).expect("written");
+    }
+    let config = model.join("config.json");
+    let text = fs::read_to_string(&config).expect("the configuration");
+    let wrong = text.replace("\"n_heads\": 4", "\"n_heads\": 7");
+    fs::write(&config, wrong).expect("written");
+    let error = fails(&mut with_model("translate", &model));
+    assert!(
+        error.contains("`d_model` 128 is not divisible by `n_heads` 7"),
+        "{error}"
+    );
+    let wrong = text.replace("\"d_ff\": 512", "\"d_ff\": 256");
+    fs::write(&config, wrong).expect("written");
+    let error = fails(&mut with_model("translate", &model));
+    assert!(error.contains("model.safetensors: "), "{error}");
+}

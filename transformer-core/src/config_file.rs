@@ -1,0 +1,259 @@
+//! `config.json`: a configuration under two keys that say how to read it.
+//!
+//! ```json
+//! {
+//!   "format": 1,
+//!   "model": "transformer",
+//!   "src_vocab_size": 8000,
+//!   …
+//! }
+//! ```
+//!
+//! `format` numbers the layout of the whole model directory, and `model` names the type of model.
+//! A file without them was written before they existed, by a [`Transformer`](crate::Transformer).
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use serde::de::value::StringDeserializer;
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+use crate::config::TransformerConfig;
+use crate::error::{ConfigError, ModelError};
+use crate::files::replace_file_with;
+use crate::language_model_config::LanguageModelConfig;
+
+/// The configuration's file in a model directory.
+pub const CONFIG_FILE: &str = "config.json";
+
+/// The format that this version writes, and the newest that it reads.
+const FORMAT: u64 = 1;
+
+/// The `model` of a [`Transformer`](crate::Transformer), and of files that do not say.
+pub(crate) const TRANSFORMER: &str = "transformer";
+
+/// The `model` of a [`LanguageModel`](crate::LanguageModel).
+pub(crate) const LANGUAGE_MODEL: &str = "language-model";
+
+/// The keys that are no part of the configuration itself.
+const HEADER_KEYS: [&str; 2] = ["format", "model"];
+
+#[derive(Deserialize)]
+struct Header {
+    format: Option<u64>,
+    model: Option<String>,
+}
+
+#[derive(Serialize)]
+struct File<'a, T> {
+    format: u64,
+    model: &'a str,
+    #[serde(flatten)]
+    config: &'a T,
+}
+
+/// Writes the configuration of a model of type `model` as `config.json` into a directory, which is
+/// made where there is none.
+///
+/// ```
+/// use serde::{Deserialize, Serialize};
+/// use transformer_core::{load_config, save_config};
+///
+/// #[derive(Debug, PartialEq, Serialize, Deserialize)]
+/// #[serde(deny_unknown_fields)]
+/// struct Tagger {
+///     n_tags: usize,
+/// }
+///
+/// # fn main() -> Result<(), transformer_core::ModelError> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let directory = folder.path().join("tagger");
+/// save_config(&directory, "tagger", &Tagger { n_tags: 17 })?;
+/// assert_eq!(load_config::<Tagger>(&directory, "tagger")?, Tagger { n_tags: 17 });
+/// assert!(load_config::<Tagger>(&directory, "parser").is_err());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// When the file cannot be written; an older one then stays as it was.
+pub fn save_config(
+    directory: impl AsRef<Path>,
+    model: &str,
+    config: &impl Serialize,
+) -> Result<(), ModelError> {
+    let directory = directory.as_ref();
+    fs::create_dir_all(directory).map_err(ModelError::io(directory))?;
+    let path = directory.join(CONFIG_FILE);
+    let json = to_json(model, config, &path)?;
+    replace_file_with(&path, json).map_err(ModelError::io(path))
+}
+
+/// Reads `config.json` from the directory of a model of type `model`.
+///
+/// # Errors
+/// When the file is missing, is in a newer format, describes a model of another type, or is not
+/// such a configuration.
+pub fn load_config<T: DeserializeOwned>(
+    directory: impl AsRef<Path>,
+    model: &str,
+) -> Result<T, ModelError> {
+    let path = directory.as_ref().join(CONFIG_FILE);
+    let text = fs::read_to_string(&path).map_err(ModelError::io(&path))?;
+    let json = |source| ModelError::Json {
+        path: path.clone(),
+        source,
+    };
+    // First the header alone: a newer format may have keys that are not known here.
+    let header: Header = serde_json::from_str(&text).map_err(json)?;
+    let format = header.format.unwrap_or(FORMAT);
+    if format != FORMAT {
+        return Err(ModelError::Format {
+            path,
+            found: format,
+            supported: FORMAT,
+        });
+    }
+    let found = header.model.unwrap_or_else(|| TRANSFORMER.to_owned());
+    if found != model {
+        return Err(ModelError::OtherModel {
+            path,
+            found,
+            expected: model.to_owned(),
+        });
+    }
+    let mut deserializer = serde_json::Deserializer::from_str(&text);
+    T::deserialize(WithoutHeader(&mut deserializer)).map_err(json)
+}
+
+/// The text of `config.json`; `path` is named where there is none.
+pub(crate) fn to_json(
+    model: &str,
+    config: &impl Serialize,
+    path: &Path,
+) -> Result<String, ModelError> {
+    let file = File {
+        format: FORMAT,
+        model,
+        config,
+    };
+    match serde_json::to_string_pretty(&file) {
+        Ok(json) => Ok(json + "\n"),
+        Err(source) => Err(ModelError::Json {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+impl TransformerConfig {
+    /// Reads `config.json` from a model directory.
+    ///
+    /// # Errors
+    /// When the file is missing, is in a newer format, describes another type of model, is not a
+    /// configuration, or contradicts itself.
+    pub fn load(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
+        let directory = directory.as_ref();
+        let config: Self = load_config(directory, TRANSFORMER)?;
+        sound(directory, config.validate())?;
+        Ok(config)
+    }
+
+    /// Writes `config.json` into a model directory, which is made where there is none.
+    ///
+    /// # Errors
+    /// When the file cannot be written; an older one then stays as it was.
+    pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
+        save_config(directory, TRANSFORMER, self)
+    }
+}
+
+impl LanguageModelConfig {
+    /// Reads `config.json` from a model directory.
+    ///
+    /// # Errors
+    /// As [`TransformerConfig::load`].
+    pub fn load(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
+        let directory = directory.as_ref();
+        let config: Self = load_config(directory, LANGUAGE_MODEL)?;
+        sound(directory, config.validate())?;
+        Ok(config)
+    }
+
+    /// Writes `config.json` into a model directory, which is made where there is none.
+    ///
+    /// # Errors
+    /// When the file cannot be written; an older one then stays as it was.
+    pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
+        save_config(directory, LANGUAGE_MODEL, self)
+    }
+}
+
+/// Names the file of a configuration that contradicts itself.
+fn sound(directory: &Path, validated: Result<(), ConfigError>) -> Result<(), ModelError> {
+    validated.map_err(|source| ModelError::Config {
+        path: directory.join(CONFIG_FILE),
+        source,
+    })
+}
+
+/// Passes on all keys of a map but the header's.
+///
+/// The configuration's own type then refuses what it does not know, and the parser says where it
+/// stands. (`serde(flatten)` would accept unknown keys.)
+struct WithoutHeader<T>(T);
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for WithoutHeader<D> {
+    type Error = D::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.0.deserialize_any(WithoutHeader(visitor))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
+        unit unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier
+        ignored_any
+    }
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for WithoutHeader<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.expecting(formatter)
+    }
+
+    fn visit_seq<A: serde::de::SeqAccess<'de>>(self, seq: A) -> Result<V::Value, A::Error> {
+        self.0.visit_seq(seq)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
+        self.0.visit_map(WithoutHeader(map))
+    }
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for WithoutHeader<A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, A::Error> {
+        while let Some(key) = self.0.next_key::<String>()? {
+            if !HEADER_KEYS.contains(&key.as_str()) {
+                let key: StringDeserializer<A::Error> =
+                    serde::de::IntoDeserializer::into_deserializer(key);
+                return seed.deserialize(key).map(Some);
+            }
+            self.0.next_value::<IgnoredAny>()?;
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, A::Error> {
+        self.0.next_value_seed(seed)
+    }
+}

@@ -1,0 +1,104 @@
+//! Requests: sources to decode, and pairs to score.
+
+/// A source to be decoded, and the tokens that its target must begin with.
+///
+/// `<eos>` at the end of a sentence is added by the library: [`Request::new`] accepts a sentence without
+/// it, and the model reads the sentence with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    source: Sequence,
+    prefix: Vec<u32>,
+}
+
+impl Request {
+    /// The tokens of a sentence, without `<eos>`.
+    pub fn new(sentence: impl Into<Vec<u32>>) -> Self {
+        Self::of(Sequence::Sentence(sentence.into()))
+    }
+
+    /// Source tokens to be read as they are: for models whose sources do not end in `<eos>`, or
+    /// where it is among the tokens.
+    pub fn exact(source: impl Into<Vec<u32>>) -> Self {
+        Self::of(Sequence::Exact(source.into()))
+    }
+
+    /// Tokens to go on from, for a model without sources such as a
+    /// [`LanguageModel`](crate::LanguageModel).
+    pub fn prompt(prefix: impl Into<Vec<u32>>) -> Self {
+        Self::exact([]).with_prefix(prefix)
+    }
+
+    /// The tokens that the target must begin with, without `<bos>`.
+    pub fn with_prefix(self, prefix: impl Into<Vec<u32>>) -> Self {
+        Self {
+            prefix: prefix.into(),
+            ..self
+        }
+    }
+
+    fn of(source: Sequence) -> Self {
+        Self {
+            source,
+            prefix: Vec::new(),
+        }
+    }
+
+    /// The tokens that the target must begin with.
+    pub fn prefix(&self) -> &[u32] {
+        &self.prefix
+    }
+
+    /// The source as the model reads it.
+    pub(super) fn source(&self, eos: u32) -> Vec<u32> {
+        self.source.ended(eos)
+    }
+}
+
+/// A source and a target whose probability is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceTarget {
+    source: Sequence,
+    target: Sequence,
+}
+
+impl SourceTarget {
+    /// The tokens of two sentences, without `<bos>` and `<eos>`. That the target ends where it does
+    /// counts: its `<eos>` has a probability, too.
+    pub fn new(source: impl Into<Vec<u32>>, target: impl Into<Vec<u32>>) -> Self {
+        Self {
+            source: Sequence::Sentence(source.into()),
+            target: Sequence::Sentence(target.into()),
+        }
+    }
+
+    /// Tokens as they are: a target that does not end in `<eos>` is one that may go on. Neither
+    /// begins with `<bos>`.
+    pub fn exact(source: impl Into<Vec<u32>>, target: impl Into<Vec<u32>>) -> Self {
+        Self {
+            source: Sequence::Exact(source.into()),
+            target: Sequence::Exact(target.into()),
+        }
+    }
+
+    /// Source and target as the model reads and predicts them.
+    pub(super) fn ended(&self, eos: u32) -> [Vec<u32>; 2] {
+        [self.source.ended(eos), self.target.ended(eos)]
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Sequence {
+    /// Which `<eos>` follows.
+    Sentence(Vec<u32>),
+    /// Which nothing follows.
+    Exact(Vec<u32>),
+}
+
+impl Sequence {
+    fn ended(&self, eos: u32) -> Vec<u32> {
+        match self {
+            Self::Sentence(tokens) => [&tokens[..], &[eos]].concat(),
+            Self::Exact(tokens) => tokens.clone(),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! How probable given targets are.
+
+use burn::tensor::backend::Backend;
+
+use super::batches::{batches, to_host};
+use super::next_token::NextToken;
+use super::request::SourceTarget;
+use crate::error::DecodeError;
+
+/// The probability of a target.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct TargetScore {
+    /// The log-probability of each token, given the source and the tokens before it.
+    pub log_probs: Vec<f32>,
+}
+
+impl TargetScore {
+    /// The log-probability of the whole target.
+    pub fn log_prob(&self) -> f64 {
+        self.log_probs.iter().copied().map(f64::from).sum()
+    }
+
+    /// e to the mean negative log-probability of a token; 1 for a target without tokens.
+    pub fn perplexity(&self) -> f64 {
+        let tokens = self.log_probs.len().max(1) as f64;
+        (-self.log_prob() / tokens).exp()
+    }
+}
+
+/// The log-probability of each target, given its source, by a model or by an
+/// [`Ensemble`](crate::Ensemble).
+///
+/// At most `batch_tokens` tokens of the longer side, padding included, are computed at a time, but
+/// at least one pair.
+///
+/// # Errors
+/// When a source is empty, or a source or target is too long or holds a token that the model does
+/// not know.
+pub fn score<B: Backend, M: NextToken<B>>(
+    model: &M,
+    pairs: &[SourceTarget],
+    batch_tokens: usize,
+) -> Result<Vec<TargetScore>, DecodeError> {
+    let eos = model.vocabulary().special_tokens.eos;
+    let pairs: Vec<[Vec<u32>; 2]> = pairs.iter().map(|pair| pair.ended(eos)).collect();
+    for (index, [source, target]) in pairs.iter().enumerate() {
+        let problem = |problem| DecodeError { index, problem };
+        model.check_source(source).map_err(problem)?;
+        model.check_target(target).map_err(problem)?;
+    }
+    let lengths: Vec<usize> = pairs
+        .iter()
+        .map(|[source, target]| source.len().max(target.len()))
+        .collect();
+    let mut scores = vec![
+        TargetScore {
+            log_probs: Vec::new()
+        };
+        pairs.len()
+    ];
+    for batch in batches(&lengths, batch_tokens) {
+        let sources: Vec<&[u32]> = batch.iter().map(|&index| &pairs[index][0][..]).collect();
+        let targets = batch.iter().map(|&index| match &pairs[index][1][..] {
+            // So that there is a column where no target has a token.
+            [] => std::slice::from_ref(&eos),
+            target => target,
+        });
+        let targets: Vec<&[u32]> = targets.collect();
+        let log_probs = to_host(model.target_log_probs(&sources, &targets));
+        let rows = log_probs.chunks(log_probs.len() / batch.len());
+        for (index, row) in batch.into_iter().zip(rows) {
+            let len = pairs[index][1].len();
+            scores[index].log_probs = row[..len].to_vec();
+        }
+    }
+    Ok(scores)
+}

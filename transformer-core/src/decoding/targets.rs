@@ -1,0 +1,307 @@
+//! The targets of one source while they grow.
+
+use rand_chacha::ChaCha8Rng;
+
+use super::Hypothesis;
+use super::beam::Best;
+use super::options::{DecodeOptions, Sampling, Strategy};
+use super::rules::Rules;
+
+/// The targets of one source while they grow.
+pub(super) struct Targets<'a> {
+    /// Which request they are of.
+    pub index: usize,
+    /// Tokens that a target may have.
+    limit: usize,
+    rules: Rules<'a>,
+    options: &'a DecodeOptions,
+    eos: u32,
+    /// Those that grow; as many in every source of the batch.
+    live: Vec<Live>,
+    ended: Vec<Hypothesis>,
+    /// Of each sample.
+    random: Vec<ChaCha8Rng>,
+}
+
+/// A target that grows.
+#[derive(Debug, Clone, Default)]
+struct Live {
+    tokens: Vec<u32>,
+    /// Which of the targets before the last token it continues.
+    parent: usize,
+    /// The model's log-probability.
+    log_prob: f64,
+    /// The same, with the rules' penalties.
+    rank: f64,
+    /// How much its tokens attend to each source token, together; empty unless asked for.
+    coverage: Vec<f32>,
+    /// Whether it only fills its place in the batch.
+    is_dead: bool,
+}
+
+impl<'a> Targets<'a> {
+    /// One target without a token, which must begin with `prefix` and may have `limit` tokens.
+    ///
+    /// Samples draw their random numbers by `seed`, a sequence of tokens.
+    pub fn new(
+        index: usize,
+        limit: usize,
+        options: &'a DecodeOptions,
+        eos: u32,
+        prefix: &'a [u32],
+        seed: &[u32],
+    ) -> Self {
+        Self {
+            index,
+            limit,
+            rules: Rules::new(options, eos, prefix),
+            options,
+            eos,
+            live: vec![Live::default()],
+            ended: Vec::new(),
+            random: match &options.strategy {
+                Strategy::Beam { .. } => Vec::new(),
+                Strategy::Sample(sampling) => (0..options.n_best)
+                    .map(|sample| sampling.random(seed, sample))
+                    .collect(),
+            },
+        }
+    }
+
+    /// For each target, which of those before the last token it continues.
+    pub fn parents(&self) -> impl Iterator<Item = usize> {
+        self.live.iter().map(|live| live.parent)
+    }
+
+    /// The last token of each target; of one without a token, `bos`.
+    pub fn last_tokens(&self, bos: u32) -> impl Iterator<Item = u32> {
+        let last = |live: &Live| live.tokens.last().copied();
+        self.live.iter().map(move |live| last(live).unwrap_or(bos))
+    }
+
+    /// The last token, where there is one target, so that nothing can replace it any more.
+    pub fn certain_token(&self) -> Option<u32> {
+        let is_alone = self.options.width() == 1 && self.ended.is_empty();
+        self.live[0].tokens.last().copied().filter(|_| is_alone)
+    }
+
+    /// Notes how much the last tokens attend to the source: `[width, src_len]`.
+    pub fn attend(&mut self, attention: &[f32]) {
+        if attention.is_empty() {
+            return;
+        }
+        let rows = attention.chunks(attention.len() / self.live.len());
+        for (live, row) in self.live.iter_mut().zip(rows) {
+            live.coverage.resize(row.len(), 0.0);
+            let covered = live.coverage.iter_mut().zip(row);
+            covered.for_each(|(sum, &weight)| *sum += weight);
+        }
+    }
+
+    /// Continues the targets by a token: `[width, tgt_vocab_size]`, which it may change.
+    pub fn advance(&mut self, log_probs: &mut [f32]) {
+        let vocab_size = log_probs.len() / self.live.len();
+        let mut rows: Vec<Row<'_>> = Vec::new();
+        for (live, log_probs) in self.live.iter().zip(log_probs.chunks_mut(vocab_size)) {
+            let penalized = match live.is_dead {
+                true => Vec::new(),
+                false => self.rules.apply(&live.tokens, log_probs),
+            };
+            rows.push(Row {
+                log_probs,
+                penalized,
+            });
+        }
+        let mut live = match &self.options.strategy {
+            Strategy::Beam { size } => self.beam(*size, &rows),
+            Strategy::Sample(sampling) => self.samples(sampling, &rows),
+        };
+        live.resize_with(self.options.width(), Live::dead);
+        self.live = live;
+    }
+
+    /// The best continuations. One that ends in `<eos>` counts where it is among the first `size`:
+    /// others of the next `size` then take its place.
+    fn beam(&mut self, size: usize, rows: &[Row<'_>]) -> Vec<Live> {
+        let mut best = Best::new(2 * size);
+        for (parent, (live, row)) in self.live.iter().zip(rows).enumerate() {
+            if !live.is_dead {
+                best.offer(parent, live.rank, row.log_probs);
+            }
+        }
+        let candidates = best.into_sorted();
+        if candidates.is_empty() {
+            self.cut();
+        }
+        let mut continued = Vec::with_capacity(size);
+        for (place, candidate) in candidates.into_iter().enumerate() {
+            let parent = candidate.parent;
+            if candidate.token != self.eos {
+                if continued.len() < size {
+                    let live = self.live[parent].continued(parent, candidate.token, &rows[parent]);
+                    continued.push(live);
+                }
+            } else if place < size {
+                self.end(parent, &rows[parent]);
+            }
+        }
+        continued
+    }
+
+    /// A token drawn for each sample.
+    fn samples(&mut self, sampling: &Sampling, rows: &[Row<'_>]) -> Vec<Live> {
+        let mut continued = Vec::with_capacity(self.options.n_best);
+        for sample in 0..self.options.n_best {
+            // They all begin as one.
+            let parent = sample.min(self.live.len() - 1);
+            let live = &self.live[parent];
+            let random = &mut self.random[sample];
+            let token = match live.is_dead {
+                true => None,
+                false => sampling.draw(rows[parent].log_probs, random),
+            };
+            match token {
+                Some(token) if token != self.eos => {
+                    continued.push(live.continued(parent, token, &rows[parent]));
+                    continue;
+                }
+                Some(_) => self.end(parent, &rows[parent]),
+                None if live.is_dead => {}
+                None => self.ended.push(self.unfinished(live)),
+            }
+            continued.push(Live::dead());
+        }
+        continued
+    }
+
+    /// A target ends in `<eos>`.
+    fn end(&mut self, parent: usize, row: &Row<'_>) {
+        let live = &self.live[parent];
+        let log_prob = live.log_prob + row.log_prob(self.eos);
+        let rank = live.rank + f64::from(row.log_probs[self.eos as usize]);
+        self.ended.push(Hypothesis {
+            tokens: live.tokens.clone(),
+            finished: true,
+            log_prob,
+            score: self.score(rank, live.tokens.len() + 1, &live.coverage),
+        });
+    }
+
+    /// The targets that grow are left as they are.
+    fn cut(&mut self) {
+        let growing = self.live.iter().filter(|live| !live.is_dead);
+        let cut: Vec<_> = growing.map(|live| self.unfinished(live)).collect();
+        self.ended.extend(cut);
+    }
+
+    fn unfinished(&self, live: &Live) -> Hypothesis {
+        Hypothesis {
+            tokens: live.tokens.clone(),
+            finished: false,
+            log_prob: live.log_prob,
+            score: self.score(live.rank, live.tokens.len(), &live.coverage),
+        }
+    }
+
+    fn score(&self, rank: f64, len: usize, coverage: &[f32]) -> f64 {
+        let covered: f64 = coverage
+            .iter()
+            // Padding is attended by none.
+            .filter(|&&sum| sum > 0.0)
+            .map(|&sum| f64::from(sum).min(1.0).ln())
+            .sum();
+        rank / self.options.length_penalty.of(len) + self.options.coverage_penalty * covered
+    }
+
+    /// Whether nothing better can be found.
+    pub fn is_done(&self) -> bool {
+        let growing = self.live.iter().filter(|live| !live.is_dead);
+        let Some(best) = growing.map(|live| live.rank).max_by(f64::total_cmp) else {
+            return true;
+        };
+        if self.is_at_limit() {
+            return true;
+        }
+        let Strategy::Beam { size } = self.options.strategy else {
+            return false;
+        };
+        let penalty = self.options.length_penalty.of(self.limit.saturating_add(1));
+        // Without penalties, what may still pass the best found is known; with them it is nearly
+        // everything, for a long time, and as many as the beam has are enough.
+        let is_penalized = penalty != 1.0 || self.options.coverage_penalty > 0.0;
+        if is_penalized && self.ended.len() >= size {
+            return true;
+        }
+        // Log-probabilities only fall; at best the longest target divides them by most.
+        let reachable = best / penalty;
+        let out_of_reach = self.ended.iter().filter(|ended| ended.score >= reachable);
+        out_of_reach.count() >= self.options.n_best
+    }
+
+    /// The best hypotheses; where the limit was reached, those that have not ended too.
+    pub fn take_best(&mut self) -> Vec<Hypothesis> {
+        if self.is_at_limit() {
+            self.cut();
+        }
+        self.best_of_ended()
+    }
+
+    /// The best hypotheses so far, where the search is given up.
+    pub fn cut_short(&mut self) -> Vec<Hypothesis> {
+        self.cut();
+        self.best_of_ended()
+    }
+
+    fn best_of_ended(&mut self) -> Vec<Hypothesis> {
+        let mut hypotheses = std::mem::take(&mut self.ended);
+        hypotheses.sort_by(|a, b| b.score.total_cmp(&a.score));
+        hypotheses.truncate(self.options.n_best);
+        hypotheses
+    }
+
+    fn is_at_limit(&self) -> bool {
+        // They are all of one length.
+        let mut growing = self.live.iter().filter(|live| !live.is_dead);
+        growing.any(|live| live.tokens.len() >= self.limit)
+    }
+}
+
+/// The log-probabilities of a target's next token.
+struct Row<'a> {
+    /// After the rules: `[tgt_vocab_size]`.
+    log_probs: &'a [f32],
+    /// The model's log-probabilities of tokens that a rule changed and did not ban.
+    penalized: Vec<(u32, f32)>,
+}
+
+impl Row<'_> {
+    /// The model's.
+    fn log_prob(&self, token: u32) -> f64 {
+        let penalized = self.penalized.iter().find(|(other, _)| *other == token);
+        let log_prob = penalized.map(|&(_, log_prob)| log_prob);
+        f64::from(log_prob.unwrap_or(self.log_probs[token as usize]))
+    }
+}
+
+impl Live {
+    fn continued(&self, parent: usize, token: u32, row: &Row<'_>) -> Self {
+        let mut tokens = Vec::with_capacity(self.tokens.len() + 1);
+        tokens.extend_from_slice(&self.tokens);
+        tokens.push(token);
+        Self {
+            tokens,
+            parent,
+            log_prob: self.log_prob + row.log_prob(token),
+            rank: self.rank + f64::from(row.log_probs[token as usize]),
+            coverage: self.coverage.clone(),
+            is_dead: false,
+        }
+    }
+
+    fn dead() -> Self {
+        Self {
+            is_dead: true,
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The Transformer as decoding sees it: from sources to the log-probabilities of next tokens.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Int, Tensor};
+
+use crate::config::TransformerConfig;
+use crate::decoder_cache::DecoderCache;
+use crate::decoding::{NextToken, NextTokenOutput, Vocabulary, padded, unknown_token};
+use crate::error::{DecodeError, RequestProblem};
+use crate::ops::{self, AttentionWeights};
+use crate::transformer::Transformer;
+
+impl<B: Backend> NextToken<B> for Transformer<B> {
+    type State = DecoderCache<B>;
+
+    fn device(&self) -> B::Device {
+        self.device()
+    }
+
+    fn vocabulary(&self) -> Vocabulary {
+        Vocabulary {
+            size: self.config().tgt_vocab_size,
+            special_tokens: self.config().special_tokens(),
+        }
+    }
+
+    fn max_target_len(&self) -> Option<usize> {
+        self.config().max_len()
+    }
+
+    fn check_source(&self, source: &[u32]) -> Result<(), RequestProblem> {
+        self.config().check_source(source)
+    }
+
+    fn start(&self, sources: &[&[u32]]) -> DecoderCache<B> {
+        let src = padded(sources, self.config().pad_id, &self.device());
+        self.start_decoding(&self.encode(src))
+    }
+
+    fn next_token(
+        &self,
+        last: &[u32],
+        cache: &mut DecoderCache<B>,
+        attention: AttentionWeights,
+    ) -> NextTokenOutput<B> {
+        let output = self.decode_next(column(last, &self.device()), cache, attention);
+        let logits = self.generate(output.hidden).squeeze_dim::<2>(1);
+        let next = NextTokenOutput::new(log_probs(logits));
+        match attention {
+            AttentionWeights::Discard => next,
+            AttentionWeights::Return => next.with_attention(mean(output.cross_attention)),
+        }
+    }
+
+    fn select(&self, cache: &mut DecoderCache<B>, sources: &[usize], rows: &[usize]) {
+        cache.select(sources, rows);
+    }
+
+    fn target_log_probs(&self, sources: &[&[u32]], targets: &[&[u32]]) -> Tensor<B, 2> {
+        let src = padded(sources, self.config().pad_id, &self.device());
+        let memory = self.encode(src);
+        label_log_probs(self, targets, &self.device(), |tgt| {
+            self.generate(self.decode(tgt, &memory))
+        })
+    }
+}
+
+impl TransformerConfig {
+    pub(crate) fn check_source(&self, source: &[u32]) -> Result<(), RequestProblem> {
+        let length = source.len();
+        if length == 0 {
+            return Err(RequestProblem::Empty);
+        }
+        if let Some(max_len) = self.max_len().filter(|&max_len| length > max_len) {
+            return Err(RequestProblem::TooLong { length, max_len });
+        }
+        let vocab_size = self.src_vocab_size;
+        match unknown_token(source, vocab_size) {
+            None => Ok(()),
+            Some(token) => Err(RequestProblem::UnknownToken { token, vocab_size }),
+        }
+    }
+}
+
+/// The attention weights of a pair, layer by layer.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct AttentionMaps<B: Backend> {
+    /// Of the encoder's self-attention: `[1, n_heads, src_len, src_len]` each.
+    pub encoder: Vec<Tensor<B, 4>>,
+    /// Of the decoder's self-attention: `[1, n_heads, tgt_len + 1, tgt_len + 1]` each.
+    pub decoder: Vec<Tensor<B, 4>>,
+    /// Of the decoder's attention to the memory: `[1, n_heads, tgt_len + 1, src_len]` each.
+    pub cross: Vec<Tensor<B, 4>>,
+}
+
+impl<B: Backend> Transformer<B> {
+    /// The attention weights of a pair, in every layer and head.
+    ///
+    /// Source and target are read as they are, after the `<bos>` of the target, so that the target's
+    /// position t predicts its token t.
+    ///
+    /// # Errors
+    /// When the source is empty, or either is too long or holds a token that the model does not know.
+    pub fn attention_maps(
+        &self,
+        source: &[u32],
+        target: &[u32],
+    ) -> Result<AttentionMaps<B>, DecodeError> {
+        let config = self.config();
+        let target = [&[config.bos_id], target].concat();
+        config
+            .check_source(source)
+            .and_then(|()| self.check_target(&target))
+            .map_err(|problem| DecodeError { index: 0, problem })?;
+        let rows = |tokens: &[u32]| padded(&[tokens], config.pad_id, &self.device());
+        let encoded = self.encode_with(rows(source), AttentionWeights::Return);
+        let mut cache = self.start_decoding(&encoded.memory);
+        let decoded = self.decode_next(rows(&target), &mut cache, AttentionWeights::Return);
+        Ok(AttentionMaps {
+            encoder: encoded.self_attention,
+            decoder: decoded.self_attention,
+            cross: decoded.cross_attention,
+        })
+    }
+}
+
+/// A token for each row: `[rows, 1]`.
+pub(crate) fn column<B: Backend>(tokens: &[u32], device: &B::Device) -> Tensor<B, 2, Int> {
+    let rows: Vec<[u32; 1]> = tokens.iter().map(|&token| [token]).collect();
+    // Nothing is filled up: all rows are of one token.
+    padded(&rows, 0, device)
+}
+
+/// The log-probability of each token of targets, by teacher forcing.
+///
+/// # Shapes
+/// - logits: from what the decoder reads, `[batch, tgt_len]`, to `[batch, tgt_len, vocab_size]`
+/// - output: `[batch, tgt_len]`
+pub(crate) fn label_log_probs<B: Backend>(
+    model: &impl NextToken<B>,
+    targets: &[&[u32]],
+    device: &B::Device,
+    logits: impl FnOnce(Tensor<B, 2, Int>) -> Tensor<B, 3>,
+) -> Tensor<B, 2> {
+    let tokens = model.vocabulary().special_tokens;
+    let read: Vec<Vec<u32>> = targets
+        .iter()
+        .map(|target| [&[tokens.bos], &target[..target.len() - 1]].concat())
+        .collect();
+    let labels = padded(targets, tokens.pad, device);
+    let log_probs = log_probs(logits(padded(&read, tokens.pad, device)));
+    log_probs.gather(2, labels.unsqueeze_dim(2)).squeeze_dim(2)
+}
+
+/// Over the last dimension, in single precision.
+pub(crate) fn log_probs<B: Backend, const D: usize>(logits: Tensor<B, D>) -> Tensor<B, D> {
+    ops::log_softmax(logits.cast(DType::F32))
+}
+
+/// The mean over layers and heads of a token's attention weights: `[rows, src_len]`.
+fn mean<B: Backend>(layers: Vec<Tensor<B, 4>>) -> Tensor<B, 2> {
+    // [layers, rows, n_heads, 1, src_len]
+    let all: Tensor<B, 5> = Tensor::stack(layers, 0);
+    let [_, rows, _, _, src_len] = all.dims();
+    let mean = all.cast(DType::F32).mean_dim(2).mean_dim(0);
+    mean.reshape([rows, src_len])
+}

@@ -1,0 +1,207 @@
+//! A language model: the decoder alone.
+
+use burn::module::Module;
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor};
+
+use crate::decoder::{Decoder, DecoderOutput};
+use crate::decoder_cache::DecoderCache;
+use crate::decoding::{NextToken, NextTokenOutput, Vocabulary};
+use crate::dropout::Dropout;
+use crate::embedding::TokenEmbedding;
+use crate::encoder_decoder::{column, label_log_probs, log_probs};
+use crate::error::{ConfigError, RequestProblem};
+use crate::generator::Generator;
+use crate::init::WeightInit;
+use crate::language_model_config::LanguageModelConfig;
+use crate::ops::AttentionWeights;
+use crate::positional_encoding::PositionalEncoding;
+
+/// The Transformer's decoder without a memory: each position predicts the next token from those
+/// before it.
+///
+/// ```
+/// use burn_ndarray::NdArray;
+/// use burn::tensor::{Int, Tensor};
+/// use transformer_core::{LanguageModelConfig, MaxLength, Request, greedy};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = Default::default();
+/// let config = LanguageModelConfig {
+///     d_model: 64,
+///     n_heads: 4,
+///     n_layers: 2,
+///     ..LanguageModelConfig::base(100)
+/// };
+/// let model = config.init::<NdArray>(42, &device)?;
+///
+/// let tokens = Tensor::<NdArray, 2, Int>::from_data([[1, 8, 4]], &device);
+/// assert_eq!(model.forward(tokens).dims(), [1, 3, 100]);
+///
+/// // Go on from two tokens.
+/// let hypotheses = greedy(&model, &[Request::prompt([8, 4])], MaxLength::Tokens(10))?;
+/// assert_eq!(hypotheses[0].tokens[..2], [8, 4]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Module, Debug)]
+pub struct LanguageModel<B: Backend> {
+    /// Embedding of tokens.
+    pub embedding: TokenEmbedding<B>,
+    /// Their positions.
+    pub positions: PositionalEncoding<B>,
+    /// The stack.
+    pub decoder: Decoder<B>,
+    /// Projection to logits.
+    pub generator: Generator<B>,
+    dropout: Dropout,
+    #[module(skip)]
+    config: LanguageModelConfig,
+}
+
+impl LanguageModelConfig {
+    /// A model with initial weights drawn from `seed`, the same on every backend.
+    ///
+    /// # Errors
+    /// When the configuration contradicts itself.
+    pub fn init<B: Backend>(
+        &self,
+        seed: u64,
+        device: &B::Device,
+    ) -> Result<LanguageModel<B>, ConfigError> {
+        self.init_from(&mut WeightInit::new(seed), device)
+    }
+
+    /// A model with initial weights from `init`.
+    ///
+    /// # Errors
+    /// When the configuration contradicts itself.
+    pub fn init_from<B: Backend>(
+        &self,
+        init: &mut WeightInit,
+        device: &B::Device,
+    ) -> Result<LanguageModel<B>, ConfigError> {
+        self.validate()?;
+        let parts = self.as_decoder();
+        Ok(LanguageModel {
+            embedding: parts.embedding(self.vocab_size).init_from(init, device),
+            positions: parts.positional_encoding().init_from(init, device),
+            decoder: self.decoder().init_from(init, device),
+            generator: parts.generator().init_from(init, device),
+            dropout: Dropout::new(self.dropout),
+            config: self.clone(),
+        })
+    }
+}
+
+impl<B: Backend> LanguageModel<B> {
+    /// The configuration that the model was built from.
+    pub fn config(&self) -> &LanguageModelConfig {
+        &self.config
+    }
+
+    /// The device that the model is on.
+    pub fn device(&self) -> B::Device {
+        self.embedding.weight.device()
+    }
+
+    /// Logits of the token after each position.
+    ///
+    /// # Shapes
+    /// - tokens: `[batch, len]`, starting with `<bos>`
+    /// - output: `[batch, len, vocab_size]`
+    ///
+    /// # Panics
+    /// When `len` passes the model's learned positions.
+    pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        let [batch, _] = tokens.dims();
+        let cache = &mut self.decoder.read_once_alone(batch);
+        let output = self.decode_next(tokens, cache, AttentionWeights::Discard);
+        self.generate(output.hidden)
+    }
+
+    /// An empty cache, for decoding so many sequences step by step.
+    pub fn start_decoding(&self, sequences: usize) -> DecoderCache<B> {
+        self.decoder.start_decoding_alone(sequences)
+    }
+
+    /// Reads the tokens after those in the cache: one, several, or all.
+    ///
+    /// # Shapes
+    /// - tokens: `[rows, new_len]`, one row for each sequence or several, those of a sequence together
+    /// - output: of the new tokens alone, `batch` being rows
+    ///
+    /// # Panics
+    /// When cached and new tokens together pass the model's learned positions, the batch is not the
+    /// cache's, or there is no token.
+    pub fn decode_next(
+        &self,
+        tokens: Tensor<B, 2, Int>,
+        cache: &mut DecoderCache<B>,
+        weights: AttentionWeights,
+    ) -> DecoderOutput<B> {
+        let x = self.embedding.forward(tokens.clone());
+        let x = self.dropout.forward(self.positions.forward(x, cache.len()));
+        self.decoder
+            .decode_next(tokens, x, cache, self.config.pad_id, weights)
+    }
+
+    /// Logits of the next token, from the decoder's output.
+    ///
+    /// # Shapes
+    /// - hidden: `[batch, len, d_model]`
+    /// - output: `[batch, len, vocab_size]`
+    pub fn generate(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.generator.forward(hidden, &self.embedding)
+    }
+}
+
+impl<B: Backend> NextToken<B> for LanguageModel<B> {
+    type State = DecoderCache<B>;
+
+    fn device(&self) -> B::Device {
+        self.device()
+    }
+
+    fn vocabulary(&self) -> Vocabulary {
+        Vocabulary {
+            size: self.config.vocab_size,
+            special_tokens: self.config.special_tokens(),
+        }
+    }
+
+    fn max_target_len(&self) -> Option<usize> {
+        self.config.max_len()
+    }
+
+    fn check_source(&self, source: &[u32]) -> Result<(), RequestProblem> {
+        match source.len() {
+            0 => Ok(()),
+            length => Err(RequestProblem::Unread { length }),
+        }
+    }
+
+    fn start(&self, sources: &[&[u32]]) -> DecoderCache<B> {
+        self.start_decoding(sources.len())
+    }
+
+    fn next_token(
+        &self,
+        last: &[u32],
+        cache: &mut DecoderCache<B>,
+        _: AttentionWeights,
+    ) -> NextTokenOutput<B> {
+        let tokens = column(last, &self.device());
+        let output = self.decode_next(tokens, cache, AttentionWeights::Discard);
+        let logits = self.generate(output.hidden).squeeze_dim::<2>(1);
+        NextTokenOutput::new(log_probs(logits))
+    }
+
+    fn select(&self, cache: &mut DecoderCache<B>, sources: &[usize], rows: &[usize]) {
+        cache.select(sources, rows);
+    }
+
+    fn target_log_probs(&self, _: &[&[u32]], targets: &[&[u32]]) -> Tensor<B, 2> {
+        label_log_probs(self, targets, &self.device(), |tokens| self.forward(tokens))
+    }
+}

@@ -1,0 +1,50 @@
+//! The tokens that stand for no text.
+
+/// Names of the special tokens in a tokenizer that we train; the position of each is its id.
+pub const SPECIAL_TOKENS: [&str; 4] = ["<pad>", "<bos>", "<eos>", "<unk>"];
+
+/// Ids of the special tokens that a model knows by their meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpecialTokens {
+    /// `<pad>` fills a batch up; no position attends to it.
+    pub pad: u32,
+    /// `<bos>`, the decoder's first input.
+    pub bos: u32,
+    /// `<eos>` ends a sequence.
+    pub eos: u32,
+}
+
+impl Default for SpecialTokens {
+    /// The positions in [`SPECIAL_TOKENS`].
+    fn default() -> Self {
+        Self {
+            pad: 0,
+            bos: 1,
+            eos: 2,
+        }
+    }
+}
+
+impl SpecialTokens {
+    /// Each token's name in [`SPECIAL_TOKENS`], its key in a model's configuration, and its id.
+    pub(crate) fn named(self) -> [(&'static str, &'static str, u32); 3] {
+        let [pad, bos, eos, _] = SPECIAL_TOKENS;
+        [
+            (pad, "pad_id", self.pad),
+            (bos, "bos_id", self.bos),
+            (eos, "eos_id", self.eos),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_ids_are_the_positions_of_the_names() {
+        for (name, _, id) in SpecialTokens::default().named() {
+            assert_eq!(SPECIAL_TOKENS[id as usize], name);
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Text: tokenizers, and sentences translated.
+
+mod tokenizer;
+mod translator;
+
+pub use tokenizer::{
+    SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, TextError, Tokenizer, Tokenizers,
+};
+pub use translator::{Translation, Translator};

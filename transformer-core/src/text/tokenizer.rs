@@ -1,0 +1,317 @@
+//! Tokenizers: text to tokens and back.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::TransformerConfig;
+use crate::error::{DecodeError, DecodeOptionsError, ModelError};
+use crate::files::replace_file_with;
+use crate::special_tokens::SpecialTokens;
+
+/// The file of a tokenizer that source and target share, in Hugging Face's format.
+pub const TOKENIZER_FILE: &str = "tokenizer.json";
+/// The file of the source's tokenizer, where the target has another.
+pub const SOURCE_TOKENIZER_FILE: &str = "source_tokenizer.json";
+/// The file of the target's tokenizer, where the source has another.
+pub const TARGET_TOKENIZER_FILE: &str = "target_tokenizer.json";
+
+/// Text that cannot be read, written or translated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TextError {
+    /// `tokenizer.json` is missing or damaged.
+    #[error("{}: {problem}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The problem.
+        problem: String,
+    },
+    /// The tokenizer has more entries than the model has embeddings.
+    #[error(
+        "{}: {tokens} tokens for a model that knows {vocab_size}",
+        path.display()
+    )]
+    Vocabulary {
+        /// The tokenizer's file.
+        path: PathBuf,
+        /// Entries of the tokenizer.
+        tokens: usize,
+        /// Entries of the model's smaller vocabulary.
+        vocab_size: usize,
+    },
+    /// The tokenizer and the model do not mean the same by a special token.
+    #[error("{}: `{name}` is token {found}, but the model's `{key}` is {expected}", path.display())]
+    SpecialToken {
+        /// The tokenizer's file.
+        path: PathBuf,
+        /// The special token's name.
+        name: &'static str,
+        /// The tokenizer's id for it.
+        found: u32,
+        /// The key of the model's configuration.
+        key: &'static str,
+        /// The model's id for it.
+        expected: u32,
+    },
+    /// The tokenizer failed on a sentence.
+    #[error("tokenizer: {0}")]
+    Tokenizer(String),
+    /// The tokenizers of an ensemble are not the same.
+    #[error("{}: not the tokenizer of {}", path.display(), first.display())]
+    OtherTokenizer {
+        /// The model directory with another tokenizer.
+        path: PathBuf,
+        /// The first model's directory.
+        first: PathBuf,
+    },
+    /// The model directory is damaged.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The options are out of range.
+    #[error(transparent)]
+    Options(#[from] DecodeOptionsError),
+    /// The model does not accept a sentence; the index counts those given, from 0.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+}
+
+/// A subword tokenizer: Hugging Face's, with special tokens that only a model can say.
+///
+/// Text that spells a special token, such as `<eos>`, is encoded as text.
+#[derive(Debug, Clone)]
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+}
+
+impl From<tokenizers::Tokenizer> for Tokenizer {
+    fn from(mut inner: tokenizers::Tokenizer) -> Self {
+        // Not part of the file format: it must be said each time.
+        inner.set_encode_special_tokens(true);
+        Self { inner }
+    }
+}
+
+impl Tokenizer {
+    /// Reads a file in Hugging Face's format, such as `tokenizer.json`.
+    ///
+    /// # Errors
+    /// When the file is missing or is not a tokenizer.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, TextError> {
+        let path = path.as_ref();
+        match tokenizers::Tokenizer::from_file(path) {
+            Ok(inner) => Ok(inner.into()),
+            Err(error) => Err(TextError::File {
+                path: path.to_owned(),
+                problem: error.to_string(),
+            }),
+        }
+    }
+
+    /// Writes a file in Hugging Face's format.
+    ///
+    /// # Errors
+    /// When the file cannot be written; an older one then stays as it was.
+    pub fn to_file(&self, path: impl AsRef<Path>) -> Result<(), TextError> {
+        let path = path.as_ref();
+        let written = self
+            .inner
+            .to_string(false)
+            .map_err(|error| error.to_string())
+            .and_then(|json| replace_file_with(path, json).map_err(|error| error.to_string()));
+        written.map_err(|problem| TextError::File {
+            path: path.to_owned(),
+            problem,
+        })
+    }
+
+    /// Whether all tokens have the same ids in another tokenizer.
+    pub(crate) fn has_vocabulary_of(&self, other: &Self) -> bool {
+        self.inner.get_vocab(true) == other.inner.get_vocab(true)
+    }
+
+    /// Checks that a model of `vocab_size` entries means the same by every token.
+    fn check(
+        &self,
+        path: &Path,
+        vocab_size: usize,
+        special_tokens: SpecialTokens,
+    ) -> Result<(), TextError> {
+        let tokens = self.vocab_size();
+        if tokens > vocab_size {
+            return Err(TextError::Vocabulary {
+                path: path.to_owned(),
+                tokens,
+                vocab_size,
+            });
+        }
+        for (name, key, expected) in special_tokens.named() {
+            match self.inner.token_to_id(name) {
+                // A tokenizer that we did not train may have other names.
+                None => {}
+                Some(found) if found == expected => {}
+                Some(found) => {
+                    return Err(TextError::SpecialToken {
+                        path: path.to_owned(),
+                        name,
+                        found,
+                        key,
+                        expected,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Entries, special tokens among them.
+    pub fn vocab_size(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    /// The tokens of a text, without `<bos>` and `<eos>`.
+    ///
+    /// # Errors
+    /// When the tokenizer has no way to say the text.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        match self.inner.encode_fast(text, false) {
+            Ok(encoding) => Ok(encoding.get_ids().to_vec()),
+            Err(error) => Err(TextError::Tokenizer(error.to_string())),
+        }
+    }
+
+    /// A token, to be read by people: its text, or its name in the vocabulary where it
+    /// is no text by itself.
+    pub fn token(&self, token: u32) -> String {
+        let name = || self.inner.id_to_token(token).unwrap_or_default();
+        match self.decode(&[token]) {
+            Ok(text) if !text.is_empty() && !text.contains(char::REPLACEMENT_CHARACTER) => text,
+            _ => name(),
+        }
+    }
+
+    /// The text of tokens; special ones are left out.
+    ///
+    /// # Errors
+    /// When the tokenizer cannot join the tokens.
+    pub fn decode(&self, tokens: &[u32]) -> Result<String, TextError> {
+        self.inner
+            .decode(tokens, true)
+            .map_err(|error| TextError::Tokenizer(error.to_string()))
+    }
+}
+
+/// The tokenizers of a model: one for source and target, or one for each.
+///
+/// In a model directory the former is `tokenizer.json`, the latter are `source_tokenizer.json` and
+/// `target_tokenizer.json`.
+#[derive(Debug, Clone)]
+pub struct Tokenizers {
+    source: Tokenizer,
+    /// `None` where it is the source's.
+    target: Option<Tokenizer>,
+}
+
+impl From<Tokenizer> for Tokenizers {
+    fn from(tokenizer: Tokenizer) -> Self {
+        Self::shared(tokenizer)
+    }
+}
+
+impl Tokenizers {
+    /// One tokenizer for source and target, which share their vocabulary.
+    pub fn shared(tokenizer: Tokenizer) -> Self {
+        Self {
+            source: tokenizer,
+            target: None,
+        }
+    }
+
+    /// A tokenizer for each, with vocabularies of their own.
+    pub fn separate(source: Tokenizer, target: Tokenizer) -> Self {
+        Self {
+            source,
+            target: Some(target),
+        }
+    }
+
+    /// The source's tokenizer.
+    pub fn source(&self) -> &Tokenizer {
+        &self.source
+    }
+
+    /// The target's tokenizer, which may be the source's.
+    pub fn target(&self) -> &Tokenizer {
+        self.target.as_ref().unwrap_or(&self.source)
+    }
+
+    /// Whether a model directory has tokenizers.
+    pub fn are_in(directory: impl AsRef<Path>) -> bool {
+        [TOKENIZER_FILE, SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE]
+            .iter()
+            .any(|name| directory.as_ref().join(name).exists())
+    }
+
+    /// Reads the tokenizers of a model directory.
+    ///
+    /// # Errors
+    /// When a file is missing or is not a tokenizer.
+    pub fn load(directory: impl AsRef<Path>) -> Result<Self, TextError> {
+        let directory = directory.as_ref();
+        let [source, target] =
+            [SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE].map(|name| directory.join(name));
+        if source.exists() || target.exists() {
+            let source = Tokenizer::from_file(source)?;
+            return Ok(Self::separate(source, Tokenizer::from_file(target)?));
+        }
+        let shared = Tokenizer::from_file(directory.join(TOKENIZER_FILE))?;
+        Ok(Self::shared(shared))
+    }
+
+    /// Writes the tokenizers into a directory that exists.
+    ///
+    /// # Errors
+    /// When a file cannot be written; an older one then stays as it was.
+    pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), TextError> {
+        for (name, tokenizer) in self.files() {
+            tokenizer.to_file(directory.as_ref().join(name))?;
+        }
+        Ok(())
+    }
+
+    fn files(&self) -> Vec<(&'static str, &Tokenizer)> {
+        match &self.target {
+            None => vec![(TOKENIZER_FILE, &self.source)],
+            Some(target) => vec![
+                (SOURCE_TOKENIZER_FILE, &self.source),
+                (TARGET_TOKENIZER_FILE, target),
+            ],
+        }
+    }
+
+    /// Whether the tokens of other tokenizers have the same ids.
+    pub(crate) fn have_vocabularies_of(&self, others: &Self) -> bool {
+        self.source().has_vocabulary_of(others.source())
+            && self.target().has_vocabulary_of(others.target())
+    }
+
+    /// Checks that a model of this configuration means the same by every token.
+    ///
+    /// # Errors
+    /// When a tokenizer has more entries than the model, or another id for a special token;
+    /// `directory` is where the error says that its file is.
+    pub fn check(
+        &self,
+        config: &TransformerConfig,
+        directory: impl AsRef<Path>,
+    ) -> Result<(), TextError> {
+        let sizes: &[usize] = match self.target {
+            None => &[config.src_vocab_size.min(config.tgt_vocab_size)],
+            Some(_) => &[config.src_vocab_size, config.tgt_vocab_size],
+        };
+        for ((name, tokenizer), &vocab_size) in self.files().into_iter().zip(sizes) {
+            let path = directory.as_ref().join(name);
+            tokenizer.check(&path, vocab_size, config.special_tokens())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,70 @@
+//! The non-linearity of the feed-forward network.
+
+use rayon::prelude::*;
+
+use super::{TASK, rows_of_task, task_of_rows};
+use crate::random::Keep;
+use crate::simd::vectorised;
+
+/// `dropout(max(0, x + b))` of rows as wide as the bias.
+///
+/// # Panics
+/// When `x` is not whole rows.
+///
+/// ```
+/// use transformer_kernels::host::relu_dropout;
+///
+/// let y = relu_dropout(&[1.0, -2.0, 0.5, 3.0], &[1.0, -1.0], None);
+/// assert_eq!(y, [2.0, 0.0, 1.5, 2.0]);
+/// ```
+pub fn relu_dropout(x: &[f32], bias: &[f32], keep: Option<Keep>) -> Vec<f32> {
+    let width = bias.len();
+    assert!(
+        x.len().is_multiple_of(width.max(1)),
+        "{} numbers are no rows of a bias of {width}",
+        x.len()
+    );
+    let mut output = vec![0.0; x.len()];
+    let task = task_of_rows(width);
+    output
+        .par_chunks_mut(task)
+        .zip(x.par_chunks(task))
+        .enumerate()
+        .for_each(|(task, (output, x))| {
+            vectorised(|| {
+                let rows = output.chunks_exact_mut(width).zip(x.chunks_exact(width));
+                for (row, (y, x)) in rows.enumerate() {
+                    for ((y, &x), &b) in y.iter_mut().zip(x).zip(bias) {
+                        let sum = x + b;
+                        // NaN stays NaN.
+                        *y = if sum <= 0.0 { 0.0 } else { sum };
+                    }
+                    if let Some(keep) = keep {
+                        keep.apply(task * rows_of_task(width) + row, y);
+                    }
+                }
+            });
+        });
+    output
+}
+
+/// Gradient of `x`. What was dropped and what was below zero is zero in the output; `scale` is what
+/// dropout multiplied the rest by.
+///
+/// # Panics
+/// When the lengths differ.
+pub fn relu_dropout_backward(grad: &[f32], output: &[f32], scale: f32) -> Vec<f32> {
+    assert_eq!(grad.len(), output.len(), "numbers of gradient and output");
+    let mut x_grad = vec![0.0; grad.len()];
+    x_grad
+        .par_chunks_mut(TASK)
+        .zip(grad.par_chunks(TASK).zip(output.par_chunks(TASK)))
+        .for_each(|(dx, (dy, y))| {
+            vectorised(|| {
+                for ((dx, &dy), &y) in dx.iter_mut().zip(dy).zip(y) {
+                    *dx = if y <= 0.0 { 0.0 } else { dy * scale };
+                }
+            });
+        });
+    x_grad
+}

@@ -1,0 +1,46 @@
+//! The kernels of flex and ndarray, as functions on slices: they know no tensor and no backend.
+//!
+//! Numbers stand row after row. A function checks the lengths of its slices once, when it is called, and
+//! panics with both sizes where they do not agree. Work is dealt to rayon's threads in tasks of a fixed
+//! size, so that no sum depends on the number of threads.
+
+mod activation;
+mod adam;
+mod attention;
+mod backend;
+mod dropout;
+mod few_rows;
+mod heads;
+mod linear;
+mod loss;
+mod matrix;
+mod norm;
+mod sums;
+
+pub use activation::{relu_dropout, relu_dropout_backward};
+pub use adam::adam;
+pub use attention::{
+    Attended, HeadGradients, Mask, attention, attention_backward, attention_forward,
+};
+pub use dropout::{add_dropout, dropout};
+pub use heads::{HeadRows, join_heads, write_heads};
+pub use linear::{LinearShape, linear, linear_input_gradient, linear_weight_gradient};
+pub use loss::{RowLoss, cross_entropy, cross_entropy_backward, log_softmax};
+pub use norm::{NormGradients, Normed, layer_norm, layer_norm_backward};
+pub use sums::sum_rows;
+
+pub use crate::kernels::{AttentionParents, NormParents};
+pub use crate::random::Keep;
+
+/// Numbers that one thread takes at a time. It does not depend on the threads, so that neither do sums.
+const TASK: usize = 16_384;
+
+/// Rows of a width that one thread takes at a time.
+fn rows_of_task(width: usize) -> usize {
+    (TASK / width.max(1)).max(1)
+}
+
+/// The numbers of these rows, and at least one, as chunks need it.
+fn task_of_rows(width: usize) -> usize {
+    rows_of_task(width) * width.max(1)
+}

@@ -1,0 +1,198 @@
+//! Layer normalisation.
+
+use rayon::prelude::*;
+
+use super::sums::add_up;
+use super::{rows_of_task, task_of_rows};
+use crate::kernels::NormParents;
+use crate::simd::{sum, sum2, vectorised};
+
+/// Normalised rows, and what their backward pass needs.
+#[derive(Debug, Clone)]
+pub struct Normed {
+    /// `[rows, d_model]`
+    pub output: Vec<f32>,
+    /// Mean of each row.
+    pub means: Vec<f32>,
+    /// `1 / √(v + ε)` of each row, with its variance `v`.
+    pub reciprocal_deviations: Vec<f32>,
+}
+
+/// Gradients of layer normalisation, those that are wanted.
+#[derive(Debug, Clone)]
+pub struct NormGradients {
+    /// Of the rows.
+    pub x: Option<Vec<f32>>,
+    /// Of gamma and beta.
+    pub parameters: Option<[Vec<f32>; 2]>,
+}
+
+/// The number of rows as wide as gamma and beta.
+fn rows_of(x: &[f32], [gamma, beta]: [&[f32]; 2]) -> usize {
+    let width = gamma.len();
+    assert_eq!(width, beta.len(), "numbers of gamma and beta");
+    assert!(
+        x.len().is_multiple_of(width.max(1)),
+        "{} numbers are no rows of {width}",
+        x.len()
+    );
+    x.len() / width.max(1)
+}
+
+/// `γ (x - m) / √(v + ε) + β` of rows as wide as gamma and beta.
+///
+/// # Panics
+/// When `x` is not whole rows.
+///
+/// ```
+/// use transformer_kernels::host::layer_norm;
+///
+/// // m = 0 and v = (9 + 1 + 1 + 9) / 4 = 5: the last number becomes 2 · 3/√5 + 1.
+/// let normed = layer_norm(&[-3.0, -1.0, 1.0, 3.0], &[2.0; 4], &[1.0; 4], 0.0);
+/// assert!((normed.output[3] - (6.0 / 5.0_f32.sqrt() + 1.0)).abs() < 1e-6);
+/// assert_eq!(normed.means, [0.0]);
+/// ```
+pub fn layer_norm(x: &[f32], gamma: &[f32], beta: &[f32], epsilon: f32) -> Normed {
+    let d_model = gamma.len();
+    let rows = rows_of(x, [gamma, beta]);
+    let mut output = vec![0.0; x.len()];
+    let mut means = vec![0.0; rows];
+    let mut reciprocal_deviations = vec![0.0; rows];
+    let (task, task_rows) = (task_of_rows(d_model), rows_of_task(d_model));
+    output
+        .par_chunks_mut(task)
+        .zip(x.par_chunks(task))
+        .zip(means.par_chunks_mut(task_rows))
+        .zip(reciprocal_deviations.par_chunks_mut(task_rows))
+        .for_each(|(((output, x), means), deviations)| {
+            vectorised(|| {
+                let rows = output
+                    .chunks_exact_mut(d_model)
+                    .zip(x.chunks_exact(d_model));
+                let statistics = means.iter_mut().zip(deviations);
+                for ((y, x), (mean, deviation)) in rows.zip(statistics) {
+                    let m = sum(x, |x| x) / d_model as f32;
+                    let variance = sum(x, |x| (x - m) * (x - m)) / d_model as f32;
+                    let r = 1.0 / (variance + epsilon).sqrt();
+                    for (((y, &x), &g), &b) in y.iter_mut().zip(x).zip(gamma).zip(beta) {
+                        *y = (x - m) * r * g + b;
+                    }
+                    (*mean, *deviation) = (m, r);
+                }
+            });
+        });
+    Normed {
+        output,
+        means,
+        reciprocal_deviations,
+    }
+}
+
+/// Gradients from that of the output. The statistics are the means and reciprocal deviations of
+/// [`Normed`].
+///
+/// # Panics
+/// When the lengths do not agree.
+pub fn layer_norm_backward(
+    grad: &[f32],
+    x: &[f32],
+    gamma: &[f32],
+    statistics: [&[f32]; 2],
+    wanted: NormParents,
+) -> NormGradients {
+    let d_model = gamma.len();
+    let rows = rows_of(x, [gamma, gamma]);
+    assert_eq!(grad.len(), x.len(), "numbers of gradient and x");
+    assert_eq!(
+        statistics.map(<[f32]>::len),
+        [rows; 2],
+        "statistics, and rows"
+    );
+    let (task, task_rows) = (task_of_rows(d_model), rows_of_task(d_model));
+    let tasks = x.len().div_ceil(task);
+    let mut x_grad = vec![0.0; if wanted.x { x.len() } else { 0 }];
+    // An empty slice for each task, where no gradient of x is wanted.
+    let mut x_grads: Vec<&mut [f32]> = x_grad.chunks_mut(task).collect();
+    x_grads.resize_with(tasks, Default::default);
+    let [means, deviations] = statistics.map(|values| values.par_chunks(task_rows));
+    let parts: Vec<[Vec<f32>; 2]> = x_grads
+        .into_par_iter()
+        .zip(grad.par_chunks(task).zip(x.par_chunks(task)))
+        .zip(means.zip(deviations))
+        .map(|((x_grad, (grad, x)), (means, deviations))| {
+            let rows = Rows {
+                grad,
+                x,
+                means,
+                deviations,
+            };
+            if wanted.x {
+                rows.x_gradient(gamma, x_grad);
+            }
+            if wanted.parameters {
+                rows.parameter_gradients(d_model)
+            } else {
+                [vec![], vec![]]
+            }
+        })
+        .collect();
+    let parameters = wanted.parameters.then(|| {
+        let (gammas, betas): (Vec<_>, Vec<_>) = parts.into_iter().map(|[g, b]| (g, b)).unzip();
+        [add_up(&gammas, d_model), add_up(&betas, d_model)]
+    });
+    NormGradients {
+        x: wanted.x.then_some(x_grad),
+        parameters,
+    }
+}
+
+/// What one task reads in the backward pass.
+struct Rows<'a> {
+    grad: &'a [f32],
+    x: &'a [f32],
+    means: &'a [f32],
+    deviations: &'a [f32],
+}
+
+impl Rows<'_> {
+    /// Writes the gradient of `x`.
+    fn x_gradient(&self, gamma: &[f32], x_grad: &mut [f32]) {
+        let d_model = gamma.len();
+        vectorised(|| {
+            let inputs = self
+                .grad
+                .chunks_exact(d_model)
+                .zip(self.x.chunks_exact(d_model));
+            let rows = x_grad.chunks_exact_mut(d_model).zip(inputs);
+            for ((dx, (dy, x)), (&m, &r)) in rows.zip(self.means.iter().zip(self.deviations)) {
+                for ((dx, &dy), &g) in dx.iter_mut().zip(dy).zip(gamma) {
+                    *dx = dy * g;
+                }
+                let mean = sum(dx, |dx| dx) / d_model as f32;
+                let along = sum2(dx, x, |dx, x| dx * (x - m)) * r * r / d_model as f32;
+                for (dx, &x) in dx.iter_mut().zip(x) {
+                    *dx = (*dx - mean - (x - m) * along) * r;
+                }
+            }
+        });
+    }
+
+    /// The gradients of gamma and beta.
+    fn parameter_gradients(&self, d_model: usize) -> [Vec<f32>; 2] {
+        let [mut gamma_grad, mut beta_grad] = [vec![0.0; d_model], vec![0.0; d_model]];
+        vectorised(|| {
+            let rows = self
+                .grad
+                .chunks_exact(d_model)
+                .zip(self.x.chunks_exact(d_model));
+            for ((dy, x), (&m, &r)) in rows.zip(self.means.iter().zip(self.deviations)) {
+                let sums = gamma_grad.iter_mut().zip(&mut beta_grad);
+                for ((dg, db), (&dy, &x)) in sums.zip(dy.iter().zip(x)) {
+                    *dg += dy * (x - m) * r;
+                    *db += dy;
+                }
+            }
+        });
+        [gamma_grad, beta_grad]
+    }
+}

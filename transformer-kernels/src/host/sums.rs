@@ -1,0 +1,34 @@
+//! Sums.
+
+use rayon::prelude::*;
+
+use super::task_of_rows;
+use crate::simd::vectorised;
+
+/// The sum of all rows of a width.
+pub fn sum_rows(x: &[f32], width: usize) -> Vec<f32> {
+    let parts: Vec<Vec<f32>> = x
+        .par_chunks(task_of_rows(width))
+        .map(|rows| {
+            let mut sums = vec![0.0; width];
+            vectorised(|| {
+                for row in rows.chunks_exact(width) {
+                    sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+                }
+            });
+            sums
+        })
+        .collect();
+    add_up(&parts, width)
+}
+
+/// The sum of parts of one width, one after another.
+pub(super) fn add_up(parts: &[Vec<f32>], width: usize) -> Vec<f32> {
+    let mut all = vec![0.0; width];
+    for part in parts {
+        all.iter_mut()
+            .zip(part)
+            .for_each(|(all, part)| *all += part);
+    }
+    all
+}

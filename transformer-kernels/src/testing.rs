@@ -1,0 +1,147 @@
+//! What the tests of all operations share.
+//!
+//! Kernels are held against compositions in double precision, on each backend that has kernels:
+//! `cargo test -p transformer-kernels --features flex,ndarray,tch`.
+
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Element, Tensor, TensorData};
+use burn_autodiff::Autodiff;
+use burn_ndarray::NdArray;
+
+/// Where every number is computed in double precision, for which there are no kernels.
+pub type Reference = Autodiff<NdArray<f64>>;
+
+/// Numbers between -1 and 1 that repeat nothing, and that single precision has.
+pub fn numbers(seed: usize, count: usize) -> Vec<f64> {
+    (0..count)
+        .map(|i| ((i * 7919 + seed * 104_729) % 65_537) as f32 / 32_768.5 - 1.0)
+        .map(f64::from)
+        .collect()
+}
+
+/// Such numbers, which gradients are taken for.
+pub fn tensor<B: AutodiffBackend, const D: usize>(seed: usize, shape: [usize; D]) -> Tensor<B, D> {
+    plain(seed, shape).require_grad()
+}
+
+/// Such numbers, of the backend's element type.
+///
+/// Burn gives tensors the type that was first used on a device, of whichever backend: that of the first
+/// test to run, if it were not said here each time.
+pub fn plain<B: Backend, const D: usize>(seed: usize, shape: [usize; D]) -> Tensor<B, D> {
+    SINGLE_PRECISION.call_once(|| {
+        Tensor::<NdArray, 1>::zeros([1], &Default::default());
+    });
+    let data = TensorData::new(numbers(seed, shape.iter().product()), shape);
+    let dtype = <B::FloatElem as Element>::dtype();
+    Tensor::from_data(data.convert::<B::FloatElem>(), (&Default::default(), dtype))
+}
+
+/// Whether ndarray's tensors are in single precision unless another type is asked for.
+static SINGLE_PRECISION: Once = Once::new();
+
+pub fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+/// An input of an operation, whose gradient is looked at.
+pub enum Input<B: Backend> {
+    One(Tensor<B, 1>),
+    Two(Tensor<B, 2>),
+    Three(Tensor<B, 3>),
+}
+
+impl<B: AutodiffBackend> Input<B> {
+    /// Its gradient; `None` where none was taken.
+    pub fn gradient(&self, grads: &B::Gradients) -> Option<Vec<f64>> {
+        match self {
+            Self::One(x) => x.grad(grads).map(values),
+            Self::Two(x) => x.grad(grads).map(values),
+            Self::Three(x) => x.grad(grads).map(values),
+        }
+    }
+}
+
+/// The gradients of an output whose own gradient is assorted numbers.
+pub fn gradients<B: AutodiffBackend, const D: usize>(output: Tensor<B, D>) -> B::Gradients {
+    let weights = tensor::<B, D>(99, output.dims()).detach();
+    (output * weights).sum().backward()
+}
+
+/// The output, and the gradient of each input.
+pub fn outcome<B: AutodiffBackend, const D: usize>(
+    output: Tensor<B, D>,
+    inputs: &[Input<B>],
+) -> Vec<Vec<f64>> {
+    let mut all = vec![values(output.clone())];
+    let grads = gradients(output);
+    all.extend(
+        inputs
+            .iter()
+            .map(|input| input.gradient(&grads).expect("a gradient")),
+    );
+    all
+}
+
+/// Within what sums of a few hundred single-precision numbers may differ from double precision.
+pub fn assert_close(what: &str, found: &[Vec<f64>], expected: &[Vec<f64>]) {
+    assert_eq!(found.len(), expected.len());
+    for (part, (found, expected)) in found.iter().zip(expected).enumerate() {
+        assert_eq!(found.len(), expected.len(), "{what}, part {part}");
+        let largest = expected.iter().fold(1.0, |a: f64, b| a.max(b.abs()));
+        for (place, (f, e)) in found.iter().zip(expected).enumerate() {
+            let error = (f - e).abs() / largest;
+            // NaN fails, too.
+            assert!(
+                error < 3e-6,
+                "{what}, part {part}, place {place}: {f} for {e}"
+            );
+        }
+    }
+}
+
+/// The backends' generators are one for the process: held by a test that seeds or draws.
+pub fn generator() -> MutexGuard<'static, ()> {
+    static GENERATOR: Mutex<()> = Mutex::new(());
+    GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a test on every backend with kernels, or `on slices` on those whose kernels are ours.
+macro_rules! on_each {
+    ($test:ident on slices) => {
+        mod $test {
+            #[cfg(feature = "flex")]
+            #[test]
+            fn flex() {
+                super::$test::<burn_flex::Flex>();
+            }
+            #[cfg(feature = "ndarray")]
+            #[test]
+            fn ndarray() {
+                super::$test::<burn_ndarray::NdArray>();
+            }
+        }
+    };
+    ($test:ident) => {
+        mod $test {
+            #[cfg(feature = "flex")]
+            #[test]
+            fn flex() {
+                super::$test::<burn_flex::Flex>();
+            }
+            #[cfg(feature = "ndarray")]
+            #[test]
+            fn ndarray() {
+                super::$test::<burn_ndarray::NdArray>();
+            }
+            #[cfg(feature = "tch")]
+            #[test]
+            fn libtorch() {
+                super::$test::<burn_tch::LibTorch>();
+            }
+        }
+    };
+}
+pub(crate) use on_each;

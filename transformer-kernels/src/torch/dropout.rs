@@ -1,0 +1,75 @@
+//! Dropout.
+
+use burn_tch::{LibTorch, LibTorchDevice};
+use tch::{Device, Kind, Tensor};
+
+use crate::random::{Keep, draw};
+use crate::simd::vectorised;
+
+/// Numbers that dropout takes for a row.
+const ROW: usize = 1 << 14;
+
+/// What dropout kept. libtorch draws on one thread, by the Mersenne twister, and keeps a mask: a hash
+/// costs less, and needs none.
+#[derive(Debug)]
+pub enum Dropped {
+    /// On the CPU.
+    Hashed(Keep),
+    /// Elsewhere: `true` where an entry is kept.
+    Mask(Tensor),
+}
+
+impl Clone for Dropped {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Hashed(keep) => Self::Hashed(*keep),
+            Self::Mask(mask) => Self::Mask(mask.shallow_clone()),
+        }
+    }
+}
+
+impl Dropped {
+    /// Drops the same entries of another tensor.
+    pub fn drop(&self, tensor: &Tensor, p: f64) -> Tensor {
+        match self {
+            Self::Hashed(keep) => {
+                let mut output = tensor.copy();
+                drop_in_place(&mut output, *keep);
+                output
+            }
+            Self::Mask(mask) => Tensor::native_dropout_backward(tensor, mask, 1.0 / (1.0 - p)),
+        }
+    }
+}
+
+/// Drops entries with a probability above zero.
+pub fn dropout(mut tensor: Tensor, p: f64) -> (Tensor, Dropped) {
+    if tensor.device() == Device::Cpu {
+        let keep = draw::<LibTorch>(p, &LibTorchDevice::Cpu).expect("p is above zero");
+        drop_in_place(&mut tensor, keep);
+        (tensor, Dropped::Hashed(keep))
+    } else {
+        let (output, mask) = tensor.native_dropout(p, true);
+        (output, Dropped::Mask(mask))
+    }
+}
+
+/// On the CPU, where nobody else holds the tensor.
+fn drop_in_place(tensor: &mut Tensor, keep: Keep) {
+    assert!(tensor.kind() == Kind::Float && tensor.device() == Device::Cpu);
+    if tensor.numel() == 0 {
+        return;
+    }
+    *tensor = tensor.contiguous();
+    #[allow(unsafe_code, reason = "libtorch's numbers as a slice")]
+    // SAFETY: so many numbers of this kind stand there one after another, and the tensor, which is
+    // borrowed mutably, keeps them.
+    let values: &mut [f32] =
+        unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast(), tensor.numel()) };
+    // libtorch's threads still spin: another pool would wait for them.
+    vectorised(|| {
+        for (row, values) in values.chunks_mut(ROW).enumerate() {
+            keep.apply(row, values);
+        }
+    });
+}

@@ -1,0 +1,203 @@
+//! libtorch's own fused operations.
+
+mod adam;
+mod attention;
+mod dropout;
+mod linear;
+mod loss;
+mod norm;
+
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn_tch::{LibTorch, TchTensor};
+use tch::{Kind, Tensor};
+
+use self::dropout::Dropped;
+use crate::adam::AdamStep;
+use crate::kernels::{Attendable, Attended, AttentionParents, Bias, Kernels, NormParents, Packed};
+use crate::linear::WeightLayout;
+
+impl Kernels for LibTorch {
+    type Dropped = Dropped;
+
+    fn takes(tensor: &FloatTensor<Self>) -> bool {
+        tensor.tensor.kind() == Kind::Float
+    }
+
+    fn linear_forward(
+        x: &TchTensor,
+        weight: &TchTensor,
+        bias: Option<&TchTensor>,
+        layout: WeightLayout,
+    ) -> TchTensor {
+        let bias = bias.map(|bias| &bias.tensor);
+        TchTensor::new(linear::linear(&x.tensor, &weight.tensor, bias, layout))
+    }
+
+    fn linear_input_gradient(
+        grad: &TchTensor,
+        weight: &TchTensor,
+        layout: WeightLayout,
+    ) -> TchTensor {
+        let weight = linear::oriented(&weight.tensor, layout);
+        TchTensor::new(grad.tensor.mm(&weight.tr()))
+    }
+
+    fn linear_weight_gradient(grad: &TchTensor, x: &TchTensor, layout: WeightLayout) -> TchTensor {
+        TchTensor::new(linear::weight_gradient(&grad.tensor, &x.tensor, layout))
+    }
+
+    fn sum_rows(x: &TchTensor) -> TchTensor {
+        let width = x.tensor.size().last().copied().unwrap_or(1);
+        TchTensor::new(sum_rows(&x.tensor, width))
+    }
+
+    fn relu_dropout(x: &TchTensor, bias: &TchTensor, p: f64) -> TchTensor {
+        let mut output = &x.tensor + &bias.tensor;
+        let _ = output.relu_();
+        TchTensor::new(match p > 0.0 {
+            true => dropout::dropout(output, p).0,
+            false => output,
+        })
+    }
+
+    fn relu_dropout_backward(grad: &TchTensor, output: &TchTensor, p: f64) -> TchTensor {
+        let mut x_grad = output.tensor.threshold_backward(&grad.tensor, 0.0);
+        if p > 0.0 {
+            let _ = x_grad.g_mul_scalar_(1.0 / (1.0 - p));
+        }
+        TchTensor::new(x_grad)
+    }
+
+    fn layer_norm_forward(
+        x: &TchTensor,
+        gamma: &TchTensor,
+        beta: &TchTensor,
+        epsilon: f64,
+    ) -> [TchTensor; 3] {
+        let (output, mean, deviation) = x.tensor.native_layer_norm(
+            gamma.tensor.size(),
+            Some(&gamma.tensor),
+            Some(&beta.tensor),
+            epsilon,
+        );
+        [output, mean, deviation].map(TchTensor::new)
+    }
+
+    fn layer_norm_backward(
+        grad: &TchTensor,
+        x: &TchTensor,
+        gamma: &TchTensor,
+        statistics: &[TchTensor; 2],
+        wanted: NormParents,
+    ) -> (Option<TchTensor>, Option<[TchTensor; 2]>) {
+        let [mean, deviation] = statistics.each_ref().map(|tensor| &tensor.tensor);
+        let rows = norm::Rows::new(&grad.tensor, &x.tensor, &gamma.tensor, [mean, deviation]);
+        let x_grad = wanted.x.then(|| rows.x_gradient());
+        let parameters = wanted.parameters.then(|| rows.parameter_gradients());
+        (
+            x_grad.map(TchTensor::new),
+            parameters.map(|both| both.map(TchTensor::new)),
+        )
+    }
+
+    fn dropout(x: &TchTensor, residual: Option<&TchTensor>, p: f64) -> (TchTensor, Dropped) {
+        let (mut output, dropped) = dropout::dropout(x.tensor.copy(), p);
+        if let Some(residual) = residual {
+            output += &residual.tensor;
+        }
+        (TchTensor::new(output), dropped)
+    }
+
+    fn dropout_backward(grad: &TchTensor, dropped: &Dropped, p: f64) -> TchTensor {
+        TchTensor::new(dropped.drop(&grad.tensor, p))
+    }
+
+    fn attention_without_gradients(
+        _attendable: &Attendable<Self>,
+        _mask: Option<&Bias<Self>>,
+    ) -> Option<TchTensor> {
+        None
+    }
+
+    fn attention_forward(
+        packed: &Packed<Self>,
+        mask: Option<&Bias<Self>>,
+        p: f64,
+    ) -> (TchTensor, Attended<Self>) {
+        attention::forward(packed, mask, p)
+    }
+
+    fn attention_backward(
+        grad: &TchTensor,
+        packed: &Packed<Self>,
+        attended: &Attended<Self>,
+        p: f64,
+        wanted: AttentionParents,
+    ) -> [Option<TchTensor>; 2] {
+        attention::backward(&grad.tensor, packed, attended, p, wanted)
+    }
+
+    fn write_heads(
+        cache: TchTensor,
+        _slot: usize,
+        _rows: &TchTensor,
+        _column: usize,
+    ) -> Result<TchTensor, TchTensor> {
+        Err(cache)
+    }
+
+    fn log_softmax_forward(x: &TchTensor) -> TchTensor {
+        TchTensor::new(x.tensor.log_softmax(-1, Kind::Float))
+    }
+
+    fn cross_entropy(
+        logits: &TchTensor,
+        labels: &IntTensor<Self>,
+        smoothing: f64,
+    ) -> [TchTensor; 4] {
+        loss::cross_entropy(&logits.tensor, &labels.tensor, smoothing).map(TchTensor::new)
+    }
+
+    fn cross_entropy_backward(
+        grad: &TchTensor,
+        logits: TchTensor,
+        labels: &IntTensor<Self>,
+        log_sum_exp: &TchTensor,
+        smoothing: f64,
+    ) -> TchTensor {
+        TchTensor::new(loss::cross_entropy_backward(
+            &grad.tensor,
+            logits.tensor,
+            &labels.tensor,
+            &log_sum_exp.tensor,
+            smoothing,
+        ))
+    }
+
+    fn adam(
+        parameter: TchTensor,
+        grad: TchTensor,
+        moments: [TchTensor; 2],
+        step: &AdamStep,
+    ) -> [TchTensor; 3] {
+        let [first, second] = moments;
+        let owned = [parameter, first, second].map(owned);
+        adam::adam(&owned, &grad.tensor, step);
+        owned.map(TchTensor::new)
+    }
+}
+
+/// The sum of all rows of a width.
+fn sum_rows(x: &Tensor, width: i64) -> Tensor {
+    let rows = x.reshape([-1, width]);
+    rows.sum_dim_intlist([0i64].as_slice(), false, Kind::Float)
+}
+
+/// A contiguous tensor that nobody else holds.
+fn owned(tensor: TchTensor) -> Tensor {
+    if tensor.storage.can_mut() && tensor.tensor.is_contiguous() {
+        tensor.tensor
+    } else {
+        tensor.tensor.contiguous().copy()
+    }
+}

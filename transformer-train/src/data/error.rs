@@ -1,0 +1,148 @@
+//! What can be wrong with text.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+#[cfg(feature = "text")]
+use transformer_core::TextError;
+
+/// What is wrong with a corpus or its file. Lines and bytes count from 1.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CorpusError {
+    /// The file cannot be opened.
+    #[error("{}: cannot open: {source}", path.display())]
+    Open {
+        /// File that was asked for.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// A folder stands where a file was expected.
+    #[error("{}: is a directory, not a file", path.display())]
+    Directory {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The file cannot be read any further.
+    #[error("{}: line {line}: cannot read: {source}", path.display())]
+    Read {
+        /// File that was being read.
+        path: PathBuf,
+        /// Line that was reached.
+        line: usize,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The gzip data ends before its end mark, or does not agree with its checksum.
+    #[error("{}: line {line}: gzip data is truncated or corrupt: {source}", path.display())]
+    Gzip {
+        /// File that was being read.
+        path: PathBuf,
+        /// Line that was reached.
+        line: usize,
+        /// What the decoder said.
+        source: io::Error,
+    },
+    /// A line is not UTF-8.
+    #[error("{}: line {line}: not UTF-8 at byte {byte} of the line", path.display())]
+    NotUtf8 {
+        /// File that was being read.
+        path: PathBuf,
+        /// Line that holds the byte.
+        line: usize,
+        /// First byte that is not UTF-8, counted in the line.
+        byte: usize,
+    },
+    /// A line is longer than any sentence.
+    #[error("{}: line {line}: longer than {limit} bytes", path.display())]
+    LineTooLong {
+        /// File that was being read.
+        path: PathBuf,
+        /// The line.
+        line: usize,
+        /// Longest line that is read.
+        limit: usize,
+    },
+    /// A line of tab-separated text has no tab.
+    #[error("{}: line {line}: no tab between source and target", path.display())]
+    NoTab {
+        /// File that was being read.
+        path: PathBuf,
+        /// The line.
+        line: usize,
+    },
+    /// A line of tab-separated text has a sentence on one side only.
+    #[error("{}: line {line}: the {side} side is empty", path.display())]
+    EmptySide {
+        /// File that was being read.
+        path: PathBuf,
+        /// The line.
+        line: usize,
+        /// `source` or `target`.
+        side: &'static str,
+    },
+    /// Two line-aligned files have different numbers of lines.
+    #[error(
+        "{} has {source_lines} lines but {} has {target_lines}",
+        source_path.display(),
+        target_path.display()
+    )]
+    UnequalLines {
+        /// File of source sentences.
+        source_path: PathBuf,
+        /// Lines in the source file.
+        source_lines: usize,
+        /// File of target sentences.
+        target_path: PathBuf,
+        /// Lines in the target file.
+        target_lines: usize,
+    },
+    /// A file was read to its end without a sentence pair.
+    #[error("{}: no sentence pair", path.display())]
+    Empty {
+        /// The file; of two line-aligned files, the source.
+        path: PathBuf,
+    },
+    /// Holding out so many source sentences would leave nothing to train on.
+    #[error("cannot hold out {asked} source sentences of {distinct} and still train")]
+    TooFewSources {
+        /// Source sentences to hold out.
+        asked: usize,
+        /// Distinct source sentences in the corpus.
+        distinct: usize,
+    },
+    /// A sentence would not read back as it is, so it is not written.
+    #[error(
+        "{}: pair {pair}: the {side} side is empty, padded with space, or holds a tab or line break",
+        path.display()
+    )]
+    Unwritable {
+        /// File that was to be written.
+        path: PathBuf,
+        /// Pair that holds the sentence, counted from 1: its line in the file.
+        pair: usize,
+        /// `source` or `target`.
+        side: &'static str,
+    },
+    /// The file cannot be written.
+    #[error("{}: cannot write: {source}", path.display())]
+    Write {
+        /// File that was to be written.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The tokenizer cannot encode a sentence.
+    #[cfg(feature = "text")]
+    #[error("pair {pair}: the {side} sentence: {source}")]
+    Tokenizer {
+        /// The pair, counted from 1.
+        pair: usize,
+        /// `source` or `target`.
+        side: &'static str,
+        /// What the tokenizer said.
+        source: TextError,
+    },
+}

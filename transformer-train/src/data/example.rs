@@ -1,0 +1,175 @@
+//! What a model is trained on, one at a time.
+
+use std::fmt;
+
+use flate2::Crc;
+
+/// Something that a model learns from: a pair of sentences, a sequence, a text and its class.
+///
+/// Batches hold examples of similar length, resumed runs recognise their data by its checksum, and
+/// the loss is a mean over the tokens that count.
+///
+/// ```
+/// use transformer_train::{Checksum, Example, Lengths};
+///
+/// /// A text, as tokens, and its class.
+/// #[derive(Clone)]
+/// struct Labelled {
+///     text: Vec<u32>,
+///     class: u32,
+/// }
+///
+/// impl Example for Labelled {
+///     fn lengths(&self) -> Lengths {
+///         Lengths { source: self.text.len(), target: 1 }
+///     }
+///
+///     fn add_to(&self, checksum: &mut Checksum) {
+///         checksum.tokens(&self.text);
+///         checksum.tokens(&[self.class]);
+///     }
+/// }
+/// ```
+pub trait Example: Clone + Send + Sync + 'static {
+    /// What messages call one of them.
+    const NAME: &'static str = "example";
+
+    /// Lengths of its rows in a batch.
+    fn lengths(&self) -> Lengths;
+
+    /// Tokens that count in its loss; those of its target unless said otherwise.
+    fn loss_tokens(&self) -> usize {
+        self.lengths().target
+    }
+
+    /// Adds all that training depends on to a checksum.
+    fn add_to(&self, checksum: &mut Checksum);
+}
+
+/// Lengths of an example's rows in a batch, in tokens, with those that the batch adds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lengths {
+    /// Length of what the model reads; 0 where it reads nothing but the target.
+    pub source: usize,
+    /// Length of what it is to predict.
+    pub target: usize,
+}
+
+impl Lengths {
+    /// The longer of the two, which limits the rows of a batch.
+    pub fn longest(self) -> usize {
+        self.source.max(self.target)
+    }
+}
+
+impl fmt::Display for Lengths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.source {
+            0 => write!(f, "{} tokens", self.target),
+            source => write!(f, "{source} source and {} target tokens", self.target),
+        }
+    }
+}
+
+/// Recognises the data of a run that is resumed (CRC-32).
+#[derive(Debug, Default)]
+pub struct Checksum(Crc);
+
+impl Checksum {
+    /// Adds a list of tokens and its length.
+    pub fn tokens(&mut self, tokens: &[u32]) {
+        self.bytes(&(tokens.len() as u64).to_le_bytes());
+        for token in tokens {
+            self.bytes(&token.to_le_bytes());
+        }
+    }
+
+    /// Adds bytes.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub(crate) fn sum(&self) -> u32 {
+        self.0.sum()
+    }
+}
+
+/// Why a model cannot learn from an example.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExampleProblem {
+    /// It is longer than the model has positions.
+    #[error("has {length} tokens, more than the model's {max_len} learned positions")]
+    TooLong {
+        /// Tokens of its longest row, `<eos>` or `<bos>` included.
+        length: usize,
+        /// Positions of the model.
+        max_len: usize,
+    },
+    /// It holds a token that the model does not know.
+    #[error("holds token {token}, outside the vocabulary of {vocab_size}")]
+    UnknownToken {
+        /// The token.
+        token: u32,
+        /// Entries of the vocabulary.
+        vocab_size: usize,
+    },
+    /// Anything else: a phrase that follows the example's name in a message, such as
+    /// `has class 7, of 3`.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// A pair of sentences as token ids, without `<bos>` and `<eos>`: batches add them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenizedPair {
+    /// Pieces of the source sentence.
+    pub source: Vec<u32>,
+    /// Pieces of the target sentence.
+    pub target: Vec<u32>,
+}
+
+impl TokenizedPair {
+    /// Length of the encoder's row: the pieces and `<eos>`.
+    pub fn src_len(&self) -> usize {
+        self.source.len() + 1
+    }
+
+    /// Length of the decoder's row: `<bos>` and the pieces going in, the pieces and `<eos>` to come
+    /// out.
+    pub fn tgt_len(&self) -> usize {
+        self.target.len() + 1
+    }
+}
+
+impl Example for TokenizedPair {
+    const NAME: &'static str = "pair";
+
+    fn lengths(&self) -> Lengths {
+        Lengths {
+            source: self.src_len(),
+            target: self.tgt_len(),
+        }
+    }
+
+    fn add_to(&self, checksum: &mut Checksum) {
+        checksum.tokens(&self.source);
+        checksum.tokens(&self.target);
+    }
+}
+
+/// A sequence of token ids, without `<bos>` and `<eos>`: what a language model learns from.
+impl Example for Vec<u32> {
+    const NAME: &'static str = "sequence";
+
+    fn lengths(&self) -> Lengths {
+        Lengths {
+            source: 0,
+            target: self.len() + 1,
+        }
+    }
+
+    fn add_to(&self, checksum: &mut Checksum) {
+        checksum.tokens(self);
+    }
+}

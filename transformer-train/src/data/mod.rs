@@ -1,0 +1,22 @@
+//! From files of text to the examples of an update: corpora, tokenizers, batches.
+
+#[cfg(feature = "text")]
+mod bpe;
+mod corpus;
+mod error;
+mod example;
+mod lines;
+mod loader;
+mod sampler;
+
+#[cfg(feature = "text")]
+pub use bpe::{MIN_VOCAB_SIZE, TokenizerError, train_bpe};
+#[cfg(feature = "text")]
+pub use corpus::Tokenized;
+pub use corpus::{Corpus, Pair, TRAINING_FILE, VALIDATION_FILE};
+pub use error::CorpusError;
+pub use example::{Checksum, Example, ExampleProblem, Lengths, TokenizedPair};
+pub use lines::read_sentences;
+pub use loader::Update;
+pub(crate) use loader::{Examples, UpdateLoader, ValidLoader};
+pub use sampler::{BatchError, BatchSampler};

@@ -1,0 +1,77 @@
+//! A language model learns from sequences: each token from those before it.
+
+use std::path::Path;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor};
+use transformer_core::{
+    LanguageModel, LanguageModelConfig, SpecialTokens, WEIGHTS_FILE, load_weights, padded,
+};
+
+use super::{Objective, check_tokens, sequence_loss};
+use crate::data::{Example, ExampleProblem};
+use crate::error::{TrainError, same_config};
+use crate::loss::TokenSums;
+
+/// Sequences side by side, filled up with `<pad>`.
+#[derive(Debug, Clone)]
+pub struct SequenceBatch<B: Backend> {
+    /// What the model reads, `<bos>` first: `[batch, len]`.
+    pub tokens: Tensor<B, 2, Int>,
+    /// What it is to predict, `<eos>` last: `[batch, len]`.
+    pub labels: Tensor<B, 2, Int>,
+}
+
+impl<B: Backend> SequenceBatch<B> {
+    /// The batch of the given sequences, which have neither `<bos>` nor `<eos>`.
+    pub fn new(sequences: &[Vec<u32>], tokens: SpecialTokens, device: &B::Device) -> Self {
+        let read = sequences
+            .iter()
+            .map(|sequence| [&[tokens.bos], &sequence[..]].concat());
+        let labels = sequences
+            .iter()
+            .map(|sequence| [&sequence[..], &[tokens.eos]].concat());
+        let rows = |rows: Vec<Vec<u32>>| padded(&rows, tokens.pad, device);
+        Self {
+            tokens: rows(read.collect()),
+            labels: rows(labels.collect()),
+        }
+    }
+}
+
+impl<B: Backend> Objective<B> for LanguageModel<B> {
+    type Example = Vec<u32>;
+    type Batch = SequenceBatch<B>;
+
+    fn d_model(&self) -> usize {
+        self.config().d_model
+    }
+
+    fn check(&self, sequence: &Vec<u32>) -> Result<(), ExampleProblem> {
+        let config = self.config();
+        let length = sequence.lengths().longest();
+        if let Some(max_len) = config.max_len().filter(|&max_len| length > max_len) {
+            return Err(ExampleProblem::TooLong { length, max_len });
+        }
+        check_tokens(sequence, config.vocab_size)
+    }
+
+    fn batch(&self, sequences: &[Vec<u32>], device: &B::Device) -> SequenceBatch<B> {
+        SequenceBatch::new(sequences, self.config().special_tokens(), device)
+    }
+
+    fn loss(&self, batch: SequenceBatch<B>, label_smoothing: f64) -> TokenSums<B> {
+        let logits = self.forward(batch.tokens);
+        sequence_loss(logits, batch.labels, self.config().pad_id, label_smoothing)
+    }
+
+    fn save(&self, directory: &Path) -> Result<(), TrainError> {
+        Ok(LanguageModel::save(self, directory)?)
+    }
+
+    fn restore(self, directory: &Path) -> Result<Self, TrainError> {
+        let config = LanguageModelConfig::load(directory)?;
+        same_config(directory, &config, self.config())?;
+        Ok(load_weights(self, directory.join(WEIGHTS_FILE))?)
+    }
+}

@@ -1,0 +1,182 @@
+//! What the trainer needs to know of a model: its examples, their batches, and their loss.
+
+mod language;
+mod translation;
+
+use std::path::Path;
+
+use burn::module::{AutodiffModule, Module, ModuleDisplay};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Int, Tensor};
+use transformer_core::{WEIGHTS_FILE, load_weights, save_weights};
+
+use crate::data::{Example, ExampleProblem};
+use crate::error::TrainError;
+use crate::loss::{LabelSmoothedCrossEntropy, TokenSums};
+
+pub use language::SequenceBatch;
+pub use translation::PairBatch;
+
+/// A model that [`Trainer`](crate::Trainer) can train: a Burn module, with its examples, batches and
+/// loss.
+///
+/// [`Transformer`](transformer_core::Transformer) is one, and so is
+/// [`LanguageModel`](transformer_core::LanguageModel). So is any module for which this is
+/// written, here a classifier of texts:
+///
+/// ```
+/// use burn::module::Module;
+/// use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
+/// use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
+/// use transformer_core::padded;
+/// use transformer_train::{Checksum, Example, LabelSmoothedCrossEntropy, Lengths, Objective, TokenSums};
+///
+/// #[derive(Clone)]
+/// struct Labelled {
+///     text: Vec<u32>,
+///     class: u32,
+/// }
+///
+/// impl Example for Labelled {
+///     fn lengths(&self) -> Lengths {
+///         Lengths { source: self.text.len(), target: 1 }
+///     }
+///
+///     fn add_to(&self, checksum: &mut Checksum) {
+///         checksum.tokens(&self.text);
+///         checksum.tokens(&[self.class]);
+///     }
+/// }
+///
+/// /// Adds up the embeddings of a text's tokens, and projects them to three classes.
+/// #[derive(Module, Debug)]
+/// struct BagOfWords<B: Backend> {
+///     embedding: Embedding<B>,
+///     output: Linear<B>,
+/// }
+///
+/// impl<B: Backend> Objective<B> for BagOfWords<B> {
+///     type Example = Labelled;
+///     /// Texts, `[batch, len]`, and classes, `[batch]`.
+///     type Batch = (Tensor<B, 2, Int>, Tensor<B, 1, Int>);
+///
+///     fn d_model(&self) -> usize {
+///         16
+///     }
+///
+///     fn batch(&self, examples: &[Labelled], device: &B::Device) -> Self::Batch {
+///         let texts: Vec<_> = examples.iter().map(|example| example.text.clone()).collect();
+///         let classes: Vec<_> = examples.iter().map(|example| example.class as i32).collect();
+///         (padded(&texts, 0, device), Tensor::from_ints(classes.as_slice(), device))
+///     }
+///
+///     fn loss(&self, (texts, classes): Self::Batch, label_smoothing: f64) -> TokenSums<B> {
+///         let logits = self.output.forward(self.embedding.forward(texts).sum_dim(1).squeeze_dim(1));
+///         // No class stands for padding: an id that is none of theirs.
+///         LabelSmoothedCrossEntropy::new(label_smoothing, 3).sums(logits, classes)
+///     }
+/// }
+/// ```
+///
+/// A model with a configuration also writes [`save`](Self::save) and [`restore`](Self::restore), so
+/// that a run is not resumed with another one.
+pub trait Objective<B: Backend>: Module<B> {
+    /// What it learns from.
+    type Example: Example;
+
+    /// Examples as tensors.
+    type Batch;
+
+    /// The width by which the schedule scales the learning rate (§5.3, equation 3).
+    fn d_model(&self) -> usize;
+
+    /// Checks that the model can learn from an example.
+    ///
+    /// # Errors
+    /// What is wrong with the example. The run then does not start.
+    fn check(&self, _example: &Self::Example) -> Result<(), ExampleProblem> {
+        Ok(())
+    }
+
+    /// The tensors of a batch, on the model's device.
+    fn batch(&self, examples: &[Self::Example], device: &B::Device) -> Self::Batch;
+
+    /// The loss summed over the tokens of a batch, and how many there are.
+    ///
+    /// Their number must be that of [`Example::loss_tokens`].
+    fn loss(&self, batch: Self::Batch, label_smoothing: f64) -> TokenSums<B>;
+
+    /// Writes the model into a directory, which is made where there is none.
+    ///
+    /// Unless said otherwise, all parameters into `model.safetensors`.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    fn save(&self, directory: &Path) -> Result<(), TrainError> {
+        Ok(save_weights(self, directory.join(WEIGHTS_FILE))?)
+    }
+
+    /// Fills the model with the weights that [`save`](Self::save) wrote, for a run that is resumed.
+    ///
+    /// What is frozen must stay frozen, as [`load_weights`] keeps it.
+    ///
+    /// # Errors
+    /// When a file is missing or damaged, or is another model's. [`same_config`](crate::same_config)
+    /// names what differs between two configurations.
+    fn restore(self, directory: &Path) -> Result<Self, TrainError> {
+        Ok(load_weights(self, directory.join(WEIGHTS_FILE))?)
+    }
+}
+
+/// An [`Objective`] with gradients, whose model without gradients is one, too. Nobody has to
+/// implement it: every such model is `Trainable`.
+pub trait Trainable<B: AutodiffBackend>:
+    Objective<B>
+    + AutodiffModule<
+        B,
+        InnerModule: Objective<B::InnerBackend, Example = <Self as Objective<B>>::Example>
+                         + ModuleDisplay
+                         + 'static,
+    > + ModuleDisplay
+    + 'static
+{
+}
+
+impl<B, M> Trainable<B> for M
+where
+    B: AutodiffBackend,
+    M: Objective<B> + AutodiffModule<B> + ModuleDisplay + 'static,
+    M::InnerModule: Objective<B::InnerBackend, Example = <M as Objective<B>>::Example>
+        + ModuleDisplay
+        + 'static,
+{
+}
+
+/// The loss of next tokens, for models whose logits are for every position of a sequence.
+///
+/// # Shapes
+/// - logits: `[batch, tgt_len, vocab_size]`
+/// - labels: `[batch, tgt_len]`, of which `pad_id` counts for nothing
+pub fn sequence_loss<B: Backend>(
+    logits: Tensor<B, 3>,
+    labels: Tensor<B, 2, Int>,
+    pad_id: u32,
+    label_smoothing: f64,
+) -> TokenSums<B> {
+    let [batch, tgt_len, vocab_size] = logits.dims();
+    LabelSmoothedCrossEntropy::new(label_smoothing, pad_id).sums(
+        logits.reshape([batch * tgt_len, vocab_size]),
+        labels.reshape([batch * tgt_len]),
+    )
+}
+
+/// Checks that tokens are in a vocabulary.
+///
+/// # Errors
+/// The first that is not.
+pub fn check_tokens(tokens: &[u32], vocab_size: usize) -> Result<(), ExampleProblem> {
+    match tokens.iter().find(|&&token| token as usize >= vocab_size) {
+        Some(&token) => Err(ExampleProblem::UnknownToken { token, vocab_size }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,81 @@
+//! The encoder–decoder learns from pairs of sentences, by teacher forcing.
+
+use std::path::Path;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor};
+use transformer_core::{
+    SpecialTokens, Transformer, TransformerConfig, WEIGHTS_FILE, load_weights, padded,
+};
+
+use super::{Objective, check_tokens, sequence_loss};
+use crate::data::{Example, ExampleProblem, TokenizedPair};
+use crate::error::{TrainError, same_config};
+use crate::loss::TokenSums;
+
+/// Pairs side by side, filled up with `<pad>`.
+#[derive(Debug, Clone)]
+pub struct PairBatch<B: Backend> {
+    /// The sources, each ending in `<eos>`: `[batch, src_len]`.
+    pub source: Tensor<B, 2, Int>,
+    /// What the decoder reads, `<bos>` first: `[batch, tgt_len]`.
+    pub target: Tensor<B, 2, Int>,
+    /// What it is to predict, `<eos>` last: `[batch, tgt_len]`.
+    pub labels: Tensor<B, 2, Int>,
+}
+
+impl<B: Backend> PairBatch<B> {
+    /// The batch of the given pairs.
+    pub fn new(pairs: &[TokenizedPair], tokens: SpecialTokens, device: &B::Device) -> Self {
+        let ending_in_eos = |sentence: &[u32]| [sentence, &[tokens.eos]].concat();
+        let starting_with_bos = |sentence: &[u32]| [&[tokens.bos], sentence].concat();
+        let rows = |row: &dyn Fn(&TokenizedPair) -> Vec<u32>| {
+            let rows: Vec<_> = pairs.iter().map(row).collect();
+            padded(&rows, tokens.pad, device)
+        };
+        Self {
+            source: rows(&|pair| ending_in_eos(&pair.source)),
+            target: rows(&|pair| starting_with_bos(&pair.target)),
+            labels: rows(&|pair| ending_in_eos(&pair.target)),
+        }
+    }
+}
+
+impl<B: Backend> Objective<B> for Transformer<B> {
+    type Example = TokenizedPair;
+    type Batch = PairBatch<B>;
+
+    fn d_model(&self) -> usize {
+        self.config().d_model
+    }
+
+    fn check(&self, pair: &TokenizedPair) -> Result<(), ExampleProblem> {
+        let config = self.config();
+        let length = pair.lengths().longest();
+        if let Some(max_len) = config.max_len().filter(|&max_len| length > max_len) {
+            return Err(ExampleProblem::TooLong { length, max_len });
+        }
+        check_tokens(&pair.source, config.src_vocab_size)?;
+        check_tokens(&pair.target, config.tgt_vocab_size)
+    }
+
+    fn batch(&self, pairs: &[TokenizedPair], device: &B::Device) -> PairBatch<B> {
+        PairBatch::new(pairs, self.config().special_tokens(), device)
+    }
+
+    fn loss(&self, batch: PairBatch<B>, label_smoothing: f64) -> TokenSums<B> {
+        let logits = self.forward(batch.source, batch.target);
+        let pad_id = self.config().pad_id;
+        sequence_loss(logits, batch.labels, pad_id, label_smoothing)
+    }
+
+    fn save(&self, directory: &Path) -> Result<(), TrainError> {
+        Ok(Transformer::save(self, directory)?)
+    }
+
+    fn restore(self, directory: &Path) -> Result<Self, TrainError> {
+        let config = TransformerConfig::load(directory)?;
+        same_config(directory, &config, self.config())?;
+        Ok(load_weights(self, directory.join(WEIGHTS_FILE))?)
+    }
+}

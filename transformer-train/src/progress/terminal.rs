@@ -1,0 +1,30 @@
+//! Burn's TUI, and the terminal that it takes over.
+
+use burn::train::Interrupter;
+use burn::train::renderer::MetricsRenderer;
+use burn::train::renderer::tui::TuiMetricsRendererWrapper;
+
+/// Burn's TUI.
+pub(super) fn tui(interrupter: &Interrupter) -> Box<dyn MetricsRenderer> {
+    Box::new(TuiMetricsRendererWrapper::new(interrupter.clone(), None))
+}
+
+/// Lets Ctrl-C end the run although Burn's TUI has put the terminal in raw mode, which would make a
+/// key press of it that nobody reads.
+pub(crate) fn let_ctrl_c_through() {
+    #[cfg(unix)]
+    {
+        use rustix::termios::{LocalModes, OptionalActions, isatty, tcgetattr, tcsetattr};
+        let terminal = std::io::stdin();
+        if !isatty(&terminal) {
+            return;
+        }
+        if let Ok(mut modes) = tcgetattr(&terminal)
+            && !modes.local_modes.contains(LocalModes::ISIG)
+        {
+            modes.local_modes |= LocalModes::ISIG;
+            // Without it, `q` still ends the run.
+            let _ = tcsetattr(&terminal, OptionalActions::Now, &modes);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Where a run stands, and what it must not change when it is resumed.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::TrainingConfig;
+use crate::data::{Checksum, Example};
+use crate::error::{TrainError, same_config};
+use crate::metrics::Statistics;
+use crate::validation::Validation;
+
+/// What `run.json` holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunState {
+    pub update: usize,
+    pub seconds: f64,
+    pub config: TrainingConfig,
+    #[serde(rename = "pairs")]
+    pub examples: usize,
+    #[serde(rename = "pairs_checksum")]
+    pub checksum: u32,
+    pub validations: Vec<Validation>,
+    /// What has been trained on since the last of them.
+    pub since_validation: Statistics,
+}
+
+impl RunState {
+    pub fn new<E: Example>(config: &TrainingConfig, examples: &[E]) -> Self {
+        let mut checksum = Checksum::default();
+        for example in examples {
+            example.add_to(&mut checksum);
+        }
+        Self {
+            update: 0,
+            seconds: 0.0,
+            config: config.clone(),
+            examples: examples.len(),
+            checksum: checksum.sum(),
+            validations: Vec::new(),
+            since_validation: Statistics::default(),
+        }
+    }
+
+    /// The update of the last validation.
+    pub fn validated_update(&self) -> usize {
+        self.validations.last().map_or(0, |last| last.update)
+    }
+
+    /// Whether no validation before had as low a loss.
+    pub fn is_best(&self, validation: &Validation) -> bool {
+        let earlier = &mut self.validations.iter();
+        earlier.all(|earlier| earlier.valid_loss > validation.valid_loss)
+    }
+
+    /// Whether a run with the settings and data of `now` continues this one. `name` is what an
+    /// example is called.
+    pub fn continues_as(&self, now: &Self, path: &Path, name: &str) -> Result<(), TrainError> {
+        // What may change: how long to train, and what does not touch the weights.
+        let comparable = |state: &Self| TrainingConfig {
+            updates: 0,
+            validate_every: 0,
+            keep_checkpoints: 0,
+            ..state.config.clone()
+        };
+        same_config(path, &comparable(self), &comparable(now))?;
+        let data = |state: &Self| {
+            let Self {
+                examples, checksum, ..
+            } = state;
+            format!("{examples} {name}s of checksum {checksum:08x}")
+        };
+        if data(self) != data(now) {
+            return Err(TrainError::OtherRun {
+                path: path.to_owned(),
+                what: "training data of".into(),
+                before: data(self),
+                now: data(now),
+            });
+        }
+        Ok(())
+    }
+}

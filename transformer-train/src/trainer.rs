@@ -1,0 +1,382 @@
+//! One call trains a model: what a run is made of, and where its results go.
+
+use std::collections::HashSet;
+use std::error::Error;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use burn::lr_scheduler::LrScheduler;
+use burn::optim::Optimizer;
+use burn::tensor::backend::AutodiffBackend;
+use burn::train::logger::InMemoryMetricLogger;
+use burn::train::metric::{LearningRateMetric, Metric};
+use burn::train::renderer::MetricsRenderer;
+use burn::train::{Interrupter, Learner, SupervisedTraining, TrainingStrategy};
+#[cfg(feature = "text")]
+use transformer_core::Tokenizers;
+
+use crate::checkpoint::{Checkpoint, Checkpoints, number_parameters};
+use crate::config::TrainingConfig;
+use crate::data::{UpdateLoader, ValidLoader};
+use crate::error::TrainError;
+use crate::evaluate::checked;
+use crate::metrics::{Throughput, TokenMean, ValidationNumber};
+use crate::objective::{Objective, Trainable};
+use crate::optimizer::PaperAdam;
+use crate::progress::{ProgressDisplay, WithoutNaN};
+use crate::run_state::RunState;
+use crate::schedule::noam_schedule;
+use crate::training_model::{TrainingModel, device};
+use crate::update_loop::{Components, Start, StopReason, UpdateStrategy};
+use crate::validation::{Validation, ValidationContext, ValidationHook};
+
+/// A trained model and how it became one.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Trained<M> {
+    /// The model after the last update, without gradients.
+    pub model: M,
+    /// Each validation, in order; those before a resume too.
+    pub validations: Vec<Validation>,
+    /// Updates made, those before a resume too.
+    pub updates: usize,
+    /// Why the run ended.
+    pub stopped: StopReason,
+}
+
+/// A training run of any model that has an [`Objective`].
+///
+/// ```
+/// use burn_autodiff::Autodiff;
+/// use burn_ndarray::NdArray;
+/// use transformer_core::TransformerConfig;
+/// use transformer_train::{ProgressDisplay, TokenizedPair, Trainer, TrainingConfig};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = Default::default();
+/// let config = TransformerConfig {
+///     d_model: 16,
+///     n_heads: 2,
+///     d_ff: 32,
+///     ..TransformerConfig::notebook_mini(10)
+/// };
+/// let model = config.init::<Autodiff<NdArray>>(0, &device)?;
+/// let pairs: Vec<_> = (3..10)
+///     .map(|token| TokenizedPair {
+///         source: vec![token, token],
+///         target: vec![token],
+///     })
+///     .collect();
+///
+/// let run = TrainingConfig {
+///     updates: 4,
+///     warmup: 2,
+///     ..TrainingConfig::default()
+/// };
+/// let trained = Trainer::new(model, run)
+///     .display(ProgressDisplay::Silent)
+///     .train(pairs.clone(), pairs)?;
+/// assert_eq!(trained.updates, 4);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Trainer<B: AutodiffBackend, M: Trainable<B>> {
+    model: M,
+    config: TrainingConfig,
+    devices: Vec<B::Device>,
+    directory: Option<PathBuf>,
+    #[cfg(feature = "text")]
+    tokenizers: Option<Tokenizers>,
+    resume: bool,
+    max_duration: Option<Duration>,
+    interrupter: Interrupter,
+    display: ProgressDisplay,
+    renderer: Option<Box<dyn MetricsRenderer>>,
+    hook: Option<ValidationHook<M::InnerModule>>,
+}
+
+impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
+    /// A run of `model`, on its device.
+    ///
+    /// Parameters that need no gradient ([`Module::no_grad`](burn::module::Module::no_grad)) are frozen: training does not change
+    /// them, and neither does resuming.
+    pub fn new(model: M, config: TrainingConfig) -> Self {
+        Self {
+            devices: vec![device(&model)],
+            model,
+            config,
+            directory: None,
+            #[cfg(feature = "text")]
+            tokenizers: None,
+            resume: false,
+            max_duration: None,
+            interrupter: Interrupter::new(),
+            display: ProgressDisplay::Auto,
+            renderer: None,
+            hook: None,
+        }
+    }
+
+    /// Computes on these devices: the first holds the model and the optimizer, each of them computes
+    /// its share of an update's batches. Without any, the model's own.
+    pub fn devices(mut self, devices: Vec<B::Device>) -> Self {
+        if !devices.is_empty() {
+            self.devices = devices;
+        }
+        self
+    }
+
+    /// Keeps the model of the lowest validation loss in `directory`, and checkpoints below it.
+    /// Without a directory nothing is written.
+    pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.directory = Some(directory.into());
+        self
+    }
+
+    /// Saves the tokenizers in the directory, beside the model, before the first update.
+    #[cfg(feature = "text")]
+    pub fn tokenizers(mut self, tokenizers: &Tokenizers) -> Self {
+        self.tokenizers = Some(tokenizers.clone());
+        self
+    }
+
+    /// Continues from the newest checkpoint in the directory, if there is one: with its weights, its
+    /// optimizer's state, and the examples that come next.
+    pub fn resume(mut self, resume: bool) -> Self {
+        self.resume = resume;
+        self
+    }
+
+    /// Ends the run after this time, however many updates it has made.
+    pub fn max_duration(mut self, duration: Duration) -> Self {
+        self.max_duration = Some(duration);
+        self
+    }
+
+    /// Lets `interrupter` end the run after the update at hand; a checkpoint is then written.
+    pub fn interrupter(mut self, interrupter: Interrupter) -> Self {
+        self.interrupter = interrupter;
+        self
+    }
+
+    /// Shows progress in this way; by default Burn's TUI in a terminal, plain lines elsewhere.
+    pub fn display(mut self, display: ProgressDisplay) -> Self {
+        self.display = display;
+        self
+    }
+
+    /// Shows progress by a renderer of one's own instead.
+    pub fn renderer(mut self, renderer: impl MetricsRenderer + 'static) -> Self {
+        self.renderer = Some(Box::new(renderer));
+        self
+    }
+
+    /// Measures more at each validation: `hook` gets the model and returns a number for each of
+    /// `names`, in [`ControlFlow::Continue`], or in [`ControlFlow::Break`] to end the run there.
+    ///
+    /// The numbers appear beside the loss in the displays, and in [`Validation::numbers`]. The model
+    /// that the directory keeps remains that of the lowest loss. A run that an error of the hook
+    /// ended can be resumed. A second call replaces the first.
+    ///
+    /// ```
+    /// # use burn_autodiff::Autodiff;
+    /// # use burn_ndarray::NdArray;
+    /// # use transformer_core::{MaxLength, Request, TransformerConfig, greedy};
+    /// # use transformer_train::{ProgressDisplay, StopReason, TokenizedPair, Trainer, TrainingConfig};
+    /// use std::ops::ControlFlow;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let device = Default::default();
+    /// # let config = TransformerConfig { d_model: 8, n_heads: 2, d_ff: 8, ..TransformerConfig::notebook_mini(10) };
+    /// # let model = config.init::<Autodiff<NdArray>>(0, &device)?;
+    /// # let pairs = vec![TokenizedPair { source: vec![3], target: vec![4] }];
+    /// # let run = TrainingConfig { updates: 8, validate_every: 2, ..TrainingConfig::default() };
+    /// let trained = Trainer::new(model, run)
+    ///     # .display(ProgressDisplay::Silent)
+    ///     .on_validation(["Mean length"], |at| {
+    ///         let decoded = greedy(at.model, &[Request::new([3]), Request::new([4])], MaxLength::Tokens(9))?;
+    ///         let length = decoded.iter().map(|h| h.tokens.len()).sum::<usize>() as f64 / 2.0;
+    ///         // The loss has not fallen for three validations.
+    ///         let patience = at.earlier.iter().rev().take(3);
+    ///         let worse = patience.filter(|v| v.valid_loss < at.statistics.mean_loss()).count();
+    ///         Ok(match worse {
+    ///             3 => ControlFlow::Break([length]),
+    ///             _ => ControlFlow::Continue([length]),
+    ///         })
+    ///     })
+    ///     .train(pairs.clone(), pairs)?;
+    /// assert!(trained.validations[0].numbers.contains_key("Mean length"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_validation<const N: usize>(
+        mut self,
+        names: [&str; N],
+        hook: impl FnMut(
+            ValidationContext<'_, M::InnerModule>,
+        )
+            -> Result<ControlFlow<[f64; N], [f64; N]>, Box<dyn Error + Send + Sync>>
+        + 'static,
+    ) -> Self {
+        self.hook = Some(ValidationHook::new(names, hook));
+        self
+    }
+
+    /// Trains the model on `train` and validates it on `valid`.
+    ///
+    /// # Errors
+    /// When the configuration, the examples or the directory do not allow it, when a checkpoint
+    /// cannot be written or read, when the hook of a validation fails, or when the loss is no longer
+    /// a number.
+    pub fn train(
+        self,
+        train: Vec<<M as Objective<B>>::Example>,
+        valid: Vec<<M as Objective<B>>::Example>,
+    ) -> Result<Trained<M::InnerModule>, TrainError> {
+        let deadline = self.max_duration.map(|duration| Instant::now() + duration);
+        self.config.validate()?;
+        self.check_names()?;
+        let TrainingConfig {
+            batch_tokens, seed, ..
+        } = self.config;
+        let train = checked(&self.model, train, batch_tokens, seed, "training")?;
+        let valid = checked(&self.model, valid, batch_tokens, seed, "validation")?;
+
+        let checkpoints = self.open_directory()?;
+        let checkpoint = Checkpoint {
+            // Moved, not cloned: the optimizer changes weights in place where nobody else has them.
+            model: self.model.fork(&self.devices[0]),
+            optimizer: PaperAdam::new(self.config.clip_norm),
+            state: RunState::new(&self.config, &train.all),
+        };
+        let Checkpoint {
+            model,
+            optimizer,
+            state,
+        } = resumed(checkpoint, checkpoints.as_ref())?;
+        let schedule = noam_schedule(&self.config, model.d_model()).load_record::<B>(state.update);
+        let model = number_parameters(TrainingModel::new(model, self.config.label_smoothing));
+        let updates = UpdateLoader {
+            examples: train,
+            batches_per_update: self.config.batches_per_update,
+            first_update: state.update,
+        };
+        let renderer = match self.renderer {
+            Some(renderer) => renderer,
+            None => self.display.renderer(&self.interrupter),
+        };
+        let names = self.hook.as_ref().map_or(&[][..], |hook| &hook.names);
+        let training = displayed(updates, ValidLoader(valid), names)
+            .renderer(WithoutNaN(renderer))
+            .with_interrupter(self.interrupter);
+
+        let outcome = Arc::new(Mutex::new(None));
+        let strategy = UpdateStrategy {
+            config: self.config,
+            devices: self.devices,
+            optimizer: optimizer.clone(),
+            schedule: schedule.clone(),
+            checkpoints,
+            deadline,
+            start: Mutex::new(Some(Start {
+                state,
+                hook: self.hook,
+            })),
+            outcome: outcome.clone(),
+        };
+        let result = training
+            .with_training_strategy(TrainingStrategy::Custom(Arc::new(strategy)))
+            .launch(Learner::new(model, optimizer, schedule));
+
+        // The terminal is the caller's again once the renderer is gone.
+        drop(result.renderer);
+        let outcome = outcome
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .expect("the strategy leaves an outcome")?;
+        Ok(Trained {
+            model: result.model.model,
+            validations: outcome.state.validations,
+            updates: outcome.state.update,
+            stopped: outcome.stopped,
+        })
+    }
+
+    /// The displays know a number by its name.
+    fn check_names(&self) -> Result<(), TrainError> {
+        let means = [
+            TokenMean::loss(),
+            TokenMean::perplexity(),
+            TokenMean::accuracy(),
+        ];
+        let mut names: HashSet<_> = means.iter().map(|mean| mean.name().to_string()).collect();
+        names.insert(Throughput::new().name().to_string());
+        names.insert(LearningRateMetric::new().name().to_string());
+        for name in self.hook.iter().flat_map(|hook| &hook.names) {
+            if !names.insert(name.clone()) {
+                return Err(TrainError::SameName { name: name.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory for checkpoints, with the tokenizers in it; `None` where nothing is to be kept.
+    fn open_directory(&self) -> Result<Option<Checkpoints>, TrainError> {
+        let Some(directory) = &self.directory else {
+            return Ok(None);
+        };
+        let checkpoints = Checkpoints::open(directory, self.resume, self.config.keep_checkpoints)?;
+        #[cfg(feature = "text")]
+        if let Some(tokenizers) = &self.tokenizers
+            && !(self.resume && Tokenizers::are_in(directory))
+        {
+            tokenizers.save(directory)?;
+        }
+        Ok(Some(checkpoints))
+    }
+}
+
+/// The run where its newest checkpoint left it; as it is where there is none.
+fn resumed<B: AutodiffBackend, M: Trainable<B>>(
+    run: Running<B, M>,
+    checkpoints: Option<&Checkpoints>,
+) -> Result<Running<B, M>, TrainError> {
+    let Some(newest) = checkpoints.and_then(Checkpoints::newest) else {
+        return Ok(run);
+    };
+    let restored = newest.restore::<B, _, _>(&run.state, run.model)?;
+    Ok(Checkpoint {
+        model: restored.model,
+        optimizer: run.optimizer.load_record(restored.optimizer),
+        state: restored.state,
+    })
+}
+
+type Running<B, M> = Checkpoint<M, PaperAdam<TrainingModel<B, M>, B>>;
+
+/// Burn's part of a run, with all that is shown; `names` are those of a validation's numbers.
+fn displayed<B: AutodiffBackend, M: Trainable<B>>(
+    updates: UpdateLoader<<M as Objective<B>>::Example>,
+    valid: ValidLoader<<M as Objective<B>>::Example>,
+    names: &[String],
+) -> SupervisedTraining<Components<B, M>> {
+    // Burn's file logger would write below this; the run's own record is in its checkpoints.
+    let directory = PathBuf::new();
+    let mut training = SupervisedTraining::new(directory, Arc::new(updates), Arc::new(valid))
+        .with_application_logger(None)
+        .with_metric_logger(InMemoryMetricLogger::default())
+        .metrics((
+            TokenMean::loss(),
+            TokenMean::perplexity(),
+            TokenMean::accuracy(),
+        ))
+        .metric_train_numeric(Throughput::new())
+        .metric_train_numeric(LearningRateMetric::new());
+    for (index, name) in names.iter().enumerate() {
+        training = training.metric_valid_numeric(ValidationNumber::new(name, index));
+    }
+    training
+}

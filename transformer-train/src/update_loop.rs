@@ -1,0 +1,420 @@
+//! The training loop, by updates: a strategy for Burn's Learner.
+//!
+//! Burn's own loop steps the schedule once per batch, validates and saves once per epoch, and
+//! resumes at an epoch's start. Here the unit is the *update*: one optimizer step, one step of the
+//! schedule, however many batches its gradients come from. The Learner, its metrics, its renderers
+//! and its interrupter are Burn's.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use burn::data::dataloader::Progress;
+use burn::lr_scheduler::LrScheduler;
+use burn::lr_scheduler::noam::NoamLrScheduler;
+use burn::module::{AutodiffModule, Module};
+use burn::optim::{GradientsAccumulator, Optimizer};
+use burn::tensor::backend::AutodiffBackend;
+use burn::train::{
+    EventProcessorTraining, InferenceStep, Interrupter, ItemLazy, Learner, LearnerEvent,
+    LearningComponentsMarker, SupervisedLearningStrategy, SupervisedTrainingEventProcessor,
+    TrainLoader, TrainStep, TrainingComponents, TrainingItem, ValidLoader,
+};
+
+use crate::checkpoint::{Checkpoint, Checkpoints};
+use crate::config::TrainingConfig;
+use crate::data::Update;
+use crate::error::TrainError;
+use crate::metrics::{DeviceStatistics, Numbers, Statistics};
+use crate::objective::{Objective, Trainable};
+use crate::optimizer::PaperAdam;
+#[cfg(feature = "tui")]
+use crate::progress::let_ctrl_c_through;
+use crate::run_state::RunState;
+use crate::training_model::TrainingModel;
+use crate::validation::{HookNumbers, Validation, ValidationContext, ValidationHook};
+
+/// Why a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StopReason {
+    /// It has made all its updates.
+    Updates,
+    /// Its time is over.
+    Time,
+    /// It was interrupted.
+    Interrupted,
+    /// [`Trainer::on_validation`](crate::Trainer::on_validation) ended it.
+    Validation,
+}
+
+pub(crate) type Components<B, M> = LearningComponentsMarker<
+    B,
+    NoamLrScheduler,
+    TrainingModel<B, M>,
+    PaperAdam<TrainingModel<B, M>, B>,
+>;
+
+type InnerModel<B, M> = <M as AutodiffModule<B>>::InnerModule;
+
+/// What a run leaves behind.
+pub(crate) struct Outcome {
+    pub state: RunState,
+    pub stopped: StopReason,
+}
+
+/// The training loop, by updates.
+pub(crate) struct UpdateStrategy<B: AutodiffBackend, M: Trainable<B>> {
+    pub config: TrainingConfig,
+    /// At least one: that of the model.
+    pub devices: Vec<B::Device>,
+    pub optimizer: PaperAdam<TrainingModel<B, M>, B>,
+    pub schedule: NoamLrScheduler,
+    pub checkpoints: Option<Checkpoints>,
+    pub deadline: Option<Instant>,
+    pub start: Mutex<Option<Start<InnerModel<B, M>>>>,
+    pub outcome: Arc<Mutex<Option<Result<Outcome, TrainError>>>>,
+}
+
+/// What a run has for itself from its start on.
+pub(crate) struct Start<M> {
+    pub state: RunState,
+    pub hook: Option<ValidationHook<M>>,
+}
+
+impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<B, M>>
+    for UpdateStrategy<B, M>
+{
+    fn fit(
+        &self,
+        components: TrainingComponents<Components<B, M>>,
+        learner: Learner<Components<B, M>>,
+        train: TrainLoader<Components<B, M>>,
+        valid: ValidLoader<Components<B, M>>,
+        _starting_epoch: usize,
+    ) -> (
+        TrainingModel<B, M>,
+        SupervisedTrainingEventProcessor<Components<B, M>>,
+    ) {
+        let start = self
+            .start
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Start { state, hook } = start.expect("a strategy runs once");
+        // The learner would keep a copy of the model through each step, and its weights could not be
+        // changed in place.
+        let model = learner.model();
+        drop(learner);
+        let mut run = Run {
+            strategy: self,
+            model: Some(model),
+            optimizer: self.optimizer.clone(),
+            schedule: self.schedule.clone(),
+            valid,
+            processor: components.event_processor,
+            interrupter: components.interrupter,
+            state,
+            hook,
+        };
+        let result = run.updates(train);
+        let outcome = result.map(|stopped| Outcome {
+            state: run.state,
+            stopped,
+        });
+        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        (run.model.expect(MODEL), run.processor)
+    }
+}
+
+const MODEL: &str = "the optimizer gives the model back";
+
+/// Updates after which the loss is read back and checked.
+const CHECK_EVERY: usize = 50;
+
+/// A run under way.
+struct Run<'a, B: AutodiffBackend, M: Trainable<B>> {
+    strategy: &'a UpdateStrategy<B, M>,
+    /// `None` while the optimizer has it.
+    model: Option<TrainingModel<B, M>>,
+    optimizer: PaperAdam<TrainingModel<B, M>, B>,
+    schedule: NoamLrScheduler,
+    valid: ValidLoader<Components<B, M>>,
+    processor: SupervisedTrainingEventProcessor<Components<B, M>>,
+    interrupter: Interrupter,
+    state: RunState,
+    hook: Option<ValidationHook<InnerModel<B, M>>>,
+}
+
+impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
+    /// Makes updates until the run ends; validates and saves as it goes.
+    fn updates(&mut self, train: TrainLoader<Components<B, M>>) -> Result<StopReason, TrainError> {
+        let config = &self.strategy.config;
+        let mut unread: Option<DeviceStatistics<B::InnerBackend>> = None;
+        let mut updates = train.iter();
+        let mut clock = Instant::now();
+        loop {
+            let mut stopped = self.stop_reason();
+            let due = self.state.update > self.state.validated_update()
+                && self.state.update.is_multiple_of(config.validate_every);
+            let last = stopped.is_some();
+            if (due || last || self.state.update.is_multiple_of(CHECK_EVERY))
+                && let Some(statistics) = unread.take()
+            {
+                self.read_back(statistics)?;
+            }
+            if due || last {
+                self.state.seconds += clock.elapsed().as_secs_f64();
+                if self.pause(stopped)?.is_break() {
+                    stopped = stopped.or(Some(StopReason::Validation));
+                }
+                clock = Instant::now();
+            }
+            if let Some(reason) = stopped {
+                return Ok(reason);
+            }
+            let update = updates.next().expect("updates never end");
+            let statistics = self.update(update);
+            unread = Some(match unread {
+                Some(unread) => unread.add(statistics),
+                None => statistics,
+            });
+        }
+    }
+
+    /// The model as it is now, without gradients.
+    fn valid_model(&self) -> TrainingModel<B::InnerBackend, InnerModel<B, M>> {
+        self.model.as_ref().expect(MODEL).valid()
+    }
+
+    fn stop_reason(&self) -> Option<StopReason> {
+        if self.interrupter.should_stop() {
+            Some(StopReason::Interrupted)
+        } else if self.state.update >= self.strategy.config.updates {
+            Some(StopReason::Updates)
+        } else if self
+            .strategy
+            .deadline
+            .is_some_and(|end| Instant::now() >= end)
+        {
+            Some(StopReason::Time)
+        } else {
+            None
+        }
+    }
+
+    /// One update: gradients from every device, one step of the schedule, one of the optimizer.
+    fn update(
+        &mut self,
+        update: Update<<M as Objective<B>>::Example>,
+    ) -> DeviceStatistics<B::InnerBackend> {
+        let devices = &self.strategy.devices;
+        let main = &devices[0];
+        let number = self.state.update + 1;
+        // Dropout is a function of the seed and the update, so that a resumed run draws the same.
+        for device in devices {
+            B::seed(device, mix(self.strategy.config.seed, number as u64));
+        }
+        let model = self.model.take().expect(MODEL);
+        let mut accumulator = GradientsAccumulator::new();
+        let mut statistics: Option<DeviceStatistics<B::InnerBackend>> = None;
+        for (device, part) in devices.iter().zip(update.deal(devices.len())) {
+            let output = if device == main {
+                TrainStep::step(&model, part)
+            } else {
+                TrainStep::step(&model.clone().fork(device), part)
+            };
+            accumulator.accumulate(&model, output.grads.to_device(main, &model));
+            statistics = Some(match statistics {
+                Some(statistics) => statistics.add(output.item),
+                None => output.item,
+            });
+        }
+        let learning_rate = self.schedule.step();
+        let model = self
+            .optimizer
+            .step(learning_rate, model, accumulator.grads());
+        self.model = Some(model);
+        self.state.update = number;
+
+        let statistics = statistics.expect("an update has a batch");
+        let (progress, round) = self.progress();
+        #[cfg(feature = "tui")]
+        let_ctrl_c_through();
+        self.processor
+            .process_train(LearnerEvent::ProcessedItem(TrainingItem::new(
+                statistics.clone(),
+                progress,
+                round,
+                Some(number),
+                Some(learning_rate),
+            )));
+        statistics
+    }
+
+    /// Progress within the round, from one validation to the next, and of the rounds.
+    fn progress(&self) -> (Progress, Progress) {
+        let TrainingConfig {
+            updates,
+            validate_every,
+            ..
+        } = self.strategy.config;
+        let done = self.state.update.saturating_sub(1);
+        let round = done / validate_every;
+        let in_round = validate_every.min(updates.saturating_sub(round * validate_every));
+        (
+            Progress::new(done % validate_every + 1, in_round.max(1)),
+            Progress::new(round + 1, updates.div_ceil(validate_every)),
+        )
+    }
+
+    fn read_back(
+        &mut self,
+        statistics: DeviceStatistics<B::InnerBackend>,
+    ) -> Result<(), TrainError> {
+        let statistics = statistics.sync();
+        self.check(&statistics)?;
+        self.state.since_validation.add(&statistics);
+        Ok(())
+    }
+
+    /// Ends a run whose loss is no longer a number: nothing it could save would be of use.
+    fn check(&self, statistics: &Statistics) -> Result<(), TrainError> {
+        if statistics.loss.is_finite() {
+            return Ok(());
+        }
+        Err(TrainError::Diverged {
+            update: self.state.update,
+            loss: statistics.mean_loss(),
+        })
+    }
+
+    /// Validates where training may go on or is complete, and saves. `Break` where the hook ends the
+    /// run.
+    fn pause(&mut self, stopped: Option<StopReason>) -> Result<ControlFlow<()>, TrainError> {
+        let changed = self.state.update > self.state.validated_update();
+        let mut flow = ControlFlow::Continue(());
+        // An interruption is answered at once; the next run validates.
+        if changed && stopped != Some(StopReason::Interrupted) {
+            match self.validate() {
+                Ok(next) => flow = next,
+                // Training itself is well: the run can be resumed, and begins with this validation.
+                Err(error @ TrainError::Validation { .. }) => {
+                    self.save()?;
+                    return Err(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.save()?;
+        Ok(flow)
+    }
+
+    /// Writes a checkpoint, where there is a directory for it.
+    fn save(&self) -> Result<(), TrainError> {
+        let Some(checkpoints) = &self.strategy.checkpoints else {
+            return Ok(());
+        };
+        let model = self.valid_model().model;
+        if !checkpoints.has_model() {
+            checkpoints.save_model(&model)?;
+        }
+        checkpoints.save::<B, _, _>(Checkpoint {
+            model,
+            optimizer: Optimizer::<TrainingModel<B, M>, B>::to_record(&self.strategy.optimizer),
+            state: self.state.clone(),
+        })
+    }
+
+    /// Measures the model on the validation examples, and keeps it where it is the best so far.
+    fn validate(&mut self) -> Result<ControlFlow<()>, TrainError> {
+        let (_, round) = self.progress();
+        self.processor
+            .process_train(LearnerEvent::EndEpoch(round.items_processed));
+        let model = self.valid_model();
+        let measured = self.measure(&model, &round);
+        self.processor
+            .process_valid(LearnerEvent::EndEpoch(round.items_processed));
+        let (statistics, numbers) = measured?;
+
+        let train = std::mem::take(&mut self.state.since_validation);
+        let RunState {
+            update, seconds, ..
+        } = self.state;
+        let mut validation = Validation::new(update, seconds, &train, &statistics);
+        let (flow, numbers) = match numbers {
+            ControlFlow::Continue(numbers) => (ControlFlow::Continue(()), numbers),
+            ControlFlow::Break(numbers) => (ControlFlow::Break(()), numbers),
+        };
+        let names = self.hook.iter().flat_map(|hook| hook.names.clone());
+        validation.numbers = names.zip(numbers).collect();
+        let best = self.state.is_best(&validation);
+        self.state.validations.push(validation);
+        if best && let Some(checkpoints) = &self.strategy.checkpoints {
+            checkpoints.save_model(&model.model)?;
+        }
+        Ok(flow)
+    }
+
+    /// Sums over the validation examples, and the hook's numbers; the displays get both.
+    fn measure(
+        &mut self,
+        model: &TrainingModel<B::InnerBackend, InnerModel<B, M>>,
+        round: &Progress,
+    ) -> Result<(Statistics, HookNumbers), TrainError> {
+        let mut all = Statistics::default();
+        let mut numbers = Ok(ControlFlow::Continue(Vec::new()));
+        let valid = self.valid.clone();
+        let mut batches = valid.iter();
+        let mut iteration = 0;
+        while let Some(batch) = batches.next() {
+            iteration += 1;
+            let mut item = InferenceStep::step(model, batch);
+            all.add(&item.statistics.clone().sync());
+            let progress = batches.progress();
+            if progress.items_processed == progress.items_total {
+                numbers = self.check(&all).and_then(|()| self.ask(model, &all));
+                if let Ok(ControlFlow::Continue(numbers) | ControlFlow::Break(numbers)) = &numbers {
+                    item.numbers = Numbers(numbers.as_slice().into());
+                }
+            }
+            self.processor
+                .process_valid(LearnerEvent::ProcessedItem(TrainingItem::new(
+                    item,
+                    progress,
+                    round.clone(),
+                    Some(iteration),
+                    None,
+                )));
+        }
+        Ok((all, numbers?))
+    }
+
+    /// What the hook measures.
+    fn ask(
+        &mut self,
+        model: &TrainingModel<B::InnerBackend, InnerModel<B, M>>,
+        statistics: &Statistics,
+    ) -> Result<HookNumbers, TrainError> {
+        let Some(hook) = &mut self.hook else {
+            return Ok(ControlFlow::Continue(Vec::new()));
+        };
+        let update = self.state.update;
+        let context = ValidationContext {
+            model: &model.model,
+            update,
+            statistics,
+            earlier: &self.state.validations,
+        };
+        hook.measure(context)
+            .map_err(|source| TrainError::Validation { update, source })
+    }
+}
+
+/// One number from two, such that neighbours share nothing (the finaliser of SplitMix64).
+fn mix(seed: u64, number: u64) -> u64 {
+    let mut z = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,143 @@
+//! From files of text to a model that translates.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn_autodiff::Autodiff;
+use burn_ndarray::NdArray;
+use transformer_core::{TOKENIZER_FILE, Tokenizer, Tokenizers, TransformerConfig, Translator};
+use transformer_train::{
+    Corpus, ProgressDisplay, TRAINING_FILE, Trainer, TrainingConfig, VALIDATION_FILE,
+    read_sentences, train_bpe,
+};
+
+const ENGLISH: &str = "the cat sat\nthe dog sat\nthe cat and the dog sat\na cat\na dog\n";
+const FRENCH: &str = "le chat est assis\nle chien est assis\nle chat et le chien sont assis\n\
+                      un chat\nun chien\n";
+
+fn files(folder: &Path) -> [PathBuf; 2] {
+    let [english, french] = ["text.en", "text.fr"].map(|name| folder.join(name));
+    fs::write(&english, ENGLISH).unwrap();
+    fs::write(&french, FRENCH).unwrap();
+    [english, french]
+}
+
+#[test]
+fn two_files_become_a_model_that_translates() {
+    let folder = tempfile::tempdir().unwrap();
+    let [english, french] = files(folder.path());
+    let out = folder.path().join("model");
+    let device = Default::default();
+
+    let corpus = Corpus::from_parallel(english, french).unwrap();
+    let (train, valid) = corpus.hold_out(1, 0).unwrap();
+    Corpus::write_split(&train, &valid, &out).unwrap();
+    let tokenizer = train_bpe(train.sentences(), 280).unwrap();
+    let tokenizers = Tokenizers::shared(tokenizer.clone());
+    let (train, valid) = (
+        train.tokenize(&tokenizers, 128).unwrap(),
+        valid.tokenize(&tokenizers, 128).unwrap(),
+    );
+    let config = TransformerConfig {
+        d_model: 8,
+        n_heads: 2,
+        d_ff: 8,
+        n_encoder_layers: 1,
+        n_decoder_layers: 1,
+        ..TransformerConfig::base(tokenizer.vocab_size())
+    };
+    let run = TrainingConfig {
+        updates: 2,
+        ..TrainingConfig::default()
+    };
+    let model = config.init::<Autodiff<NdArray>>(0, &device).unwrap();
+    let trainer = |resume| {
+        Trainer::new(model.clone(), run.clone())
+            .display(ProgressDisplay::Silent)
+            .directory(&out)
+            .tokenizers(&tokenizers)
+            .resume(resume)
+    };
+    trainer(false)
+        .train(train.pairs.clone(), valid.pairs.clone())
+        .unwrap();
+
+    let read = |name| Corpus::from_tsv(out.join(name)).unwrap().len();
+    assert_eq!((read(TRAINING_FILE), read(VALIDATION_FILE)), (4, 1));
+    let saved = Tokenizer::from_file(out.join(TOKENIZER_FILE)).unwrap();
+    let sentence = "the cat and a dog";
+    assert_eq!(
+        saved.encode(sentence).unwrap(),
+        tokenizer.encode(sentence).unwrap()
+    );
+    let translator = Translator::<NdArray>::load(&out, &device).unwrap();
+    translator.translate(sentence).unwrap();
+
+    // A run that is resumed leaves the tokenizer as it is.
+    fs::write(out.join(TOKENIZER_FILE), "as it is").unwrap();
+    trainer(true).train(train.pairs, valid.pairs).unwrap();
+    let left = fs::read_to_string(out.join(TOKENIZER_FILE)).unwrap();
+    assert_eq!(left, "as it is");
+}
+
+#[test]
+fn long_pairs_are_left_out_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let [english, french] = files(folder.path());
+    let corpus = Corpus::from_parallel(english, french).unwrap();
+    let tokenizers = Tokenizers::shared(train_bpe(corpus.sentences(), 280).unwrap());
+    let all = corpus.tokenize(&tokenizers, usize::MAX).unwrap();
+    assert_eq!((all.pairs.len(), all.left_out), (5, 0));
+    assert_eq!(all.to_string(), "5 pairs");
+
+    let length = |pair: &transformer_train::TokenizedPair| pair.source.len().max(pair.target.len());
+    let mut lengths: Vec<_> = all.pairs.iter().map(length).collect();
+    lengths.sort_unstable();
+    let limit = lengths[2];
+    let kept = corpus.tokenize(&tokenizers, limit).unwrap();
+    let within: Vec<_> = all
+        .pairs
+        .iter()
+        .filter(|pair| length(pair) <= limit)
+        .cloned()
+        .collect();
+    assert!(kept.left_out > 0);
+    assert_eq!(kept.left_out, 5 - within.len());
+    assert_eq!(kept.pairs, within);
+    let expected = format!(
+        "{} pairs, {} of more than {limit} pieces left out",
+        within.len(),
+        kept.left_out
+    );
+    assert_eq!(kept.to_string(), expected);
+}
+
+#[test]
+fn several_files_are_one_corpus_in_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["b.tsv", "a.tsv"].map(|name| folder.path().join(name));
+    for path in &paths {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        fs::write(path, format!("{name} 1\tx\n{name} 2\ty\n")).unwrap();
+    }
+    let corpus = Corpus::from_tsv_files(&paths).unwrap();
+    let sources: Vec<_> = corpus.pairs().iter().map(|pair| &pair.source).collect();
+    assert_eq!(sources, ["b 1", "b 2", "a 1", "a 2"]);
+    let missing = [&paths[0], &folder.path().join("c.tsv")];
+    let error = Corpus::from_tsv_files(missing).unwrap_err().to_string();
+    assert!(error.contains("c.tsv"), "{error}");
+}
+
+#[test]
+fn a_text_in_one_language_is_read_sentence_by_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("text");
+    fs::write(&path, "\u{feff}One.\r\n\n  Two\tthree. \n").unwrap();
+    assert_eq!(read_sentences(&path).unwrap(), ["One.", "Two three."]);
+    fs::write(&path, b"One.\nca\xe9\n").unwrap();
+    let error = read_sentences(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("line 2") && error.contains("not UTF-8"),
+        "{error}"
+    );
+}

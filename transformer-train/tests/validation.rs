@@ -1,0 +1,237 @@
+//! What is measured at a validation is shown and recorded, and can end the run.
+
+use std::fs;
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use burn_autodiff::Autodiff;
+use burn_ndarray::NdArray;
+use transformer_core::{Transformer, TransformerConfig};
+use transformer_train::{
+    PlainLines, ProgressDisplay, StopReason, TokenizedPair, Trainer, TrainingConfig, evaluate,
+};
+
+type B = Autodiff<NdArray>;
+
+fn model() -> Transformer<B> {
+    let config = TransformerConfig {
+        d_model: 8,
+        n_heads: 2,
+        d_ff: 16,
+        n_encoder_layers: 1,
+        n_decoder_layers: 1,
+        ..TransformerConfig::base(13)
+    };
+    config.init(3, &Default::default()).unwrap()
+}
+
+/// Enough for several batches.
+fn pairs() -> Vec<TokenizedPair> {
+    (0..12)
+        .map(|index| TokenizedPair {
+            source: vec![3 + index % 10; 1 + index as usize % 4],
+            target: vec![3 + index % 10],
+        })
+        .collect()
+}
+
+fn trainer() -> Trainer<B, Transformer<B>> {
+    let run = TrainingConfig {
+        batch_tokens: 20,
+        updates: 12,
+        warmup: 4,
+        validate_every: 4,
+        ..TrainingConfig::default()
+    };
+    Trainer::new(model(), run).display(ProgressDisplay::Silent)
+}
+
+/// Burn draws dropout from one generator per process: a test that trains has it to itself.
+fn alone() -> MutexGuard<'static, ()> {
+    static GENERATOR: Mutex<()> = Mutex::new(());
+    GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[test]
+fn numbers_are_recorded_and_survive_a_resume() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    let measured = || {
+        trainer()
+            .directory(&out)
+            .on_validation(["Update", "Loss again"], |at| {
+                let again = evaluate(at.model, pairs(), 20, 0.1)?.mean_loss();
+                assert!((again - at.statistics.mean_loss()).abs() < 1e-9);
+                Ok(ControlFlow::Continue([at.update as f64, again]))
+            })
+    };
+    let trained = measured().train(pairs(), pairs()).unwrap();
+    assert_eq!(trained.stopped, StopReason::Updates);
+    for validation in &trained.validations {
+        assert_eq!(validation.numbers["Update"], validation.update as f64);
+        assert!((validation.numbers["Loss again"] - validation.valid_loss).abs() < 1e-9);
+    }
+    assert_eq!(trained.validations.len(), 3);
+    let resumed = measured().resume(true).train(pairs(), pairs()).unwrap();
+    assert_eq!(resumed.validations, trained.validations);
+    let record = out.join("checkpoints/update-00000012/run.json");
+    let record = fs::read_to_string(record).unwrap();
+    assert!(record.contains("\"Update\": 12.0"), "{record}");
+}
+
+#[test]
+fn a_hook_ends_the_run_and_resuming_goes_on() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    let stopped = trainer()
+        .directory(&out)
+        .on_validation(["Earlier"], |at| {
+            let earlier = [at.earlier.len() as f64];
+            Ok(match at.update {
+                8 => ControlFlow::Break(earlier),
+                _ => ControlFlow::Continue(earlier),
+            })
+        })
+        .train(pairs(), pairs())
+        .unwrap();
+    assert_eq!(stopped.stopped, StopReason::Validation);
+    assert_eq!(stopped.updates, 8);
+    let numbers = stopped.validations.iter().map(|v| v.numbers["Earlier"]);
+    let earlier: Vec<_> = numbers.collect();
+    assert_eq!(earlier, [0.0, 1.0]);
+    let resumed = trainer()
+        .directory(&out)
+        .resume(true)
+        .train(pairs(), pairs())
+        .unwrap();
+    assert_eq!((resumed.updates, resumed.validations.len()), (12, 3));
+}
+
+/// Without numbers, too.
+#[test]
+fn a_hook_that_measures_nothing_can_end_the_run() {
+    let _alone = alone();
+    let trained = trainer()
+        .on_validation([], |_| Ok(ControlFlow::Break([])))
+        .train(pairs(), pairs())
+        .unwrap();
+    assert_eq!(
+        (trained.stopped, trained.updates),
+        (StopReason::Validation, 4)
+    );
+    assert!(trained.validations[0].numbers.is_empty());
+}
+
+#[test]
+fn what_a_hook_does_changes_no_weight() {
+    let _alone = alone();
+    let out = |name: &str, folder: &tempfile::TempDir| folder.path().join(name);
+    let folder = tempfile::tempdir().unwrap();
+    trainer()
+        .directory(out("without", &folder))
+        .train(pairs(), pairs())
+        .unwrap();
+    trainer()
+        .directory(out("with", &folder))
+        .on_validation(["Draw"], |_| {
+            use burn::tensor::{Distribution, Tensor};
+            let device = Default::default();
+            let draw = Tensor::<NdArray, 1>::random([1], Distribution::Default, &device);
+            Ok(ControlFlow::Continue([f64::from(draw.into_scalar())]))
+        })
+        .train(pairs(), pairs())
+        .unwrap();
+    let weights = |name| {
+        let last = "checkpoints/update-00000012/model.safetensors";
+        fs::read(out(name, &folder).join(last)).unwrap()
+    };
+    assert!(weights("without") == weights("with"));
+}
+
+#[test]
+fn an_error_of_a_hook_is_told_and_the_run_can_be_resumed() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    let error = trainer()
+        .directory(&out)
+        .on_validation(["BLEU"], |at| match at.update {
+            8 => Err("no reference".into()),
+            _ => Ok(ControlFlow::Continue([0.0])),
+        })
+        .train(pairs(), pairs())
+        .unwrap_err();
+    assert_eq!(error.to_string(), "validation after update 8: no reference");
+    // It begins with the validation that failed.
+    let resumed = trainer()
+        .directory(&out)
+        .resume(true)
+        .on_validation(["BLEU"], |at| Ok(ControlFlow::Continue([at.update as f64])))
+        .train(pairs(), pairs())
+        .unwrap();
+    let numbers = resumed.validations.iter().map(|v| v.numbers["BLEU"]);
+    let bleu: Vec<_> = numbers.collect();
+    assert_eq!(bleu, [0.0, 8.0, 12.0]);
+    assert!(resumed.validations[1].train_loss.is_finite());
+}
+
+#[test]
+fn names_of_numbers_differ_from_each_other_and_from_the_means() {
+    for names in [["BLEU", "BLEU"], ["BLEU", "Loss"]] {
+        let error = trainer()
+            .on_validation(names, |_| Ok(ControlFlow::Continue([0.0, 0.0])))
+            .train(pairs(), pairs())
+            .unwrap_err();
+        let name = names[1];
+        let expected =
+            format!("`{name}` names two numbers of a validation; each needs a name of its own");
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+/// A file in memory.
+#[derive(Clone, Default)]
+struct Page(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn numbers_stand_in_the_plain_line_of_a_validation() {
+    let _alone = alone();
+    let page = Page::default();
+    trainer()
+        .renderer(PlainLines::new(page.clone()))
+        .on_validation(["BLEU", "chrF2"], |at| {
+            Ok(ControlFlow::Continue([at.update as f64 + 0.25, f64::NAN]))
+        })
+        .train(pairs(), pairs())
+        .unwrap();
+    let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    let validations: Vec<_> = lines
+        .iter()
+        .filter(|line| line.starts_with("validation"))
+        .collect();
+    assert_eq!(validations.len(), 3, "{text}");
+    for (line, bleu) in validations.iter().zip(["4.2500", "8.2500", "12.25"]) {
+        assert!(line.contains("  loss "), "{line}");
+        assert!(line.ends_with(&format!("  BLEU {bleu}")), "{line}");
+    }
+    assert!(
+        lines
+            .iter()
+            .all(|line| !line.starts_with("update") || !line.contains("BLEU")),
+        "{text}"
+    );
+}

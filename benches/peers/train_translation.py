@@ -144,8 +144,9 @@ def sinusoids(length, d_model):
 
 
 class Translator(nn.Module):
-    def __init__(self, vocab, d_model, layers, heads, d_ff, dropout, positions):
+    def __init__(self, vocab, d_model, layers, heads, d_ff, dropout, positions, projections):
         super().__init__()
+        self.projections = projections
         self.scale = math.sqrt(d_model)
         self.embedding = nn.Embedding(vocab, d_model)  # source, target and generator
         self.register_buffer("positions", sinusoids(positions, d_model), persistent=False)
@@ -167,10 +168,11 @@ class Translator(nn.Module):
         """Xavier-uniform matrices, zero biases, N(0, 1/d_model) embeddings.
 
         nn.MultiheadAttention packs the query, key and value projections into one
-        matrix; each is drawn on its own here, by its own fan-in and fan-out.
+        matrix. PyTorch draws it as one, which makes its entries smaller by the square
+        root of 2 than those of three matrices drawn each by its own fan-in and fan-out.
         """
         for name, parameter in self.transformer.named_parameters():
-            if name.endswith("in_proj_weight"):
+            if name.endswith("in_proj_weight") and self.projections == "each":
                 for projection in parameter.chunk(3):
                     nn.init.xavier_uniform_(projection)
             elif parameter.dim() > 1:
@@ -208,8 +210,10 @@ class Translator(nn.Module):
 # Training and evaluation
 
 
-def learning_rate(step, d_model, warmup):
-    return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
+def learning_rate(step, d_model, warmup, peak=None):
+    """The paper's schedule, or the same curve with another rate at its peak."""
+    scale = d_model**-0.5 if peak is None else peak * warmup**0.5
+    return scale * min(step**-0.5, step * warmup**-1.5)
 
 
 @torch.inference_mode()
@@ -337,6 +341,8 @@ def parse_args():
     add("--batch-tokens", type=int, default=2048, help="rows x longest row, either side")
     add("--max-len", type=int, default=128, help="leave out training pairs with more pieces")
     add("--warmup", type=int, default=800, help="updates of rising learning rate")
+    add("--peak-rate", type=float, help="rate at the end of the warm-up (default: the paper's)")
+    add("--projections", choices=["packed", "each"], default="packed", help="how W^Q, W^K and W^V are drawn")
     add("--label-smoothing", type=float, default=0.1)
     add("--d-model", type=int, default=256)
     add("--layers", type=int, default=3, help="in the encoder and in the decoder")
@@ -388,6 +394,7 @@ def main():
         args.d_ff,
         args.dropout,
         positions,
+        args.projections,
     )
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
     parameters = sum(p.numel() for p in model.parameters())
@@ -423,7 +430,7 @@ def main():
     for update in range(1, args.updates + 1):
         started = time.perf_counter()
         source, inputs, labels = to_tensors(next(batches))
-        lr = learning_rate(update, args.d_model, args.warmup)
+        lr = learning_rate(update, args.d_model, args.warmup, args.peak_rate)
         for group in optimizer.param_groups:
             group["lr"] = lr
         loss = F.cross_entropy(

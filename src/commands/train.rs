@@ -314,7 +314,8 @@ fn stop_on_ctrl_c(interrupter: &Interrupter) {
     let interrupter = interrupter.clone();
     let handler = move || {
         if interrupter.should_stop() {
-            std::process::exit(130);
+            // Without the destructors of C++ libraries, which crash where other threads still compute.
+            signal_hook::low_level::exit(130);
         }
         note("stopping after this update; press Ctrl-C again to leave at once");
         interrupter.stop(Some("Ctrl-C"));

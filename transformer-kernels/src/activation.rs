@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::autodiff::{first, pass_back, plain, record, tracked, wrapped};
 use crate::dropout::dropout;
 use crate::kernels::Kernels;
+use crate::sizes::{check_probability, check_vector};
 
 /// The non-linearity of the position-wise feed-forward network (§3.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,12 +53,19 @@ fn gelu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
 /// # Shapes
 /// - x and output: `[.., d_ff]`
 /// - bias: `[d_ff]`
+///
+/// # Panics
+/// When the bias does not fit, or `p` is not in [0, 1).
 pub fn activation_dropout<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     bias: Option<Tensor<B, 1>>,
     activation: Activation,
     p: f64,
 ) -> Tensor<B, D> {
+    check_probability(p);
+    if let Some(bias) = &bias {
+        check_vector(["bias", "x"], bias, x.dims()[D - 1], &x);
+    }
     let fused = match (activation, &bias) {
         (Activation::Relu, Some(bias)) => first!(fused_relu::<B, D>(&x, bias, p)),
         _ => None,

@@ -5,6 +5,7 @@ use burn::tensor::backend::Backend;
 
 use crate::autodiff::{first, plain, same, wrapped};
 use crate::kernels::Kernels;
+use crate::sizes::check_alike;
 
 /// The numbers of a step, which all parameters share.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +55,9 @@ pub struct Moments<B: Backend, const D: usize> {
 /// holder. Without moments, it is the parameter's first.
 ///
 /// The tensors are of a backend without gradients.
+///
+/// # Panics
+/// When the shapes or the types of the numbers differ.
 pub fn adam<B: Backend, const D: usize>(
     parameter: Tensor<B, D>,
     grad: Tensor<B, D>,
@@ -64,6 +68,9 @@ pub fn adam<B: Backend, const D: usize>(
         first: grad.zeros_like(),
         second: grad.zeros_like(),
     });
+    check_alike(["gradient", "parameter"], &grad, &parameter);
+    check_alike(["first moment", "parameter"], &moments.first, &parameter);
+    check_alike(["second moment", "parameter"], &moments.second, &parameter);
     let mut given = Some(Given {
         parameter,
         grad,

@@ -13,6 +13,7 @@ use crate::dropout::dropout;
 use crate::heads::{Heads, join_heads, score_scale, split_heads};
 use crate::kernels::{Attendable, Attended, AttentionParents, Kernels, Packed};
 use crate::operands::{Mask, Operands};
+use crate::sizes::check_probability;
 
 /// Whether attention returns its weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,11 +36,11 @@ pub struct AttentionOutput<B: Backend> {
 /// `softmax(Q Kᵀ / √d_k) V` of every head, with dropout on the weights: what stands between the
 /// projections of multi-head attention (§3.2.2).
 ///
-/// Fused for packed operands, and on flex and ndarray for all where neither gradients are taken nor
+/// Fused for packed operands, unless the mask's bias is learned, and on flex and ndarray for all where neither gradients are taken nor
 /// weights dropped; [`scaled_dot_product_attention`] is the composition.
 ///
 /// # Panics
-/// When the shapes do not agree.
+/// When the shapes do not agree, or `p` is not in [0, 1).
 pub fn attention<B: Backend>(
     operands: Operands<'_, B>,
     heads: Heads,
@@ -47,6 +48,7 @@ pub fn attention<B: Backend>(
     p: f64,
     weights: AttentionWeights,
 ) -> AttentionOutput<B> {
+    check_probability(p);
     let scores = operands.scores(heads);
     if let Some(mask) = mask {
         mask.check(scores);
@@ -235,7 +237,11 @@ fn with_gradients<B: Backend, I: Kernels>(
         Operands::Cached { .. } => return None,
     };
     let mask = match mask {
-        Some(mask) => Some(mask.with::<I>(tracked::<B, I, 4>(mask.bias)?.primitive)?),
+        Some(mask) => {
+            // The kernels' backward pass has no gradient for a bias that is learned.
+            let bias = tracked::<B, I, 4>(mask.bias).filter(|bias| !bias.is_tracked())?;
+            Some(mask.with::<I>(bias.primitive)?)
+        }
         None => None,
     };
     let packed = Packed {

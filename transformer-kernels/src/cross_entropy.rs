@@ -11,6 +11,7 @@ use burn_autodiff::ops::{Backward, Ops};
 
 use crate::autodiff::{first, pass_back, plain, record, same, tracked, wrapped};
 use crate::kernels::Kernels;
+use crate::sizes::described;
 
 /// What cross entropy says of each row of logits `x` with the label `y`: `[rows]` each.
 #[derive(Debug, Clone)]
@@ -30,11 +31,20 @@ pub struct RowLosses<B: Backend> {
 /// # Shapes
 /// - logits: `[rows, vocab_size]`
 /// - labels: `[rows]`, each below vocab_size
+///
+/// # Panics
+/// When there is not a label for each row.
 pub fn cross_entropy<B: Backend>(
     logits: Tensor<B, 2>,
     labels: Tensor<B, 1, Int>,
     smoothing: f64,
 ) -> RowLosses<B> {
+    let ([rows, _], [count]) = (logits.dims(), labels.dims());
+    assert!(
+        rows == count,
+        "labels [{count}] for {}",
+        described("logits", &logits)
+    );
     first!(fused::<B>(&logits, &labels, smoothing))
         .unwrap_or_else(|| composed(logits, labels, smoothing))
 }

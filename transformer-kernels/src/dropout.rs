@@ -8,9 +8,14 @@ use burn_autodiff::ops::{Backward, Ops};
 
 use crate::autodiff::{first, pass_back, plain, record, tracked, wrapped};
 use crate::kernels::Kernels;
+use crate::sizes::{check_alike, check_probability};
 
 /// Sets each entry to zero with probability `p` in [0, 1) and divides the others by `1 - p`.
+///
+/// # Panics
+/// When `p` is not in [0, 1).
 pub fn dropout<B: Backend, const D: usize>(x: Tensor<B, D>, p: f64) -> Tensor<B, D> {
+    check_probability(p);
     if p == 0.0 {
         return x;
     }
@@ -18,11 +23,16 @@ pub fn dropout<B: Backend, const D: usize>(x: Tensor<B, D>, p: f64) -> Tensor<B,
 }
 
 /// `residual + dropout(x)`, both of one shape.
+///
+/// # Panics
+/// When the shapes or the types of the numbers differ, or `p` is not in [0, 1).
 pub fn add_dropout<B: Backend, const D: usize>(
     residual: Tensor<B, D>,
     x: Tensor<B, D>,
     p: f64,
 ) -> Tensor<B, D> {
+    check_probability(p);
+    check_alike(["x", "residual"], &x, &residual);
     if p == 0.0 {
         return residual + x;
     }

@@ -5,6 +5,7 @@ use burn::tensor::backend::Backend;
 
 use crate::autodiff::{first, plain, same, wrapped};
 use crate::kernels::Kernels;
+use crate::sizes::reshaped;
 
 /// How many heads, and how wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,11 +36,8 @@ pub fn split_heads<B: Backend>(
 ) -> Tensor<B, 4> {
     let [batch, len, _] = rows.dims();
     let columns = column..column + n_heads * d_head;
-    let heads: Tensor<B, 4> = rows
-        .clone()
-        .slice_dim(2, columns)
-        .reshape([batch, len, n_heads, d_head]);
-    heads.swap_dims(1, 2)
+    let columns = rows.clone().slice_dim(2, columns);
+    reshaped(columns, [batch, len, n_heads, d_head]).swap_dims(1, 2)
 }
 
 /// All heads side by side.
@@ -49,9 +47,7 @@ pub fn split_heads<B: Backend>(
 /// - output: `[batch, len, n_heads · d_head]`
 pub fn join_heads<B: Backend>(heads: Tensor<B, 4>) -> Tensor<B, 3> {
     let [batch, n_heads, len, d_head] = heads.dims();
-    heads
-        .swap_dims(1, 2)
-        .reshape([batch, len, n_heads * d_head])
+    reshaped(heads.swap_dims(1, 2), [batch, len, n_heads * d_head])
 }
 
 /// Writes keys or values into slots of a cache, from a slot on: in place, where the kernel's cache has

@@ -98,6 +98,9 @@ pub trait Kernels: Backend {
     /// The sum of all rows.
     fn sum_rows(x: &FloatTensor<Self>) -> FloatTensor<Self>;
 
+    /// The sum of the squares of all numbers: `[1]`.
+    fn sum_of_squares(x: &FloatTensor<Self>) -> FloatTensor<Self>;
+
     /// `dropout(max(0, x + b))`, where `p` may be zero.
     fn relu_dropout(x: &FloatTensor<Self>, bias: &FloatTensor<Self>, p: f64) -> FloatTensor<Self>;
 

@@ -9,18 +9,25 @@ use burn_autodiff::ops::{Backward, Ops};
 
 use crate::autodiff::{first, pass_back, plain, record, tracked, wrapped};
 use crate::kernels::{Kernels, NormParents};
+use crate::sizes::check_vector;
 
 /// `γ (x - m) / √(v + ε) + β` over the last dimension, with its mean `m` and variance `v`.
 ///
 /// # Shapes
 /// - x and output: `[.., d_model]`
 /// - gamma, beta: `[d_model]`
+///
+/// # Panics
+/// When gamma or beta does not fit.
 pub fn layer_norm<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     gamma: Tensor<B, 1>,
     beta: Tensor<B, 1>,
     epsilon: f64,
 ) -> Tensor<B, D> {
+    for (name, vector) in [("gamma", &gamma), ("beta", &beta)] {
+        check_vector([name, "x"], vector, x.dims()[D - 1], &x);
+    }
     first!(fused::<B, D>(&x, &gamma, &beta, epsilon))
         .unwrap_or_else(|| composed(x, gamma, beta, epsilon))
 }

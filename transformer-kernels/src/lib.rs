@@ -50,6 +50,7 @@ mod random;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 mod simd;
 mod sizes;
+mod sums;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -66,3 +67,4 @@ pub use heads::{Heads, join_heads, split_heads, write_heads};
 pub use layer_norm::layer_norm;
 pub use linear::{WeightLayout, linear};
 pub use operands::{Mask, Operands};
+pub use sums::sum_of_squares;

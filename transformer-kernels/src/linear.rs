@@ -8,8 +8,9 @@ use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 
-use crate::autodiff::{first, kept_for, pass_back, plain, record, tracked, wrapped};
+use crate::autodiff::{Tracked, first, kept_for, pass_back, plain, record, tracked, wrapped};
 use crate::kernels::Kernels;
+use crate::sizes::{check_vector, count, described, reshaped};
 
 /// Which dimension of a weight is the input's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +42,9 @@ impl WeightLayout {
 /// - bias: `[d_output]`
 /// - output: `[.., d_output]`
 ///
+/// # Panics
+/// When the shapes or the types of the numbers do not agree.
+///
 /// ```
 /// use burn::tensor::Tensor;
 /// use burn_ndarray::NdArray;
@@ -62,12 +66,21 @@ pub fn linear<B: Backend, const D: usize>(
 ) -> Tensor<B, D> {
     let mut shape = x.dims();
     let [d_input, d_output] = layout.oriented(weight.dims());
-    let rows = shape[..D - 1].iter().product();
+    assert!(
+        shape[D - 1] == d_input && weight.dtype() == x.dtype(),
+        "{} ({layout:?}) for {}",
+        described("weight", &weight),
+        described("x", &x)
+    );
+    if let Some(bias) = &bias {
+        check_vector(["bias", "weight"], bias, d_output, &weight);
+    }
+    let rows = count(&shape[..D - 1]);
     shape[D - 1] = d_output;
-    let x: Tensor<B, 2> = x.reshape([rows, d_input]);
-    first!(fused::<B>(&x, &weight, bias.as_ref(), layout))
-        .unwrap_or_else(|| composed(x, weight, bias, layout))
-        .reshape(shape)
+    let x = reshaped(x, [rows, d_input]);
+    let output = first!(fused::<B>(&x, &weight, bias.as_ref(), layout))
+        .unwrap_or_else(|| composed(x, weight, bias, layout));
+    reshaped(output, shape)
 }
 
 /// By Burn's operations.
@@ -109,11 +122,7 @@ fn fused<B: Backend, I: Kernels>(
     };
     let values = bias.as_ref().map(|bias| &bias.primitive);
     let output = I::linear_forward(&x.primitive, &weight.primitive, values, layout);
-    let state = State {
-        x: kept_for(&weight, &x),
-        weight: kept_for(&x, &weight),
-        layout,
-    };
+    let state = State::new(&x, &weight, layout);
     Some(wrapped(match &bias {
         Some(bias) => record(LinearWithBias, [&x, &weight, bias], output, state),
         None => record(Linear, [&x, &weight], output, state),
@@ -136,6 +145,14 @@ struct State<I: Backend> {
 }
 
 impl<I: Kernels> State<I> {
+    fn new(x: &Tracked<I>, weight: &Tracked<I>, layout: WeightLayout) -> Self {
+        Self {
+            x: kept_for(weight, x),
+            weight: kept_for(x, weight),
+            layout,
+        }
+    }
+
     /// Of `x` and of the weight, those whose factors have been kept.
     fn gradients(&self, grad: &FloatTensor<I>) -> [Option<FloatTensor<I>>; 2] {
         let (x, weight) = (self.x.as_ref(), self.weight.as_ref());
@@ -171,14 +188,51 @@ mod tests {
     use burn_autodiff::Autodiff;
 
     use super::*;
-    use crate::testing::{Input, Reference, assert_close, on_each, outcome, tensor};
+    use crate::testing::{
+        Input, Reference, assert_close, on_each, outcome, plain as plain_numbers, tensor,
+    };
 
     on_each!(kernel_is_the_composition);
+    on_each!(nothing_is_kept_or_computed_for_frozen_parents);
 
     const LAYOUTS: [WeightLayout; 2] = [WeightLayout::InputByOutput, WeightLayout::OutputByInput];
 
     /// `x`, weight and bias.
     type Inputs<B> = (Tensor<B, 2>, Tensor<B, 2>, Option<Tensor<B, 1>>);
+
+    fn nothing_is_kept_or_computed_for_frozen_parents<I: Kernels>() {
+        let frozen = |seed| -> Tracked<I> {
+            let x = plain_numbers::<Autodiff<I>, 2>(seed, [7, 7]);
+            tracked::<_, I, 2>(&x).expect("a kernel")
+        };
+        let learned = |seed| frozen(seed).require_grad();
+        let grad = learned(3).primitive;
+        let which = |x: &Tracked<I>, weight: &Tracked<I>| {
+            let state = State::new(x, weight, WeightLayout::InputByOutput);
+            let kept = [state.x.is_some(), state.weight.is_some()];
+            (
+                kept,
+                state.gradients(&grad).map(|gradient| gradient.is_some()),
+            )
+        };
+        assert_eq!(
+            which(&learned(1), &learned(2)),
+            ([true, true], [true, true])
+        );
+        // Its factor is x, which only the weight's gradient needs.
+        assert_eq!(
+            which(&learned(1), &frozen(2)),
+            ([false, true], [true, false])
+        );
+        assert_eq!(
+            which(&frozen(1), &learned(2)),
+            ([true, false], [false, true])
+        );
+        assert_eq!(
+            which(&frozen(1), &frozen(2)),
+            ([false, false], [false, false])
+        );
+    }
 
     fn kernel_is_the_composition<I: Kernels>() {
         fn run<B: AutodiffBackend>(

@@ -1,4 +1,7 @@
-//! Sizes of tensors.
+//! Sizes of tensors, and whether they agree.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Shape, Tensor, TensorPrimitive};
 
 /// How many numbers a tensor of this shape has.
 ///
@@ -12,4 +15,54 @@ pub fn count(shape: &[usize]) -> usize {
         .iter()
         .try_fold(1_usize, |all, &size| all.checked_mul(size));
     product.unwrap_or_else(|| panic!("{shape:?} are more numbers than memory can hold"))
+}
+
+/// The same numbers in another shape, of which a size may be zero: Burn's own `reshape` takes a zero for
+/// the size that is there.
+pub fn reshaped<B: Backend, const D: usize, const D2: usize>(
+    x: Tensor<B, D>,
+    shape: [usize; D2],
+) -> Tensor<B, D2> {
+    let primitive = x.into_primitive().tensor();
+    let primitive = B::float_reshape(primitive, Shape::from(shape));
+    Tensor::from_primitive(TensorPrimitive::Float(primitive))
+}
+
+/// A tensor in words, for messages: `bias [3] of F32`.
+pub fn described<B: Backend, const D: usize>(name: &str, tensor: &Tensor<B, D>) -> String {
+    format!("{name} {:?} of {:?}", tensor.dims(), tensor.dtype())
+}
+
+/// Panics unless a vector, such as a bias, has `len` numbers, as another tensor wants it, and their type.
+pub fn check_vector<B: Backend, const D: usize>(
+    [name, other_name]: [&str; 2],
+    vector: &Tensor<B, 1>,
+    len: usize,
+    other: &Tensor<B, D>,
+) {
+    assert!(
+        vector.dims() == [len] && vector.dtype() == other.dtype(),
+        "{} for {}",
+        described(name, vector),
+        described(other_name, other)
+    );
+}
+
+/// Panics unless two tensors have the same shape and type of numbers.
+pub fn check_alike<B: Backend, const D: usize>(
+    [name, other_name]: [&str; 2],
+    tensor: &Tensor<B, D>,
+    other: &Tensor<B, D>,
+) {
+    assert!(
+        tensor.dims() == other.dims() && tensor.dtype() == other.dtype(),
+        "{} for {}",
+        described(name, tensor),
+        described(other_name, other)
+    );
+}
+
+/// Panics unless it is a probability that leaves something when it drops.
+pub fn check_probability(p: f64) {
+    assert!((0.0..1.0).contains(&p), "dropout with probability {p}");
 }

@@ -51,6 +51,7 @@ pub enum Input<B: Backend> {
     One(Tensor<B, 1>),
     Two(Tensor<B, 2>),
     Three(Tensor<B, 3>),
+    Four(Tensor<B, 4>),
 }
 
 impl<B: AutodiffBackend> Input<B> {
@@ -60,6 +61,7 @@ impl<B: AutodiffBackend> Input<B> {
             Self::One(x) => x.grad(grads).map(values),
             Self::Two(x) => x.grad(grads).map(values),
             Self::Three(x) => x.grad(grads).map(values),
+            Self::Four(x) => x.grad(grads).map(values),
         }
     }
 }

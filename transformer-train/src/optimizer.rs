@@ -172,7 +172,7 @@ struct SumOfSquares<'a, I: Backend> {
 impl<B: AutodiffBackend> ModuleVisitor<B> for SumOfSquares<'_, B::InnerBackend> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if let Some(grad) = self.grads.get::<B::InnerBackend, D>(param.id) {
-            let square = grad.square().sum();
+            let square = ops::sum_of_squares(grad);
             self.sum = Some(match self.sum.take() {
                 Some(sum) => sum + square,
                 None => square,

@@ -350,3 +350,35 @@ fn softmax_backward(
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_wanted_is_computed() {
+        let numbers = |seed: usize, shape: [usize; 4]| -> Vec<f32> {
+            let number = |i: usize| ((i * 37 + seed) % 101) as f32 / 50.0 - 1.0;
+            (0..count(&shape)).map(number).collect()
+        };
+        let [queries, keys, values] = [[2, 3, 7, 4], [2, 3, 9, 4], [2, 3, 9, 5]];
+        let (q, k, v) = (numbers(1, queries), numbers(2, keys), numbers(3, values));
+        let heads = [
+            HeadRows::split(&q, queries),
+            HeadRows::split(&k, keys),
+            HeadRows::split(&v, values),
+        ];
+        let keep = Some(Keep::new(0.2, 5));
+        let attended = attention_forward(heads, None, keep);
+        let grad = numbers(4, [2, 7, 3, 5]);
+        let backward = |query, key_value| {
+            let wanted = AttentionParents { query, key_value };
+            let gradients = attention_backward(&grad, heads, &attended.weights, keep, wanted);
+            (gradients.query, gradients.key_value)
+        };
+        let all = backward(true, true);
+        assert!(all.0.is_some() && all.1.is_some());
+        assert_eq!(backward(true, false), (all.0.clone(), None));
+        assert_eq!(backward(false, true), (None, all.1));
+    }
+}

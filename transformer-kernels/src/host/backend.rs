@@ -218,6 +218,10 @@ impl<I: Host> Kernels for I {
         tensor::<I>(super::sum_rows(&read::<I>(x), width), [width], x)
     }
 
+    fn sum_of_squares(x: &FloatTensor<I>) -> FloatTensor<I> {
+        tensor::<I>(vec![super::sum_of_squares(&read::<I>(x))], [1], x)
+    }
+
     fn relu_dropout(x: &FloatTensor<I>, bias: &FloatTensor<I>, p: f64) -> FloatTensor<I> {
         let keep = draw::<I>(p, &I::float_device(x));
         let output = super::relu_dropout(&read::<I>(x), &read::<I>(bias), keep);

@@ -340,6 +340,30 @@ mod tests {
         }
     }
 
+    /// Without instructions for it, a fused multiply-add is a library call for each number.
+    #[test]
+    fn multiply_adds_without_instructions_are_not_fused() {
+        let x = 1.0 + f32::EPSILON;
+        let (xs, ws) = ([1.0, x], [-(x * x), x]);
+        let x = Rows::new(&xs, 1, 2, 2);
+        let mut out = vec![0.0; 2];
+        pulp::Scalar.vectorize(Product {
+            x,
+            w: Rows::new(&ws, 2, 1, 1),
+            out: &mut out,
+            stride: 2,
+            near: &mut [0.0; 8],
+        });
+        let mut transposed = vec![0.0];
+        pulp::Scalar.vectorize(TransposedProduct {
+            x,
+            w: Rows::new(&ws, 1, 2, 2),
+            out: &mut transposed,
+        });
+        // Fused, the rounding error of x² would be left.
+        assert_eq!([out[0], transposed[0]], [0.0, 0.0]);
+    }
+
     const SIZES: [usize; 3] = [7, 45, 71];
 
     fn inputs() -> [Vec<f32>; 2] {

@@ -171,3 +171,27 @@ impl<'a> Matrix<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a release build, the number of results would wrap to zero, and gemm write past it.
+    #[test]
+    #[should_panic(expected = "are more numbers than memory can hold")]
+    fn counts_that_wrap_are_refused() {
+        let many = 1 << (usize::BITS / 2);
+        Matrix::new(&[], many, 0, 0).product(Matrix::new(&[], 0, many, many));
+    }
+
+    #[test]
+    fn an_inner_size_of_zero_gives_zeros() {
+        for rows in [2, FEW + 1] {
+            let product = Matrix::new(&[], rows, 0, 0).product(Matrix::new(&[], 0, 3, 3));
+            assert_eq!(product, vec![0.0; 3 * rows]);
+        }
+        let mut out = [1.0; 6];
+        Matrix::new(&[], 2, 0, 0).multiply(Matrix::new(&[], 0, 3, 3), 1.0, &mut out);
+        assert_eq!(out, [0.0; 6]);
+    }
+}

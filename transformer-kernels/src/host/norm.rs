@@ -196,3 +196,34 @@ impl Rows<'_> {
         [gamma_grad, beta_grad]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_wanted_is_computed() {
+        let numbers = |seed: usize, count: usize| -> Vec<f32> {
+            (0..count)
+                .map(|i| ((i * 37 + seed) % 101) as f32 / 50.0)
+                .collect()
+        };
+        let (x, grad) = (numbers(1, 40 * 513), numbers(2, 40 * 513));
+        let (gamma, beta) = (numbers(3, 513), numbers(4, 513));
+        let normed = layer_norm(&x, &gamma, &beta, 1e-5);
+        let backward = |of_x, parameters| {
+            let statistics = [normed.means.as_slice(), &normed.reciprocal_deviations];
+            let wanted = NormParents {
+                x: of_x,
+                parameters,
+            };
+            let gradients = layer_norm_backward(&grad, &x, &gamma, statistics, wanted);
+            (gradients.x, gradients.parameters)
+        };
+        let all = backward(true, true);
+        assert!(all.0.is_some() && all.1.is_some());
+        assert_eq!(backward(true, false), (all.0.clone(), None));
+        assert_eq!(backward(false, true), (None, all.1));
+        assert_eq!(backward(false, false), (None, None));
+    }
+}

@@ -2,8 +2,8 @@
 
 use rayon::prelude::*;
 
-use super::task_of_rows;
-use crate::simd::vectorised;
+use super::{TASK, task_of_rows};
+use crate::simd::{sum, vectorised};
 
 /// The sum of all rows of a width.
 pub fn sum_rows(x: &[f32], width: usize) -> Vec<f32> {
@@ -31,4 +31,13 @@ pub(super) fn add_up(parts: &[Vec<f32>], width: usize) -> Vec<f32> {
             .for_each(|(all, part)| *all += part);
     }
     all
+}
+
+/// The sum of the squares of all numbers: those of a task in single precision, the tasks' in double.
+pub fn sum_of_squares(x: &[f32]) -> f32 {
+    let parts: Vec<f32> = x
+        .par_chunks(TASK)
+        .map(|x| vectorised(|| sum(x, |x| x * x)))
+        .collect();
+    parts.into_iter().map(f64::from).sum::<f64>() as f32
 }

@@ -51,6 +51,11 @@ impl Kernels for LibTorch {
         TchTensor::new(sum_rows(&x.tensor, width))
     }
 
+    fn sum_of_squares(x: &TchTensor) -> TchTensor {
+        let sum = x.tensor.square().sum(Kind::Float);
+        TchTensor::new(sum.reshape([1]))
+    }
+
     fn relu_dropout(x: &TchTensor, bias: &TchTensor, p: f64) -> TchTensor {
         let mut output = &x.tensor + &bias.tensor;
         let _ = output.relu_();

@@ -81,7 +81,7 @@ impl Benches<'_> {
         }
     }
 
-    /// Steps from a position on: what a token costs there.
+    /// Steps from a position on, for the cost of a token there.
     fn steps<B: Backend>(&mut self, model: &Transformer<B>, device: &B::Device) {
         let memory = model.encode(tokens(SRC_LEN, device));
         let mut group = self.criterion.benchmark_group("32 steps");
@@ -92,7 +92,7 @@ impl Benches<'_> {
                     (0..times)
                         .map(|_| {
                             let mut cache = model.start_decoding(&memory);
-                            // Sixteen at a time: all at once would need much memory for nothing.
+                            // Sixteen at a time: all at once would only need more memory.
                             for _ in 0..position / 16 {
                                 let tokens = tokens(16, device);
                                 model.decode_next(tokens, &mut cache, AttentionWeights::Discard);
@@ -121,7 +121,7 @@ impl Benches<'_> {
             let query = random(1);
             let packed: Tensor<B, 3> = query.clone().reshape([ROWS, 1, heads.n_heads * heads.d_k]);
             let key_len = position + NEW_TOKENS;
-            // Each layer has its own, which no cache holds until the next token.
+            // Keys and values for each layer: no processor cache holds all of them until the next token.
             let layers: Vec<_> = (0..config.n_decoder_layers)
                 .map(|_| (random(key_len), random(key_len)))
                 .collect();

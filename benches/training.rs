@@ -1,7 +1,7 @@
-//! The parts of training and all of it, at three sizes.
+//! Training steps and their parts, at several sizes.
 //!
-//! `cargo bench -p transformer-benches --features flex,tch --bench training`, on every backend that is compiled in; with a
-//! filter after `--`, a part of it.
+//! `cargo bench -p transformer-benches --features flex,tch --bench training`, on every backend that is
+//! compiled in; with a filter after `--`, some of the benches.
 
 mod common;
 
@@ -88,15 +88,15 @@ impl BackendTask for Benches<'_> {
 }
 
 impl Benches<'_> {
-    /// Measures `work`, whose unit is a token of the batch.
+    /// Measures `work`, with throughput in tokens of the batch.
     fn measure<B: Backend>(
         &mut self,
-        what: &str,
+        name: &str,
         size: &Size,
         device: &B::Device,
         mut work: impl FnMut(),
     ) {
-        let mut group = self.criterion.benchmark_group(what);
+        let mut group = self.criterion.benchmark_group(name);
         group.throughput(Throughput::Elements((size.rows * size.len) as u64));
         group.bench_function(BenchmarkId::new(size.name, self.backend), |bencher| {
             bencher.iter(|| {
@@ -106,7 +106,7 @@ impl Benches<'_> {
         });
     }
 
-    /// Attention of all heads of a layer, without its projections: forward and back.
+    /// Attention of all heads of a layer, without its projections: forward and backward pass.
     fn attention<B: AutodiffBackend>(&mut self, size: &Size, device: &B::Device) {
         let shape = [size.rows, size.config.n_heads, size.len, size.config.d_k()];
         let [query, key, value] = [(); 3].map(|()| {
@@ -172,7 +172,7 @@ impl Benches<'_> {
         });
     }
 
-    /// As the training loop does it: forward, back, Adam.
+    /// A step as in the training loop: forward pass, backward pass, Adam.
     fn training_step<B: AutodiffBackend>(&mut self, size: &Size, device: &B::Device) {
         let mut trained = Some(training_model::<B>(size, device));
         let mut optimizer = PaperAdam::new(None);
@@ -192,7 +192,7 @@ fn training_model<B: AutodiffBackend>(
     TrainingModel::new(model, 0.1)
 }
 
-/// A batch without padding. A token is added to each side of a pair.
+/// A batch without padding: one token is added to each side of a pair.
 fn update(size: &Size) -> Update<TokenizedPair> {
     let tokens = token_ids(size, size.rows * (size.len - 1));
     let rows = tokens.chunks(size.len - 1);

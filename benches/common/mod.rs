@@ -1,9 +1,9 @@
-//! What the criterion benches share.
+//! Parts shared by the criterion benches.
 
 use clap::ValueEnum;
 use transformer_program::{BackendChoice, BackendError};
 
-/// Runs on every backend that is compiled in; one that cannot start says why.
+/// Runs on every backend that is compiled in; prints the error of one that cannot start.
 pub fn on_every_backend(mut run: impl FnMut(BackendChoice) -> Result<(), BackendError>) {
     for &backend in BackendChoice::value_variants() {
         if let Err(error) = run(backend) {

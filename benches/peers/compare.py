@@ -24,12 +24,12 @@ MOST_TOKENS = 16_384
 
 
 def peers(work):
-    """Whom ours take turns with; ratios are to the first."""
+    """The systems that ours is compared with; ratios are to the first."""
     return ["pytorch"] if work.startswith("train") else ["ctranslate2", "transformers"]
 
 
 def sizes(quick):
-    """What everybody does: work.json."""
+    """The work of all systems: work.json."""
     rng = random.Random(1)
     vocab_size, eos = 10_000, 2
     base = {"d_model": 512, "n_heads": 8, "d_ff": 2048, "layers": 6}
@@ -62,7 +62,7 @@ TITLES = {
 
 
 class System:
-    """A program that does the work once for each line it is sent."""
+    """A program that does the work once for each line on its standard input."""
 
     def __init__(self, name, command, log):
         self.name = name
@@ -73,7 +73,7 @@ class System:
         self.log = log
 
     def reply(self):
-        """The next line that is JSON; others say what a program runs on."""
+        """The next line that is JSON; other lines describe the program's backend."""
         for line in self.process.stdout:
             if line.startswith("{"):
                 return json.loads(line)
@@ -130,7 +130,7 @@ def measure(work, args, features, directory, only=None):
             system.reply()
         for _ in range(args.rounds):
             for system in systems:
-                # The threads of the one before go to sleep.
+                # Wait until the threads of the one before sleep.
                 time.sleep(0.3)
                 system.turn()
         for system in systems:

@@ -29,7 +29,7 @@ def sinusoids(d_model):
 
 
 class Weights:
-    """Our tensors, put into specifications of theirs."""
+    """Copies our tensors into their specifications."""
 
     def __init__(self, path):
         self.tensors = load_file(path)
@@ -68,7 +68,7 @@ class Weights:
                 self.cross_attention(layer.attention, f"{name}.layers.{index}")
             self.feed_forward(layer.ffn, f"{name}.layers.{index}")
         if config["final_norm"]:
-            # Their post-norm models have none by themselves, but they run one that is there.
+            # Their post-norm models have no final norm by default, but run one that is present.
             vars(spec)["layer_norm"] = common_spec.LayerNormSpec()
             self.norm(spec.layer_norm, f"{name}.final_norm")
         spec.scale_embeddings = config["embedding_scale"]

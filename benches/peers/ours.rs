@@ -1,5 +1,5 @@
-//! Our side of benches/peers/run: does a kind of work once for each line of standard input, and says
-//! in JSON how long it took.
+//! Our side of benches/peers/run: does one kind of work once for each line of standard input, and
+//! prints its duration in JSON.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -30,10 +30,10 @@ struct Cli {
     /// Backend to run on
     #[arg(long, value_enum, default_value_t)]
     backend: BackendChoice,
-    /// What to do: write the model that everybody decodes with, greedy, beam, or a training of work.json
+    /// The work: `write` the model that all systems decode with, `greedy`, `beam`, or a training of work.json
     #[arg(long)]
     work: String,
-    /// What to do it with: work.json, and the model to decode with
+    /// Folder with work.json and the model to decode with
     #[arg(long)]
     directory: PathBuf,
     /// Given by `cargo bench`
@@ -41,7 +41,7 @@ struct Cli {
     bench: bool,
 }
 
-/// The sizes of everything, in work.json.
+/// All sizes, from work.json.
 #[derive(Debug, Deserialize)]
 struct Sizes {
     vocab_size: usize,
@@ -59,11 +59,11 @@ struct TrainingSize {
     layers: usize,
     rows: usize,
     len: usize,
-    /// Updates that are timed together.
+    /// Updates in one turn.
     updates: usize,
 }
 
-/// What one turn took.
+/// The measurements of one turn.
 #[derive(Debug, Serialize)]
 struct Turn {
     seconds: f64,
@@ -135,7 +135,7 @@ impl Cli {
     }
 }
 
-/// Does the work for each line of standard input, after once that does not count.
+/// Does the work for each line of standard input, after one run that is not measured.
 fn turns(
     mut work: impl FnMut() -> Result<(usize, Vec<Vec<u32>>), Box<dyn Error>>,
 ) -> Result<(), Box<dyn Error>> {
@@ -164,9 +164,9 @@ fn peak_mib() -> Result<f64, Box<dyn Error>> {
     Ok(kib.ok_or("no VmHWM in /proc/self/status")?.parse::<f64>()? / 1024.0)
 }
 
-/// A model in training, step by step as the training loop does it.
+/// A model in training, with the steps of the training loop.
 struct Training<B: AutodiffBackend> {
-    /// `None` while the optimizer has it.
+    /// `None` while the optimizer holds it.
     model: Option<TrainingModel<B, Transformer<B>>>,
     optimizer: PaperAdam<TrainingModel<B, Transformer<B>>, B>,
     schedule: NoamLrScheduler,
@@ -218,7 +218,7 @@ impl<B: AutodiffBackend> Training<B> {
                 let output = TrainStep::step(&model, self.update.clone());
                 let rate = self.schedule.step();
                 self.model = Some(self.optimizer.step(rate, model, output.grads));
-                // As a training loop does, to show the loss.
+                // Read back, as a training loop does to display the loss.
                 output.item.sync();
             }
             Ok((self.updates * self.update.loss_tokens, Vec::new()))

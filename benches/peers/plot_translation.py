@@ -19,7 +19,7 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-WINDOW = 50  # updates that a point of the training loss is the mean of
+WINDOW = 50  # updates in the mean of one point of the training loss
 
 
 def ours(path):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The peers' side of benches/peers/run: does a kind of work once for each line of standard input, and
-says in JSON how long it took."""
+"""The peers' side of benches/peers/run: does one kind of work once for each line of standard input, and
+prints its duration in JSON."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def turns(work):
-    """Does the work for each line, after once that does not count."""
+    """Does the work for each line, after one run that is not measured."""
     work()
     print("{}", flush=True)
     for _ in sys.stdin:
@@ -96,8 +96,8 @@ def transformers_decoder(directory, sizes, beam, threads):
 
 
 def load_marian(model, tensors, ours):
-    """Puts our weights into Hugging Face's Marian: the paper's model, but for the order of the sines
-    and cosines, which is ours here."""
+    """Loads our weights into Hugging Face's Marian: the paper's model, except for the order of the sines
+    and cosines, which is set to ours."""
     import torch
     from train_translation import sinusoids
 

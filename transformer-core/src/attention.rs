@@ -18,7 +18,7 @@ use crate::ops::{self, AttentionWeights, Heads, Operands, WeightLayout};
 /// `Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V` (§3.2.1, equation 1).
 ///
 /// A blocked key has weight exactly zero; a query whose every key is blocked has output zero.
-/// Dropout falls on the weights, and only where gradients are taken.
+/// Dropout is applied to the weights, and only where gradients are taken.
 ///
 /// # Shapes
 /// - query: `[batch, n_heads, query_len, d_k]`
@@ -73,7 +73,7 @@ pub struct AttentionOutput<B: Backend> {
 pub struct MultiHeadAttentionConfig {
     /// Width of queries, keys, values and output.
     pub d_model: usize,
-    /// Heads.
+    /// Attention heads.
     pub n_heads: usize,
     /// Width of a head's queries and keys; `d_model / n_heads` when absent.
     #[config(default = "None")]
@@ -93,12 +93,12 @@ impl MultiHeadAttentionConfig {
     /// Multi-head attention with weights drawn from the backend's generator.
     ///
     /// # Panics
-    /// When a size is zero, or the heads do not divide `d_model` and `d_k` or `d_v` is absent.
+    /// When a size is zero, or when `d_k` or `d_v` is absent and `n_heads` does not divide `d_model`.
     pub fn init<B: Backend>(&self, device: &B::Device) -> MultiHeadAttention<B> {
         self.init_from(&mut WeightInit::from_backend::<B>(device), device)
     }
 
-    /// The same with weights from `init`.
+    /// Multi-head attention with weights from `init`.
     ///
     /// # Panics
     /// As [`init`](Self::init).
@@ -195,14 +195,14 @@ impl<B: Backend> AttentionHeads<B> {
 pub struct AttentionInput<'a, B: Backend> {
     query: Tensor<B, 3>,
     key: Tensor<B, 3>,
-    /// `None` where the keys are the values, too.
+    /// `None` if the values are the keys.
     value: Option<Tensor<B, 3>>,
     mask: Option<&'a AttentionMask<B>>,
     weights: AttentionWeights,
 }
 
 impl<'a, B: Backend> AttentionInput<'a, B> {
-    /// Three sequences.
+    /// Attention with separate queries, keys and values.
     ///
     /// # Shapes
     /// - query: `[batch, query_len, d_model]`
@@ -214,7 +214,7 @@ impl<'a, B: Backend> AttentionInput<'a, B> {
         }
     }
 
-    /// Queries of one sequence, keys and values of another.
+    /// Attention of a sequence to a memory, of which both keys and values are computed.
     ///
     /// # Shapes
     /// - query: `[batch, query_len, d_model]`
@@ -229,7 +229,7 @@ impl<'a, B: Backend> AttentionInput<'a, B> {
         }
     }
 
-    /// Blocks keys.
+    /// Blocks keys by a mask.
     pub fn mask(self, mask: &'a AttentionMask<B>) -> Self {
         Self {
             mask: Some(mask),
@@ -292,7 +292,7 @@ impl<B: Backend> MultiHeadAttention<B> {
         self.attend(input.query, &key_value, input.mask, input.weights)
     }
 
-    /// Keys and values of a memory, side by side: computed once, however many tokens are decoded.
+    /// Keys and values of a memory, side by side: computed once for any number of decoded tokens.
     ///
     /// # Shapes
     /// - memory: `[batch, key_len, d_model]`
@@ -301,14 +301,14 @@ impl<B: Backend> MultiHeadAttention<B> {
         linear(&self.key_value, memory)
     }
 
-    /// Splits projected keys and values into heads and lays them out in that order, for decoding, which
-    /// reads them for every token.
+    /// Splits projected keys and values into contiguous heads, for decoding, which reads them for every
+    /// token.
     pub(crate) fn split(&self, key_value: &Tensor<B, 3>) -> MemoryKeyValue<B> {
         let key_value = KeyValue::of_rows(key_value, 0, self.heads.sizes());
         MemoryKeyValue::Split(key_value.contiguous())
     }
 
-    /// [`project_memory`](Self::project_memory) of keys and values that are not one sequence.
+    /// [`project_memory`](Self::project_memory) of separate keys and values.
     fn project_keys_and_values(&self, key: Tensor<B, 3>, value: Tensor<B, 3>) -> Tensor<B, 3> {
         let weight = self.key_value.weight.val();
         let bias = self.key_value.bias.as_ref().map(|bias| bias.val());
@@ -322,7 +322,7 @@ impl<B: Backend> MultiHeadAttention<B> {
         Tensor::cat(vec![project(key, 0..keys), project(value, keys..width)], 2)
     }
 
-    /// [`forward`](Self::forward) to keys and values that are projected already.
+    /// [`forward`](Self::forward) with projected keys and values.
     ///
     /// # Shapes
     /// - x: `[batch, query_len, d_model]`

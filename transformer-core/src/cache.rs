@@ -14,7 +14,7 @@ pub(crate) struct KeyValue<B: Backend> {
 }
 
 impl<B: Backend> KeyValue<B> {
-    /// Of rows that hold the keys of all heads from a column on, and then the values.
+    /// Splits rows that hold the keys of all heads from a column on, and then the values.
     ///
     /// # Shapes
     /// - rows: `[batch, len, column + n_heads · (d_k + d_v)]`
@@ -48,7 +48,7 @@ impl<B: Backend> KeyValue<B> {
         }
     }
 
-    /// The same numbers, in the order of their dimensions in memory.
+    /// The same tensors, contiguous in memory.
     pub(crate) fn contiguous(self) -> Self {
         self.map(|tensor| {
             let [batch, n_heads, len, d_head] = tensor.dims();
@@ -65,10 +65,10 @@ impl<B: Backend> KeyValue<B> {
 /// Keys and values of the memory, for cross-attention.
 #[derive(Debug, Clone)]
 pub(crate) enum MemoryKeyValue<B: Backend> {
-    /// As the projection leaves them, keys of all heads and then values:
+    /// The projection's output, keys of all heads and then values:
     /// `[batch, src_len, n_heads · (d_k + d_v)]`.
     Packed(Tensor<B, 3>),
-    /// Split into heads and laid out in that order, for decoding, which reads them for every token.
+    /// Split into contiguous heads, for decoding, which reads them for every token.
     Split(KeyValue<B>),
 }
 
@@ -83,21 +83,21 @@ impl<B: Backend> MemoryKeyValue<B> {
 
 /// Keys and values of each source's targets so far, for self-attention, with slots for more.
 ///
-/// They are in two parts: those that do not change until the slots are full, and the latest. To make
-/// new slots is then to copy the former once in a while, and a backend that copies whatever it writes
-/// into copies a few slots.
+/// They are in two parts: `past`, which changes only when the cache grows, and `recent`, into which new
+/// ones are written. So `past` is copied only now and then, and a backend that copies a tensor to write
+/// into it copies the few slots of `recent`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TargetCache<B: Backend> {
     past: Option<KeyValue<B>>,
     /// `None` before the first token.
     recent: Option<KeyValue<B>>,
-    /// Slots of `recent` that are filled; zeros follow, for a mask to block.
+    /// Slots of `recent` that are filled; the others are zeros, which a mask must block.
     filled: usize,
 }
 
 impl<B: Backend> TargetCache<B> {
-    /// Writes keys and values into the next slots, of rows as [`KeyValue::of_rows`] has them. The
-    /// first ones are given no slots beyond their own.
+    /// Writes keys and values, from rows as in [`KeyValue::of_rows`], into the next slots. The first
+    /// call allocates no further slots.
     pub(crate) fn append(&mut self, rows: &Tensor<B, 3>, column: usize, heads: Heads) {
         let [_, new_len, _] = rows.dims();
         let Some(recent) = self.recent.take() else {
@@ -117,7 +117,7 @@ impl<B: Backend> TargetCache<B> {
         self.filled += new_len;
     }
 
-    /// New slots after those of `recent`, which is full.
+    /// Allocates slots after those of `recent`, which is full.
     fn grow(
         &mut self,
         recent: KeyValue<B>,
@@ -147,7 +147,7 @@ impl<B: Backend> TargetCache<B> {
         slots
     }
 
-    /// Both parts, or one where there is no other.
+    /// The parts that there are: one or both.
     pub(crate) fn parts(&self) -> Vec<KeyValue<B>> {
         self.past.iter().chain(&self.recent).cloned().collect()
     }
@@ -162,18 +162,18 @@ impl<B: Backend> TargetCache<B> {
 /// Slots that a cache grows by, at least.
 const GROWTH: usize = 64;
 
-/// Of so many filled slots, those that move into the new part when the cache grows: a few first ones.
-/// Tokens, keys and values keep to it alike, so that one mask fits them all.
+/// Of so many filled slots, the number that move into the new part when the cache grows. Tokens, keys
+/// and values all follow this rule, so that one mask fits them all.
 pub(crate) fn moved_slots(filled: usize) -> usize {
     if filled < GROWTH { filled } else { 0 }
 }
 
-/// Slots of a new part that must hold so many.
+/// Capacity of a new part that needs so many slots.
 pub(crate) fn capacity(needed: usize) -> usize {
     needed.max(GROWTH)
 }
 
-/// Writes `next` into the dimension `dim`, from a slot on.
+/// Writes `next` into a tensor along the dimension `dim`, from a slot on.
 pub(crate) fn write<B: Backend, const D: usize, K: BasicOps<B>>(
     slots: Tensor<B, D, K>,
     dim: usize,
@@ -185,20 +185,20 @@ pub(crate) fn write<B: Backend, const D: usize, K: BasicOps<B>>(
     slots.slice_assign(range, next)
 }
 
-/// What one decoder layer keeps.
+/// The cache of one decoder layer.
 #[derive(Debug, Clone)]
 pub(crate) struct LayerCache<B: Backend> {
     /// Keys and values of the memory; `None` in a decoder without one.
     pub memory: Option<MemoryKeyValue<B>>,
-    /// Keys and values of the targets; `None` where a whole target is read at once, as in training.
+    /// Keys and values of the targets; `None` if a whole target is read at once, as in training.
     pub target: Option<TargetCache<B>>,
 }
 
-/// What a cache is to hold.
+/// The content of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// The memory's keys and values: a whole target is read at once.
+    /// The memory's keys and values, if a whole target is read at once.
     Memory,
-    /// The targets', too: they are read token by token.
+    /// The targets' keys and values, too, if targets are read token by token.
     MemoryAndTargets,
 }

@@ -62,7 +62,7 @@ pub struct TransformerConfig {
     /// Layers of the decoder: 6.
     #[serde(default = "paper::n_layers")]
     pub n_decoder_layers: usize,
-    /// Where layer normalisation stands: after the residual.
+    /// Placement of layer normalisation: after the residual.
     #[serde(default = "paper::norm")]
     pub norm: NormPlacement,
     /// Whether each stack ends in one more layer normalisation. The paper's does not; a pre-norm
@@ -102,7 +102,7 @@ pub struct TransformerConfig {
     /// Dropout inside the feed-forward network: none.
     #[serde(default)]
     pub activation_dropout: f64,
-    /// Fills a batch up; never attended to: 0.
+    /// Pads a batch; never attended to: 0.
     #[serde(default = "paper::pad_id")]
     pub pad_id: u32,
     /// The decoder's first input: 1.

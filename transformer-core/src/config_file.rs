@@ -1,4 +1,4 @@
-//! `config.json`: a configuration under two keys that say how to read it.
+//! `config.json`: a configuration after two keys for its format and type.
 //!
 //! ```json
 //! {
@@ -31,13 +31,13 @@ pub const CONFIG_FILE: &str = "config.json";
 /// The format that this version writes, and the newest that it reads.
 const FORMAT: u64 = 1;
 
-/// The `model` of a [`Transformer`](crate::Transformer), and of files that do not say.
+/// The `model` of a [`Transformer`](crate::Transformer), and of files without this key.
 pub(crate) const TRANSFORMER: &str = "transformer";
 
 /// The `model` of a [`LanguageModel`](crate::LanguageModel).
 pub(crate) const LANGUAGE_MODEL: &str = "language-model";
 
-/// The keys that are no part of the configuration itself.
+/// The keys that do not belong to the configuration itself.
 const HEADER_KEYS: [&str; 2] = ["format", "model"];
 
 #[derive(Deserialize)]
@@ -55,7 +55,7 @@ struct File<'a, T> {
 }
 
 /// Writes the configuration of a model of type `model` as `config.json` into a directory, which is
-/// made where there is none.
+/// created if missing.
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};
@@ -106,7 +106,7 @@ pub fn load_config<T: DeserializeOwned>(
         path: path.clone(),
         source,
     };
-    // First the header alone: a newer format may have keys that are not known here.
+    // First the header alone: a newer format may have keys that this version does not know.
     let header: Header = serde_json::from_str(&text).map_err(json)?;
     let format = header.format.unwrap_or(FORMAT);
     if format != FORMAT {
@@ -128,7 +128,7 @@ pub fn load_config<T: DeserializeOwned>(
     T::deserialize(WithoutHeader(&mut deserializer)).map_err(json)
 }
 
-/// The text of `config.json`; `path` is named where there is none.
+/// The text of `config.json`; `path` is for the error.
 pub(crate) fn to_json(
     model: &str,
     config: &impl Serialize,
@@ -161,7 +161,7 @@ impl TransformerConfig {
         Ok(config)
     }
 
-    /// Writes `config.json` into a model directory, which is made where there is none.
+    /// Writes `config.json` into a model directory, which is created if missing.
     ///
     /// # Errors
     /// When the file cannot be written; an older one then stays as it was.
@@ -182,7 +182,7 @@ impl LanguageModelConfig {
         Ok(config)
     }
 
-    /// Writes `config.json` into a model directory, which is made where there is none.
+    /// Writes `config.json` into a model directory, which is created if missing.
     ///
     /// # Errors
     /// When the file cannot be written; an older one then stays as it was.
@@ -191,7 +191,7 @@ impl LanguageModelConfig {
     }
 }
 
-/// Names the file of a configuration that contradicts itself.
+/// Adds the file to the error of a configuration that contradicts itself.
 fn sound(directory: &Path, validated: Result<(), ConfigError>) -> Result<(), ModelError> {
     validated.map_err(|source| ModelError::Config {
         path: directory.join(CONFIG_FILE),
@@ -201,8 +201,8 @@ fn sound(directory: &Path, validated: Result<(), ConfigError>) -> Result<(), Mod
 
 /// Passes on all keys of a map but the header's.
 ///
-/// The configuration's own type then refuses what it does not know, and the parser says where it
-/// stands. (`serde(flatten)` would accept unknown keys.)
+/// The configuration's own type then refuses unknown keys, and the parser reports their line.
+/// (`serde(flatten)` would accept unknown keys.)
 struct WithoutHeader<T>(T);
 
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for WithoutHeader<D> {

@@ -19,9 +19,9 @@ use crate::sublayer::Sublayer;
 /// The masks of a decoder call: one for each kind of attention.
 #[derive(Debug, Clone)]
 pub struct DecoderMasks<B: Backend> {
-    /// Blocks the future, the target's padding, and whatever else is in the cache.
+    /// Blocks the future, the target's padding, and the slots of other targets and empty ones.
     pub self_attention: AttentionMask<B>,
-    /// Blocks the source's padding; `None` without a memory, or where all of it may be attended to.
+    /// Blocks the source's padding; `None` without a memory, or if no position is blocked.
     pub cross_attention: Option<AttentionMask<B>>,
 }
 
@@ -57,15 +57,15 @@ pub struct DecoderOutput<B: Backend> {
 pub struct DecoderLayer<B: Backend> {
     /// Each position attends to those before it.
     pub self_attention: SelfAttention<B>,
-    /// Around the self-attention.
+    /// The connection around the self-attention.
     pub self_attention_sublayer: Sublayer<B>,
     /// Each position attends to the memory; `None` in a decoder without one.
     pub cross_attention: Option<MultiHeadAttention<B>>,
-    /// Around the attention to the memory.
+    /// The connection around the attention to the memory.
     pub cross_attention_sublayer: Option<Sublayer<B>>,
-    /// Each position by itself.
+    /// Applied to each position by itself.
     pub feed_forward: PositionwiseFeedForward<B>,
-    /// Around the feed-forward network.
+    /// The connection around the feed-forward network.
     pub feed_forward_sublayer: Sublayer<B>,
 }
 
@@ -103,21 +103,21 @@ impl LayerConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CrossAttention {
-    /// It does: the decoder of an encoder–decoder model.
+    /// The decoder of an encoder–decoder model attends to a memory.
     ToMemory,
-    /// It does not: a decoder alone, such as a language model's.
+    /// A decoder alone, such as a language model's, does not.
     None,
 }
 
 impl<B: Backend> DecoderLayer<B> {
-    /// One layer, for a whole target.
+    /// Applies the layer to a whole target.
     ///
     /// # Shapes
     /// - x: `[batch, tgt_len, d_model]`
-    /// - memory: `[batch, src_len, d_model]`; `None` where the layer attends to none
+    /// - memory: `[batch, src_len, d_model]`; `None` if the layer attends to none
     ///
     /// # Panics
-    /// When there is a memory and the layer does not attend to it, or the other way round.
+    /// When there is a memory and the layer attends to none, or the reverse.
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
@@ -131,7 +131,7 @@ impl<B: Backend> DecoderLayer<B> {
     /// An empty cache over a memory.
     ///
     /// # Shapes
-    /// - memory: `[batch, src_len, d_model]`; `None` where the layer attends to none
+    /// - memory: `[batch, src_len, d_model]`; `None` if the layer attends to none
     pub(crate) fn cache(&self, memory: Option<&Tensor<B, 3>>, keep: Keep) -> LayerCache<B> {
         let memory = match (&self.cross_attention, memory) {
             (Some(attention), Some(memory)) => {
@@ -151,8 +151,8 @@ impl<B: Backend> DecoderLayer<B> {
         }
     }
 
-    /// One layer, for the target positions after those in the cache. Where a source has several targets,
-    /// their positions stand side by side.
+    /// Applies the layer to the target positions after those in the cache. If a source has several
+    /// targets, their positions are side by side.
     ///
     /// # Shapes
     /// - x: `[batch, tgt_len, d_model]`
@@ -194,11 +194,11 @@ impl<B: Backend> DecoderLayer<B> {
 /// The configuration of a [`Decoder`].
 #[derive(Config, Debug)]
 pub struct DecoderConfig {
-    /// Every layer's.
+    /// The configuration of each layer.
     pub layer: LayerConfig,
-    /// Layers.
+    /// Number of layers.
     pub n_layers: usize,
-    /// Whether a layer normalisation stands on top; a pre-norm stack needs it.
+    /// Whether the stack ends in a layer normalisation; a pre-norm stack needs it.
     #[config(default = false)]
     pub final_norm: bool,
     /// Whether its layers attend to a memory.
@@ -229,24 +229,24 @@ impl DecoderConfig {
     }
 }
 
-/// A stack of decoder layers, with a norm on top where the configuration asks for one.
+/// A stack of decoder layers, with a final norm if the configuration has one.
 #[derive(Module, Debug)]
 pub struct Decoder<B: Backend> {
     /// The layers, from the input up.
     pub layers: Vec<DecoderLayer<B>>,
-    /// On top of the stack.
+    /// The norm after the last layer.
     pub final_norm: Option<LayerNorm<B>>,
 }
 
 impl<B: Backend> Decoder<B> {
-    /// The whole stack, for a whole target.
+    /// Applies the stack to a whole target.
     ///
     /// # Shapes
     /// - x: `[batch, tgt_len, d_model]`
-    /// - memory: `[batch, src_len, d_model]`; `None` where the layers attend to none
+    /// - memory: `[batch, src_len, d_model]`; `None` if the layers attend to none
     ///
     /// # Panics
-    /// When there is a memory and the layers do not attend to it, or the other way round.
+    /// When there is a memory and the layers attend to none, or the reverse.
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
@@ -263,7 +263,7 @@ impl<B: Backend> Decoder<B> {
         caches.collect()
     }
 
-    /// The whole stack, for the target positions after those in the caches.
+    /// Applies the stack to the target positions after those in the caches.
     pub(crate) fn forward_cached(
         &self,
         x: Tensor<B, 3>,

@@ -14,9 +14,9 @@ use crate::transformer::Memory;
 /// [`LanguageModel::decode_next`](crate::LanguageModel::decode_next): with it, each token's keys and
 /// values are computed once.
 ///
-/// A source may have several targets that begin alike, as in beam search. A token's keys and values
-/// stay in their slot among its source's, whichever targets go on from it: targets differ in the slots
-/// that they attend to.
+/// A source may have several targets with common beginnings, as in beam search. A token's keys and
+/// values stay in one slot of its source, shared by all targets that continue from it: targets differ in
+/// the slots that they attend to.
 ///
 /// The cache belongs to the caller, so that one model serves any number of decodings at a time.
 #[derive(Debug, Clone)]
@@ -26,16 +26,16 @@ pub struct DecoderCache<B: Backend> {
     memory: Option<MemoryPadding<B>>,
     /// Tokens of each source's targets, `<pad>` in empty slots: `[sources, slots]`.
     tokens: Option<Tensor<B, 2, Int>>,
-    /// Slots that are filled.
+    /// Number of filled slots.
     filled: usize,
-    /// Tokens of each target.
+    /// Number of tokens of each target.
     len: usize,
-    /// For each target, the slots of its tokens; `None` where each source has one target, which has
-    /// all of them.
+    /// For each target, the slots of its tokens; `None` if each source has one target, which has all
+    /// slots.
     paths: Option<Vec<Vec<usize>>>,
 }
 
-/// The memory's padding, which changes with the sources alone.
+/// The memory's padding, which changes only with the sources.
 #[derive(Debug, Clone)]
 struct MemoryPadding<B: Backend> {
     /// `[sources, src_len]`, `true` = blocked.
@@ -70,8 +70,8 @@ impl<B: Backend> Decoder<B> {
         DecoderCache::new(self.caches(None, Keep::MemoryAndTargets), sequences)
     }
 
-    /// A cache over a memory for one call of [`decode_next`](Self::decode_next), as in training: it
-    /// keeps nothing of the targets.
+    /// A cache over a memory for one call of [`decode_next`](Self::decode_next), as in training: keys and
+    /// values of the targets are not kept.
     ///
     /// # Panics
     /// When the decoder's layers attend to no memory.
@@ -89,16 +89,17 @@ impl<B: Backend> Decoder<B> {
     }
 
     /// Reads the target tokens after those in the cache: one, several, or all. Each position attends
-    /// to itself and those before it, but for `pad_id`, and to the memory where there is one.
+    /// to itself and those before it, except `pad_id`, and to the memory if there is one.
     ///
     /// # Shapes
-    /// - tokens: `[rows, new_len]`, one row for each source or several, those of a source together
-    /// - x: the same embedded, with positions from [`DecoderCache::len`] on,
+    /// - tokens: `[rows, new_len]`, one or more rows for each source, those of a source together
+    /// - x: the embedded tokens, with positions from [`DecoderCache::len`] on,
     ///   `[rows, new_len, d_model]`
-    /// - output: `batch` being rows and `tgt_len` new_len; `key_len` is the length of the targets
+    /// - output: see [`DecoderOutput`], with `batch` = rows, `tgt_len` = new_len, and `key_len` the
+    ///   length of the targets
     ///
     /// # Panics
-    /// When the rows are not the cache's, or there is no token.
+    /// When the number of rows differs from the cache's, or `new_len` is zero.
     pub fn decode_next(
         &self,
         tokens: Tensor<B, 2, Int>,
@@ -112,7 +113,7 @@ impl<B: Backend> Decoder<B> {
             self_attention: cache.append(tokens, pad_id),
             cross_attention: cache.memory_mask(),
         };
-        // The tokens of a source's targets stand side by side, as queries to the same keys.
+        // The tokens of a source's targets are side by side, as queries to the same keys.
         let x = x.reshape([cache.sources() as i32, -1, d_model as i32]);
         let output = self.forward_cached(x, &mut cache.layers, &masks, weights);
         let own = output.self_attention.into_iter();
@@ -148,7 +149,7 @@ impl<B: Backend> DecoderCache<B> {
         }
     }
 
-    /// Target tokens in the cache.
+    /// Number of tokens of each target in the cache.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -158,21 +159,22 @@ impl<B: Backend> DecoderCache<B> {
         self.len == 0
     }
 
-    /// Sources in the cache.
+    /// Number of sources in the cache.
     pub fn sources(&self) -> usize {
         self.sources
     }
 
-    /// Targets in the cache: one for each source, or several, those of a source together.
+    /// Number of targets in the cache, the same for each source.
     pub fn rows(&self) -> usize {
         self.paths.as_ref().map_or(self.sources, Vec::len)
     }
 
-    /// Keeps the given sources, in the given order, each with as many targets: `rows`, those of a
-    /// source together. Either may be given more than once. Nothing is moved for the targets.
+    /// Keeps the given sources, in the given order, and the targets `rows`: the same number for each
+    /// source, those of a source together. Indices may repeat. Selecting targets copies no keys or
+    /// values.
     ///
     /// # Panics
-    /// When none is given, there is no such source, or a row is no target of its source.
+    /// When no source is given, an index is out of range, or a row is not a target of its source.
     pub fn select(&mut self, sources: &[usize], rows: &[usize]) {
         assert!(!sources.is_empty(), "no source to keep");
         let (old, new) = (self.rows() / self.sources, rows.len() / sources.len());
@@ -195,7 +197,7 @@ impl<B: Backend> DecoderCache<B> {
         self.sources = sources.len();
         let tokens = self.tokens.as_ref().map(Tensor::device);
         let memory = self.memory.as_ref().map(|memory| memory.padding.device());
-        // Nothing is kept yet.
+        // The cache is empty.
         let Some(device) = tokens.or(memory) else {
             return;
         };
@@ -215,12 +217,11 @@ impl<B: Backend> DecoderCache<B> {
         self.tokens = self.tokens.take().map(|tokens| tokens.select(0, sources));
     }
 
-    /// Notes the next tokens.
+    /// Records the next tokens.
     ///
     /// # Shapes
     /// - next: `[rows, new_len]`
-    /// - output: which of the slots the next tokens attend to, of
-    ///   `[sources, targets of each · new_len]` queries
+    /// - output: the mask of all slots, for `[sources, targets of each · new_len]` queries
     pub(crate) fn append(&mut self, next: Tensor<B, 2, Int>, pad_id: u32) -> AttentionMask<B> {
         let [rows, new_len] = next.dims();
         assert!(new_len > 0, "no token to read");
@@ -287,7 +288,7 @@ impl<B: Backend> DecoderCache<B> {
         self.memory.as_ref().map(|memory| memory.mask.clone())
     }
 
-    /// Of attention over all slots, each target's own.
+    /// Selects each target's own slots from attention weights over all slots.
     ///
     /// # Shapes
     /// - weights: `[sources, n_heads, targets of each · new_len, slots]`
@@ -307,7 +308,7 @@ impl<B: Backend> DecoderCache<B> {
     }
 }
 
-/// What stands together for each source, target by target.
+/// Turns weights by source, with the targets side by side, into weights by target.
 ///
 /// # Shapes
 /// - weights: `[sources, n_heads, targets of each · len, key_len]`

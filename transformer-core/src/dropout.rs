@@ -7,7 +7,7 @@ use burn::tensor::backend::Backend;
 use crate::ops;
 
 /// Where gradients are taken, sets each entry to zero with probability `p` and divides the others by
-/// `1 - p`; elsewhere does nothing.
+/// `1 - p`; elsewhere it is the identity.
 #[derive(Module, Clone, Debug)]
 pub struct Dropout {
     p: f64,
@@ -35,7 +35,7 @@ impl Dropout {
         ops::dropout(x, p)
     }
 
-    /// `residual + dropout(x)`, the shapes being the same.
+    /// `residual + dropout(x)`, both of one shape.
     pub fn add_to<B: Backend, const D: usize>(
         &self,
         residual: Tensor<B, D>,

@@ -18,21 +18,21 @@ pub struct EmbeddingConfig {
     /// Whether vectors are multiplied by √d_model, as the paper's are.
     #[config(default = true)]
     pub scaled: bool,
-    /// Whether the vectors are the [`Generator`](crate::Generator)'s, too, which asks for small ones.
+    /// Whether the [`Generator`](crate::Generator) uses the vectors, too, and so needs small ones.
     #[config(default = false)]
     pub tied: bool,
 }
 
 impl EmbeddingConfig {
-    /// Vectors drawn from the backend's generator.
+    /// An embedding with vectors drawn from the backend's generator.
     pub fn init<B: Backend>(&self, device: &B::Device) -> TokenEmbedding<B> {
         self.init_from(&mut WeightInit::from_backend::<B>(device), device)
     }
 
-    /// Vectors from `init`.
+    /// An embedding with vectors from `init`.
     ///
-    /// Entries are `N(0, 1/d_model)` where they are scaled or serve the generator too, `N(0, 1)`
-    /// otherwise: what enters the stack is of unit variance, and the first logits are small.
+    /// Entries are `N(0, 1/d_model)` if they are scaled or used by the generator too, `N(0, 1)`
+    /// otherwise: the input of the stack has unit variance, and the first logits are small.
     pub fn init_from<B: Backend>(
         &self,
         init: &mut WeightInit,

@@ -55,11 +55,11 @@ pub struct EncoderOutput<B: Backend> {
 pub struct EncoderLayer<B: Backend> {
     /// Each position attends to all others.
     pub self_attention: SelfAttention<B>,
-    /// Around the self-attention.
+    /// The connection around the self-attention.
     pub self_attention_sublayer: Sublayer<B>,
-    /// Each position by itself.
+    /// Applied to each position by itself.
     pub feed_forward: PositionwiseFeedForward<B>,
-    /// Around the feed-forward network.
+    /// The connection around the feed-forward network.
     pub feed_forward_sublayer: Sublayer<B>,
 }
 
@@ -85,7 +85,7 @@ impl LayerConfig {
 }
 
 impl<B: Backend> EncoderLayer<B> {
-    /// One layer.
+    /// Applies the layer.
     ///
     /// # Shapes
     /// - x: `[batch, src_len, d_model]`
@@ -112,11 +112,11 @@ impl<B: Backend> EncoderLayer<B> {
 /// The configuration of an [`Encoder`].
 #[derive(Config, Debug)]
 pub struct EncoderConfig {
-    /// Every layer's.
+    /// The configuration of each layer.
     pub layer: LayerConfig,
-    /// Layers.
+    /// Number of layers.
     pub n_layers: usize,
-    /// Whether a layer normalisation stands on top; a pre-norm stack needs it.
+    /// Whether the stack ends in a layer normalisation; a pre-norm stack needs it.
     #[config(default = false)]
     pub final_norm: bool,
 }
@@ -143,19 +143,19 @@ impl EncoderConfig {
     }
 }
 
-/// A stack of encoder layers, with a norm on top where the configuration asks for one.
+/// A stack of encoder layers, with a final norm if the configuration has one.
 ///
-/// It serves without a decoder, too: as the encoder of a classifier, for example.
+/// It can be used without a decoder: as the encoder of a classifier, for example.
 #[derive(Module, Debug)]
 pub struct Encoder<B: Backend> {
     /// The layers, from the input up.
     pub layers: Vec<EncoderLayer<B>>,
-    /// On top of the stack.
+    /// The norm after the last layer.
     pub final_norm: Option<LayerNorm<B>>,
 }
 
 impl<B: Backend> Encoder<B> {
-    /// The whole stack.
+    /// Applies the stack.
     ///
     /// # Shapes
     /// - x: `[batch, src_len, d_model]`

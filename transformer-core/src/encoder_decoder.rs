@@ -1,4 +1,4 @@
-//! The Transformer as decoding sees it: from sources to the log-probabilities of next tokens.
+//! The Transformer in decoding: from sources to the log-probabilities of next tokens.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor};
@@ -86,19 +86,19 @@ impl TransformerConfig {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct AttentionMaps<B: Backend> {
-    /// Of the encoder's self-attention: `[1, n_heads, src_len, src_len]` each.
+    /// Weights of the encoder's self-attention: `[1, n_heads, src_len, src_len]` each.
     pub encoder: Vec<Tensor<B, 4>>,
-    /// Of the decoder's self-attention: `[1, n_heads, tgt_len + 1, tgt_len + 1]` each.
+    /// Weights of the decoder's self-attention: `[1, n_heads, tgt_len + 1, tgt_len + 1]` each.
     pub decoder: Vec<Tensor<B, 4>>,
-    /// Of the decoder's attention to the memory: `[1, n_heads, tgt_len + 1, src_len]` each.
+    /// Weights of the decoder's attention to the memory: `[1, n_heads, tgt_len + 1, src_len]` each.
     pub cross: Vec<Tensor<B, 4>>,
 }
 
 impl<B: Backend> Transformer<B> {
     /// The attention weights of a pair, in every layer and head.
     ///
-    /// Source and target are read as they are, after the `<bos>` of the target, so that the target's
-    /// position t predicts its token t.
+    /// The source is read without an added `<eos>`, the target after `<bos>`, so that position t of the
+    /// target predicts its token t.
     ///
     /// # Errors
     /// When the source is empty, or either is too long or holds a token that the model does not know.
@@ -128,14 +128,14 @@ impl<B: Backend> Transformer<B> {
 /// A token for each row: `[rows, 1]`.
 pub(crate) fn column<B: Backend>(tokens: &[u32], device: &B::Device) -> Tensor<B, 2, Int> {
     let rows: Vec<[u32; 1]> = tokens.iter().map(|&token| [token]).collect();
-    // Nothing is filled up: all rows are of one token.
+    // No padding: all rows have one token.
     padded(&rows, 0, device)
 }
 
 /// The log-probability of each token of targets, by teacher forcing.
 ///
 /// # Shapes
-/// - logits: from what the decoder reads, `[batch, tgt_len]`, to `[batch, tgt_len, vocab_size]`
+/// - logits: from the decoder's input, `[batch, tgt_len]`, to `[batch, tgt_len, vocab_size]`
 /// - output: `[batch, tgt_len]`
 pub(crate) fn label_log_probs<B: Backend>(
     model: &impl NextToken<B>,
@@ -153,7 +153,7 @@ pub(crate) fn label_log_probs<B: Backend>(
     log_probs.gather(2, labels.unsqueeze_dim(2)).squeeze_dim(2)
 }
 
-/// Over the last dimension, in single precision.
+/// Log-probabilities over the last dimension, in single precision.
 pub(crate) fn log_probs<B: Backend, const D: usize>(logits: Tensor<B, D>) -> Tensor<B, D> {
     ops::log_softmax(logits.cast(DType::F32))
 }

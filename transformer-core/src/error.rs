@@ -1,4 +1,4 @@
-//! Errors: each names the thing and carries the numbers.
+//! Errors, which name the file, key or tensor and carry the numbers.
 
 use std::path::PathBuf;
 
@@ -167,7 +167,7 @@ pub enum PytorchError {
     /// The model's configuration contradicts itself.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The system's classes lack what the configuration asks for.
+    /// The system's classes lack parameters that the configuration has.
     #[error("{system} has no names for `{}`", parameters.join("`, `"))]
     Unnamed {
         /// The system.
@@ -188,10 +188,10 @@ pub enum PytorchError {
     Mismatch {
         /// The file.
         path: PathBuf,
-        /// Everything that is wrong, by name.
+        /// All problems, by name.
         problems: Vec<TensorProblem>,
     },
-    /// The extension names no format of state dicts.
+    /// The extension is not that of a state dict's format.
     #[error("{}: write a .pt, .pth or .safetensors file", path.display())]
     Extension {
         /// The file.
@@ -252,7 +252,7 @@ pub enum TensorProblem {
         /// The name.
         name: String,
     },
-    /// The configuration ties it to another one, which holds other numbers.
+    /// It differs from the tensor that the configuration ties it to.
     #[error("`{name}` differs from `{other}`, which it is tied to")]
     NotTied {
         /// The tensor's name.
@@ -280,13 +280,13 @@ pub enum TensorProblem {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("source {index} {problem}")]
 pub struct DecodeError {
-    /// Which of those given, from 0.
+    /// Index of the request or pair, from 0.
     pub index: usize,
     /// The problem.
     pub problem: RequestProblem,
 }
 
-/// Why decoding cannot answer a request, or score a pair.
+/// A problem with a request to decode, or with a pair to score.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestProblem {
@@ -306,7 +306,7 @@ pub enum RequestProblem {
         /// The options' limit.
         limit: usize,
     },
-    /// The model's log-probabilities are not numbers: its weights are damaged.
+    /// The model's log-probabilities are NaN: its weights are damaged.
     #[error("has log-probabilities that are not numbers; the model's weights are damaged")]
     NotANumber,
     /// A source for a model that reads none.
@@ -315,10 +315,10 @@ pub enum RequestProblem {
         /// Tokens of the source.
         length: usize,
     },
-    /// A source without a single token.
+    /// The source is empty.
     #[error("has no token")]
     Empty,
-    /// A token that the source vocabulary does not have.
+    /// A token outside the source vocabulary.
     #[error("holds token {token}, outside the vocabulary of {vocab_size}")]
     UnknownToken {
         /// The token.
@@ -326,7 +326,7 @@ pub enum RequestProblem {
         /// Entries of the source vocabulary.
         vocab_size: usize,
     },
-    /// The target must begin with a token that the target vocabulary does not have.
+    /// The prefix of the target has a token outside the target vocabulary.
     #[error("has a prefix with token {token}, outside the vocabulary of {vocab_size}")]
     UnknownPrefix {
         /// The token.
@@ -334,7 +334,7 @@ pub enum RequestProblem {
         /// Entries of the target vocabulary.
         vocab_size: usize,
     },
-    /// The target must begin with more tokens than it may have.
+    /// The prefix of the target is longer than the target may be.
     #[error("has a prefix of {length} tokens, more than the {limit} that its target may have")]
     PrefixTooLong {
         /// Tokens of the prefix.
@@ -350,7 +350,7 @@ pub enum RequestProblem {
         /// Positions of the model.
         max_len: usize,
     },
-    /// The target has a token that the target vocabulary does not have.
+    /// The target has a token outside the target vocabulary.
     #[error("has a target with token {token}, outside the vocabulary of {vocab_size}")]
     UnknownTarget {
         /// The token.
@@ -360,7 +360,7 @@ pub enum RequestProblem {
     },
 }
 
-/// Options that decoding cannot follow.
+/// Invalid options of decoding.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeOptionsError {
@@ -374,7 +374,7 @@ pub enum DecodeOptionsError {
         /// The rule that it breaks.
         rule: &'static str,
     },
-    /// A banned token that the target vocabulary does not have.
+    /// A banned token outside the target vocabulary.
     #[error("`banned_tokens` has token {token}, outside the vocabulary of {vocab_size}")]
     BannedToken {
         /// The token.
@@ -382,10 +382,10 @@ pub enum DecodeOptionsError {
         /// Entries of the target vocabulary.
         vocab_size: usize,
     },
-    /// An ensemble of none.
+    /// An ensemble without a model.
     #[error("no model to decode with")]
     NoModel,
-    /// Models of an ensemble that do not mean the same by a token.
+    /// Models of an ensemble with different vocabularies.
     #[error("the models of an ensemble have different vocabularies")]
     Vocabularies,
 }

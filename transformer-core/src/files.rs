@@ -1,16 +1,16 @@
-//! Files that are whole or not there: written under another name in the same folder, then renamed.
+//! Files that are written whole or not at all: under another name in the same folder, then renamed.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Replaces the file at `path` by what `write` puts into the path it is given.
+/// Replaces the file at `path` by the file that `write` makes at the path that it is called with.
 ///
-/// `write` gets a path in the same folder. What it wrote reaches the disk before it takes the place
-/// of the old file; when anything fails the old file stays as it was and the new one is removed.
+/// That path is in the same folder. The new file is flushed to the disk before it replaces the old one;
+/// on any error the old file stays as it was and the new one is removed.
 ///
 /// # Errors
-/// What `write` returns, or why the file could not be flushed or renamed.
+/// The error of `write`, or of flushing or renaming the file.
 pub fn replace_file<E: From<io::Error>>(
     path: &Path,
     write: impl FnOnce(&Path) -> Result<(), E>,
@@ -18,7 +18,7 @@ pub fn replace_file<E: From<io::Error>>(
     let side = side_path(path);
     let result = write(&side).and_then(|()| Ok(publish(&side, path)?));
     if result.is_err() {
-        // The error that matters is the first one; a leftover beside it harms nothing.
+        // The first error is the one to report; a leftover file does no harm.
         let _ = fs::remove_file(&side);
     }
     result
@@ -27,7 +27,7 @@ pub fn replace_file<E: From<io::Error>>(
 /// [`replace_file`] with the given bytes.
 ///
 /// # Errors
-/// Why the file could not be written.
+/// When the file cannot be written.
 pub fn replace_file_with(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     replace_file(path, |side| fs::write(side, bytes))
 }
@@ -47,7 +47,7 @@ fn publish(side: &Path, path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// The files of a directory and what they hold.
+    /// The files of a directory, with their content.
     fn listed(directory: &Path) -> Vec<(String, String)> {
         let mut files: Vec<_> = fs::read_dir(directory)
             .unwrap()
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_takes_the_place_of_the_old() {
+    fn a_new_file_replaces_the_old() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         replace_file_with(&path, "old").unwrap();

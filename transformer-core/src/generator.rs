@@ -16,7 +16,7 @@ pub struct GeneratorConfig {
     pub d_model: usize,
     /// Entries of the vocabulary.
     pub vocab_size: usize,
-    /// Whether its matrix is an embedding's.
+    /// Whether its matrix is that of an embedding.
     #[config(default = false)]
     pub tied: bool,
     /// Whether logits have a bias; the paper's have none.
@@ -25,7 +25,7 @@ pub struct GeneratorConfig {
 }
 
 impl GeneratorConfig {
-    /// A projection with weights drawn from the backend's generator of random numbers.
+    /// A projection with weights drawn from the backend's random number generator.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Generator<B> {
         self.init_from(&mut WeightInit::from_backend::<B>(device), device)
     }
@@ -45,7 +45,7 @@ impl GeneratorConfig {
 
 /// Maps the decoder's output to one logit per entry of the target vocabulary.
 ///
-/// When it is tied it stores no matrix: it uses an embedding's, transposed and not scaled.
+/// If it is tied it stores no matrix, but uses that of an embedding, transposed and not scaled.
 #[derive(Module, Debug)]
 pub struct Generator<B: Backend> {
     /// `[d_model, vocab_size]`; `None` when tied.
@@ -55,7 +55,7 @@ pub struct Generator<B: Backend> {
 }
 
 impl<B: Backend> Generator<B> {
-    /// Logits, before any softmax.
+    /// Logits, before the softmax.
     ///
     /// # Shapes
     /// - hidden: `[batch, len, d_model]`

@@ -1,4 +1,4 @@
-//! Initial weights, drawn on the host so that a seed means the same model on every backend.
+//! Initial weights, drawn on the host so that a seed gives the same model on every backend.
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
@@ -15,7 +15,7 @@ use rand_distr::{Distribution, Normal, Uniform};
 /// Matrices are Xavier-uniform, `U(-a, a)` with `a = g √(6 / (d_input + d_output))`, each projection
 /// by its own sizes even where several are stored side by side. The gain `g` is 1/√2 for an
 /// attention's `W^Q`, `W^K` and `W^V`, and 1 for every other matrix. Biases are zero; layer norms are
-/// the identity. The values depend on the seed and the order of the calls alone.
+/// the identity. The values depend only on the seed and the order of the calls.
 ///
 /// The paper does not give its initial weights. The gain is that of PyTorch, which draws the three
 /// projections as one matrix `[3 d_model, d_model]`, and of fairseq: with 1 instead, post-norm stacks
@@ -26,7 +26,7 @@ pub struct WeightInit {
     attention_gain: f64,
 }
 
-/// Of PyTorch and fairseq.
+/// The gain of PyTorch and fairseq.
 const ATTENTION_GAIN: f64 = FRAC_1_SQRT_2;
 
 impl WeightInit {
@@ -50,7 +50,7 @@ impl WeightInit {
         Self::new(parts.fold(0, |seed, part| seed << 16 | part))
     }
 
-    /// Zeros everywhere, for a model whose weights are about to be loaded.
+    /// Zeros for all weights, for a model whose weights are about to be loaded.
     pub fn zeros() -> Self {
         Self {
             rng: None,

@@ -48,9 +48,9 @@ use crate::positional_encoding::PositionalEncoding;
 pub struct LanguageModel<B: Backend> {
     /// Embedding of tokens.
     pub embedding: TokenEmbedding<B>,
-    /// Their positions.
+    /// Positions of tokens.
     pub positions: PositionalEncoding<B>,
-    /// The stack.
+    /// The decoder stack.
     pub decoder: Decoder<B>,
     /// Projection to logits.
     pub generator: Generator<B>,
@@ -112,7 +112,7 @@ impl<B: Backend> LanguageModel<B> {
     /// - output: `[batch, len, vocab_size]`
     ///
     /// # Panics
-    /// When `len` passes the model's learned positions.
+    /// When `len` exceeds the model's learned positions.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         let [batch, _] = tokens.dims();
         let cache = &mut self.decoder.read_once_alone(batch);
@@ -128,12 +128,12 @@ impl<B: Backend> LanguageModel<B> {
     /// Reads the tokens after those in the cache: one, several, or all.
     ///
     /// # Shapes
-    /// - tokens: `[rows, new_len]`, one row for each sequence or several, those of a sequence together
-    /// - output: of the new tokens alone, `batch` being rows
+    /// - tokens: `[rows, new_len]`, one or more rows for each sequence, those of a sequence together
+    /// - output: see [`DecoderOutput`], for the new tokens only, with `batch` = rows
     ///
     /// # Panics
-    /// When cached and new tokens together pass the model's learned positions, the batch is not the
-    /// cache's, or there is no token.
+    /// When cached and new tokens together exceed the model's learned positions, the number of rows
+    /// differs from the cache's, or `new_len` is zero.
     pub fn decode_next(
         &self,
         tokens: Tensor<B, 2, Int>,

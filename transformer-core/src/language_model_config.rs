@@ -38,7 +38,7 @@ pub struct LanguageModelConfig {
     /// Layers: 6.
     #[serde(default = "paper::n_layers")]
     pub n_layers: usize,
-    /// Where layer normalisation stands: after the residual.
+    /// Placement of layer normalisation: after the residual.
     #[serde(default = "paper::norm")]
     pub norm: NormPlacement,
     /// Whether the stack ends in one more layer normalisation: no. A pre-norm stack needs it.
@@ -77,7 +77,7 @@ pub struct LanguageModelConfig {
     /// Dropout inside the feed-forward network: none.
     #[serde(default)]
     pub activation_dropout: f64,
-    /// Fills a batch up; no position attends to it: 0.
+    /// Pads a batch; never attended to: 0.
     #[serde(default = "paper::pad_id")]
     pub pad_id: u32,
     /// The first input: 1.
@@ -122,7 +122,7 @@ impl LanguageModelConfig {
         }
     }
 
-    /// The longest sequence the model can read, or `None` where there is no limit.
+    /// The longest sequence that the model accepts, or `None` where there is no limit.
     pub fn max_len(&self) -> Option<usize> {
         self.as_decoder().max_len()
     }
@@ -132,7 +132,7 @@ impl LanguageModelConfig {
         self.as_decoder().special_tokens()
     }
 
-    /// The stack.
+    /// The configuration of the decoder stack.
     pub fn decoder(&self) -> DecoderConfig {
         self.as_decoder()
             .decoder()
@@ -158,7 +158,7 @@ impl LanguageModelConfig {
         self.as_decoder().validate()
     }
 
-    /// An encoder–decoder model with this decoder: all that the two have in common is said there.
+    /// An encoder–decoder model with this decoder, which defines all that the two have in common.
     pub(crate) fn as_decoder(&self) -> TransformerConfig {
         TransformerConfig {
             src_vocab_size: self.vocab_size,

@@ -11,7 +11,7 @@ use crate::layer_norm::LayerNormConfig;
 use crate::ops::Activation;
 use crate::sublayer::SublayerConfig;
 
-/// Where layer normalisation stands in a sub-layer.
+/// Placement of layer normalisation in a sub-layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NormPlacement {
@@ -21,7 +21,7 @@ pub enum NormPlacement {
     Pre,
 }
 
-/// How the model knows the order of its tokens (§3.5).
+/// Kind of positional encoding (§3.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Positions {
@@ -29,16 +29,16 @@ pub enum Positions {
     Sinusoidal,
     /// One learned vector per position (Table 3 row E).
     Learned {
-        /// Positions there are; no sequence may be longer.
+        /// Number of positions; no sequence may be longer.
         max_len: usize,
     },
 }
 
-/// Which of the three matrices of shape `[vocab_size, d_model]` are one and the same (§3.4).
+/// Which of the three matrices of shape `[vocab_size, d_model]` are shared (§3.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WeightTying {
-    /// Three matrices.
+    /// No matrix is shared.
     None,
     /// Source and target embeddings are one.
     SourceTarget,
@@ -76,9 +76,9 @@ impl WeightTying {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LayerNormFormula {
-    /// By the root of the variance and ε together, as everywhere.
+    /// By the root of the sum of variance and ε, as usual.
     Variance,
-    /// By the unbiased standard deviation, then ε: The Annotated Transformer's.
+    /// By the sum of the unbiased standard deviation and ε, as in The Annotated Transformer.
     UnbiasedDeviation,
 }
 
@@ -97,7 +97,7 @@ pub struct LayerConfig {
     pub d_v: usize,
     /// Inner width of the feed-forward network.
     pub d_ff: usize,
-    /// Where layer normalisation stands.
+    /// Placement of layer normalisation.
     pub norm: NormPlacement,
     /// The formula of layer normalisation.
     pub layer_norm: LayerNormFormula,
@@ -126,7 +126,7 @@ impl LayerConfig {
             d_model,
             n_heads,
             d_ff,
-            // A layer has no positions of its own: the sinusoid's even width is not asked of it.
+            // A layer has no positions, so that its width need not be even, as for sinusoids.
             positions: Positions::Learned { max_len: 1 },
             ..TransformerConfig::base(4)
         };

@@ -71,7 +71,8 @@ pub struct LayerNorm<B: Backend> {
     formula: LayerNormFormula,
 }
 
-/// Its root is nothing beside any ε, and neither it nor the root's slope leaves single precision.
+/// Its root is negligible beside any ε, and both the root and its derivative are finite in single
+/// precision.
 const SMALLEST_VARIANCE: f64 = 1e-36;
 
 impl<B: Backend> LayerNorm<B> {
@@ -93,7 +94,7 @@ impl<B: Backend> LayerNorm<B> {
         let [d_model] = self.gamma.dims();
         let centred = x.clone() - x.mean_dim(D - 1);
         let squares = centred.clone().powi_scalar(2).sum_dim(D - 1);
-        // Where the features are all alike the root has no slope, and the norm none.
+        // If all features are equal, the derivative of the root, and so of the norm, would be infinite.
         let deviation = (squares / (d_model - 1) as f64)
             .clamp_min(SMALLEST_VARIANCE)
             .sqrt();

@@ -16,11 +16,11 @@
 //! | [`TransformerConfig`] | Table 3 |
 //! | [`Search`]: greedy decoding, beam search, sampling, on a [`DecoderCache`] | §6.1 |
 //!
-//! The same parts make other models: [`LanguageModel`] is the decoder alone, an [`Encoder`] serves
+//! The same parts make other models: [`LanguageModel`] is the decoder alone, an [`Encoder`] can be used
 //! without a decoder, and decoding works with any model that is a [`NextToken`].
 //!
 //! # Dimensions
-//! Shapes are written in these names, everywhere:
+//! All shapes are in these names:
 //!
 //! | name | meaning |
 //! |---|---|
@@ -34,7 +34,7 @@
 //! | `src_vocab_size`, `tgt_vocab_size` | entries of a vocabulary |
 //!
 //! # Masks
-//! `true` means blocked, in every mask; [`AttentionMask`] is the type that says so.
+//! `true` means blocked in every mask; see [`AttentionMask`].
 
 mod attention;
 mod cache;

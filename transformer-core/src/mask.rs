@@ -7,7 +7,7 @@ use burn::tensor::{Bool, Int, Tensor};
 
 use crate::ops;
 
-/// The positions of `tokens` that hold `pad_id`, which nothing may attend to.
+/// The positions of `tokens` that hold `pad_id`, which no query may attend to.
 ///
 /// # Shapes
 /// - tokens: `[batch, len]`
@@ -51,14 +51,14 @@ impl<B: Backend> AttentionMask<B> {
 
     /// Blocks the keys after each query's own position.
     ///
-    /// Where there are more keys than queries, the queries are the last positions: query `i` stands
-    /// at position `key_len - query_len + i`.
+    /// If there are more keys than queries, the queries are the last positions: query `i` is at position
+    /// `key_len - query_len + i`.
     ///
     /// # Panics
     /// When there are more queries than keys.
     pub fn causal(query_len: usize, key_len: usize, device: &B::Device) -> Self {
         let first = first_of_last(query_len, key_len);
-        // A query always sees its own position, so that no row is blocked.
+        // A query always attends to its own position, so that no row is blocked.
         Self::new(Self::future(first, query_len, key_len, device), None)
     }
 
@@ -103,8 +103,8 @@ impl<B: Backend> AttentionMask<B> {
 
     fn new(blocked: Tensor<B, 4, Bool>, blocked_rows: Option<Tensor<B, 4, Bool>>) -> Self {
         let zeros = Tensor::zeros(blocked.dims(), &blocked.device());
-        // Half the lowest finite number: added to any score it stays finite, and its exponential
-        // is zero beside that of any score that is not blocked.
+        // Half the lowest finite number: added to any score it stays finite, and its exponential is
+        // zero relative to that of any score that is not blocked.
         let lowest = zeros.dtype().finfo().map_or(f64::from(f32::MIN), |f| f.min) / 2.0;
         Self {
             bias: zeros.mask_fill(blocked.clone(), lowest),
@@ -113,7 +113,7 @@ impl<B: Backend> AttentionMask<B> {
         }
     }
 
-    /// The keys after each query, the first of which stands at the position `first`.
+    /// The keys after each query; the first query is at the position `first`.
     fn future(
         first: usize,
         query_len: usize,
@@ -124,7 +124,7 @@ impl<B: Backend> AttentionMask<B> {
             .unsqueeze_dims(&[0, 1])
     }
 
-    /// As operations take it.
+    /// In the form that operations accept.
     pub(crate) fn parts(&self) -> ops::Mask<'_, B> {
         ops::Mask {
             bias: &self.bias,
@@ -133,7 +133,7 @@ impl<B: Backend> AttentionMask<B> {
     }
 }
 
-/// Where the first query stands, when the queries are the last positions.
+/// The position of the first query, when the queries are the last positions.
 fn first_of_last(query_len: usize, key_len: usize) -> usize {
     assert!(
         query_len <= key_len,
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_is_where_the_pad_token_stands() {
+    fn padding_is_at_the_pad_tokens() {
         let padding = padding_positions(tokens([[5, 9, 9], [9, 1, 0]]), 9);
         let mask = AttentionMask::padding(padding);
         assert_eq!(mask.blocked().dims(), [2, 1, 1, 3]);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn causal_and_padding_block_what_either_blocks() {
+    fn causal_and_padding_masks_are_combined() {
         let padding = padding_positions(tokens([[5, 5, 0], [0, 5, 5]]), 0);
         let mask = AttentionMask::causal_padding(2, padding);
         assert_eq!(mask.blocked().dims(), [2, 1, 2, 3]);

@@ -125,7 +125,7 @@ impl LanguageModelConfig {
     }
 }
 
-/// How many numbers the parameters hold.
+/// The number of elements of the parameters.
 pub(crate) fn count(parameters: &[Parameter]) -> u128 {
     let size = |(_, shape): &Parameter| shape.iter().map(|&size| size as u128).product::<u128>();
     parameters.iter().map(size).sum()
@@ -168,26 +168,26 @@ mod tests {
 
     fn listed(config: &TransformerConfig) -> Vec<Parameter> {
         let layer = config.layer();
-        let place = |stack: &str, index: usize, parameters: Vec<Parameter>| {
-            let place = format!("{stack}.layers.{index}.");
+        let in_stack = |stack: &str, index: usize, parameters: Vec<Parameter>| {
+            let prefix = format!("{stack}.layers.{index}.");
             parameters
                 .into_iter()
-                .map(move |(path, shape)| (place.clone() + &path, shape))
+                .map(move |(path, shape)| (prefix.clone() + &path, shape))
                 .collect::<Vec<_>>()
         };
         let mut parameters = config.parameters_outside_layers();
         for index in 0..config.n_encoder_layers {
-            parameters.extend(place("encoder", index, layer.encoder_layer_parameters()));
+            parameters.extend(in_stack("encoder", index, layer.encoder_layer_parameters()));
         }
         for index in 0..config.n_decoder_layers {
-            parameters.extend(place("decoder", index, layer.decoder_layer_parameters()));
+            parameters.extend(in_stack("decoder", index, layer.decoder_layer_parameters()));
         }
         parameters.sort();
         parameters
     }
 
     #[test]
-    fn they_are_those_of_a_model_that_is_built() {
+    fn they_are_those_of_a_built_model() {
         let base = TransformerConfig {
             d_model: 6,
             n_heads: 3,

@@ -8,10 +8,10 @@ use burn::tensor::{Tensor, TensorData};
 use crate::init::WeightInit;
 use crate::layer_config::Positions;
 
-/// Positions whose sines and cosines are kept at hand; longer sequences compute theirs.
+/// Positions whose sines and cosines are stored; longer sequences compute theirs.
 const TABLE_LEN: usize = 512;
 
-/// Sines and cosines of geometrically falling frequency (§3.5):
+/// Sines and cosines of geometrically decreasing frequencies (§3.5):
 ///
 /// `PE(pos, 2i) = sin(pos / 10000^(2i/d_model))`,
 /// `PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model))`.
@@ -68,12 +68,12 @@ pub struct PositionalEncodingConfig {
 }
 
 impl PositionalEncodingConfig {
-    /// Positions; learned ones are drawn from the backend's generator.
+    /// A positional encoding; learned vectors are drawn from the backend's generator.
     pub fn init<B: Backend>(&self, device: &B::Device) -> PositionalEncoding<B> {
         self.init_from(&mut WeightInit::from_backend::<B>(device), device)
     }
 
-    /// Positions; learned ones are drawn from `init`.
+    /// A positional encoding; learned vectors are drawn from `init`.
     ///
     /// Learned vectors are `N(0, 1)`, the variance of the embeddings that they are added to.
     pub fn init_from<B: Backend>(
@@ -94,7 +94,7 @@ impl PositionalEncodingConfig {
     }
 }
 
-/// Adds to each token's embedding where it stands.
+/// Adds the encoding of its position to each token's embedding.
 #[derive(Module, Debug)]
 pub struct PositionalEncoding<B: Backend> {
     /// One learned vector per position, `[max_len, d_model]`; `None` where positions are sinusoidal.
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_goes_on_where_it_ends() {
+    fn positions_after_the_table_continue_it() {
         let positions = init(Positions::Sinusoidal);
         for (first, len) in [
             (0, 3),

@@ -21,7 +21,7 @@ impl MultiHeadAttentionConfig {
         self.init_self_from(&mut WeightInit::from_backend::<B>(device), device)
     }
 
-    /// The same with weights from `init`.
+    /// Multi-head attention of a sequence to itself, with weights from `init`.
     ///
     /// # Panics
     /// As [`init`](Self::init).
@@ -50,8 +50,7 @@ impl MultiHeadAttentionConfig {
 /// It is a [`MultiHeadAttention`](crate::MultiHeadAttention) with `W^Q`, `W^K` and `W^V` in one matrix.
 #[derive(Module, Debug)]
 pub struct SelfAttention<B: Backend> {
-    /// `W^Q`, `W^K` and `W^V` side by side, each head after head:
-    /// `[d_model, n_heads · (2 d_k + d_v)]`.
+    /// `W^Q`, `W^K` and `W^V` side by side, each by heads: `[d_model, n_heads · (2 d_k + d_v)]`.
     pub query_key_value: Linear<B>,
     /// The heads and `W^O`.
     pub heads: AttentionHeads<B>,
@@ -75,11 +74,12 @@ impl<B: Backend> SelfAttention<B> {
         self.heads.forward(operands, mask, weights)
     }
 
-    /// The same for positions after those in a cache, whose keys and values are written into it.
+    /// [`forward`](Self::forward) for positions after those in a cache; writes their keys and values
+    /// into it.
     ///
     /// # Shapes
     /// - x: `[batch, new_len, d_model]`
-    /// - mask: of as many keys as the cache has slots, and it blocks the empty ones
+    /// - mask: over all slots of the cache; it blocks the empty ones
     /// - output: see [`AttentionOutput`], `query_len` being `new_len`
     pub(crate) fn forward_cached(
         &self,

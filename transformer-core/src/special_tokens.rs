@@ -1,12 +1,12 @@
-//! The tokens that stand for no text.
+//! The special tokens, which are not text.
 
 /// Names of the special tokens in a tokenizer that we train; the position of each is its id.
 pub const SPECIAL_TOKENS: [&str; 4] = ["<pad>", "<bos>", "<eos>", "<unk>"];
 
-/// Ids of the special tokens that a model knows by their meaning.
+/// Ids of the special tokens of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// `<pad>` fills a batch up; no position attends to it.
+    /// `<pad>` pads a batch; no position attends to it.
     pub pad: u32,
     /// `<bos>`, the decoder's first input.
     pub bos: u32,
@@ -15,7 +15,7 @@ pub struct SpecialTokens {
 }
 
 impl Default for SpecialTokens {
-    /// The positions in [`SPECIAL_TOKENS`].
+    /// Their positions in [`SPECIAL_TOKENS`].
     fn default() -> Self {
         Self {
             pad: 0,

@@ -14,7 +14,7 @@ use crate::layer_norm::{LayerNorm, LayerNormConfig};
 pub struct SublayerConfig {
     /// The layer normalisation.
     pub layer_norm: LayerNormConfig,
-    /// Where it stands.
+    /// Its placement.
     #[config(default = "NormPlacement::Post")]
     pub placement: NormPlacement,
     /// Dropout on the sub-layer's output (§5.4).
@@ -23,7 +23,7 @@ pub struct SublayerConfig {
 }
 
 impl SublayerConfig {
-    /// A new one; layer normalisation starts as the identity.
+    /// A new connection, whose layer normalisation has scale 1 and shift 0.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Sublayer<B> {
         Sublayer {
             norm: self.layer_norm.init(device),
@@ -33,8 +33,8 @@ impl SublayerConfig {
     }
 }
 
-/// `LayerNorm(x + Dropout(f(x)))` where the norm stands after (§3.1),
-/// `x + Dropout(f(LayerNorm(x)))` where it stands before.
+/// `LayerNorm(x + Dropout(f(x)))` if the norm is after the residual (§3.1),
+/// `x + Dropout(f(LayerNorm(x)))` if it is before the sub-layer.
 #[derive(Module, Debug)]
 pub struct Sublayer<B: Backend> {
     /// Layer normalisation over `d_model`.
@@ -59,7 +59,7 @@ impl<B: Backend> Sublayer<B> {
         output
     }
 
-    /// Wraps a function that returns something beside its output, such as attention weights.
+    /// Wraps a function with a second result, such as attention weights.
     ///
     /// # Shapes
     /// As [`forward`](Self::forward).

@@ -17,7 +17,7 @@ use crate::mask::{AttentionMask, padding_positions};
 use crate::ops::AttentionWeights;
 use crate::positional_encoding::PositionalEncoding;
 
-/// The encoder's output: the decoder's view of a batch of sources.
+/// The encoder's output for a batch of sources, which the decoder attends to.
 #[derive(Debug, Clone)]
 pub struct Memory<B: Backend> {
     /// `[batch, src_len, d_model]`
@@ -38,8 +38,8 @@ pub struct Encoded<B: Backend> {
 
 /// The encoder–decoder Transformer.
 ///
-/// Wherever tokens hold the configuration's `pad_id` nothing attends to them, so that a row of a
-/// batch computes what it would compute alone.
+/// No position attends to tokens that are the configuration's `pad_id`, so that a row has the same
+/// output in a batch and alone.
 ///
 /// ```
 /// use burn_ndarray::NdArray;
@@ -59,13 +59,13 @@ pub struct Encoded<B: Backend> {
 /// ```
 #[derive(Module, Debug)]
 pub struct Transformer<B: Backend> {
-    /// Embedding of source tokens; of target tokens too where they are tied.
+    /// Embedding of source tokens, and of target tokens if they are tied.
     pub src_embedding: TokenEmbedding<B>,
-    /// Embedding of target tokens; `None` where it is the source's.
+    /// Embedding of target tokens; `None` if it is the source's.
     pub tgt_embedding: Option<TokenEmbedding<B>>,
-    /// Positions of the source; of the target too unless they are learned.
+    /// Positions of the source, and of the target unless they are learned.
     pub src_positions: PositionalEncoding<B>,
-    /// Learned positions of the target; `None` where positions are sinusoidal.
+    /// Learned positions of the target; `None` if positions are sinusoidal.
     pub tgt_positions: Option<PositionalEncoding<B>>,
     /// The encoder stack.
     pub encoder: Encoder<B>,
@@ -132,20 +132,20 @@ impl<B: Backend> Transformer<B> {
         self.src_embedding.weight.device()
     }
 
-    /// Reads a batch of sources.
+    /// Encodes a batch of sources.
     ///
     /// # Shapes
     /// - src: `[batch, src_len]`
     /// - output: `[batch, src_len, d_model]` and its padding
     ///
     /// # Panics
-    /// When `src_len` passes the model's learned positions. A token outside the vocabulary is the
-    /// backend's to refuse.
+    /// When `src_len` exceeds the model's learned positions. Tokens outside the vocabulary are not
+    /// checked here: the backend may panic.
     pub fn encode(&self, src: Tensor<B, 2, Int>) -> Memory<B> {
         self.encode_with(src, AttentionWeights::Discard).memory
     }
 
-    /// [`encode`](Self::encode), with each layer's attention weights where they are asked for.
+    /// [`encode`](Self::encode), with each layer's attention weights if requested.
     ///
     /// # Panics
     /// As [`encode`](Self::encode).
@@ -174,7 +174,8 @@ impl<B: Backend> Transformer<B> {
     /// - output: `[batch, tgt_len, d_model]`
     ///
     /// # Panics
-    /// When `tgt_len` passes the model's learned positions, or the batch is not the memory's.
+    /// When `tgt_len` exceeds the model's learned positions, or the batch size differs from the
+    /// memory's.
     pub fn decode(&self, tgt: Tensor<B, 2, Int>, memory: &Memory<B>) -> Tensor<B, 3> {
         let cache = &mut self.decoder.read_once(memory);
         self.decode_next(tgt, cache, AttentionWeights::Discard)
@@ -189,12 +190,12 @@ impl<B: Backend> Transformer<B> {
     /// Reads the target tokens after those in the cache: one, several, or all.
     ///
     /// # Shapes
-    /// - tgt: `[rows, new_len]`, one row for each source or several, those of a source together
-    /// - output: of the new tokens alone, `batch` being rows
+    /// - tgt: `[rows, new_len]`, one or more rows for each source, those of a source together
+    /// - output: see [`DecoderOutput`], for the new tokens only, with `batch` = rows
     ///
     /// # Panics
-    /// When cached and new tokens together pass the model's learned positions, the batch is not the
-    /// cache's, or there is no token.
+    /// When cached and new tokens together exceed the model's learned positions, the number of rows
+    /// differs from the cache's, or `new_len` is zero.
     pub fn decode_next(
         &self,
         tgt: Tensor<B, 2, Int>,

@@ -28,7 +28,7 @@ use crate::transformer::Transformer;
 pub const WEIGHTS_FILE: &str = "model.safetensors";
 
 /// Writes every parameter of a module into a `.safetensors` file, under its path in the module. The
-/// file's folder is made where there is none.
+/// file's folder is created if missing.
 ///
 /// ```
 /// use burn::nn::LinearConfig;
@@ -89,7 +89,7 @@ pub fn load_weights<B: Backend, M: Module<B>>(
 }
 
 impl<B: Backend> Transformer<B> {
-    /// Writes the model into a directory, which is made where there is none.
+    /// Writes the model into a directory, which is created if missing.
     ///
     /// # Errors
     /// When a file cannot be written; an older one then stays as it was.
@@ -112,7 +112,7 @@ impl<B: Backend> Transformer<B> {
 }
 
 impl<B: Backend> LanguageModel<B> {
-    /// Writes the model into a directory, which is made where there is none.
+    /// Writes the model into a directory, which is created if missing.
     ///
     /// # Errors
     /// When a file cannot be written; an older one then stays as it was.
@@ -133,7 +133,7 @@ impl<B: Backend> LanguageModel<B> {
     }
 }
 
-/// Writes configuration and weights; an older pair stays as it was where either fails.
+/// Writes configuration and weights; if either fails, an older pair stays as it was.
 fn save_model<B: Backend, M: Module<B>>(
     model: &M,
     kind: &str,
@@ -156,7 +156,7 @@ fn save_model<B: Backend, M: Module<B>>(
     .map_err(|source| ModelError::io(at_work.get())(source))
 }
 
-/// Builds a model of so many parameters, and fills it with the weights of a directory.
+/// Builds a model with this number of parameters, and fills it with the weights of a directory.
 fn load_model<B: Backend, M: Module<B>>(
     directory: &Path,
     parameters: u128,
@@ -177,7 +177,7 @@ fn load_model<B: Backend, M: Module<B>>(
     load_weights(model, path)
 }
 
-/// Bytes by which a file may be too short and its missing tensors still be named one by one.
+/// A file that is too short by at most these bytes is read, so that its missing tensors are named.
 const SLACK: u128 = 1 << 28;
 
 fn write_weights<B: Backend, M: Module<B>>(module: &M, path: &Path) -> io::Result<()> {
@@ -189,7 +189,7 @@ fn write_weights<B: Backend, M: Module<B>>(module: &M, path: &Path) -> io::Resul
     store.collect_from(module).map_err(io::Error::other)
 }
 
-/// Fills the module, or says everything that is wrong with the file.
+/// Fills the module, or returns all problems of the file.
 fn read_weights<B: Backend, M: Module<B>>(module: &mut M, path: &Path) -> Result<(), String> {
     let mut store = SafetensorsStore::from_file(path)
         .validate(false)

@@ -1,4 +1,4 @@
-//! A model directory that an earlier version wrote is read, and computes what it computed
+//! A model directory of an earlier version is read, and has the same outputs as then
 //! (`tests/fixtures/saved-0.1.0`).
 
 #![cfg(feature = "text")]
@@ -69,7 +69,7 @@ fn a_model_of_0_1_0_gives_the_logits_and_targets_that_it_gave() {
     };
     let logits = model.forward(tokens(forward.src), tokens(forward.tgt));
     assert_eq!(logits.dims(), forward.logits_shape);
-    // Not bit for bit: products round by the processor's width.
+    // Not bit for bit: rounding depends on the processor's vector width.
     for (found, expected) in logits.into_data().iter::<f32>().zip(forward.logits) {
         assert!((found - expected).abs() < 1e-4, "{found}, not {expected}");
     }

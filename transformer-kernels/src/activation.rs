@@ -39,14 +39,14 @@ impl Activation {
     }
 }
 
-/// `x Φ(x)`, where `Φ` is the normal distribution's. Burn's own `gelu` has the derivative of another
-/// function, the approximation by `tanh`.
+/// `x Φ(x)`, where `Φ` is the normal distribution function. The derivative of Burn's own `gelu` is that of
+/// the approximation by `tanh`.
 fn gelu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let phi = ((x.clone() * FRAC_1_SQRT_2).erf() + 1.0) * 0.5;
     x * phi
 }
 
-/// `dropout(activation(x + b))`, with dropout as [`dropout`] has it.
+/// `dropout(activation(x + b))`, with [`dropout`].
 ///
 /// Fused for ReLU with a bias.
 ///
@@ -55,7 +55,7 @@ fn gelu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
 /// - bias: `[d_ff]`
 ///
 /// # Panics
-/// When the bias does not fit, or `p` is not in [0, 1).
+/// When the bias is not of shape `[d_ff]` and of the type of `x`, or `p` is not in [0, 1).
 pub fn activation_dropout<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     bias: Option<Tensor<B, 1>>,
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// A run whose weights are lost must not look sound.
+    /// NaN in the weights must reach the loss.
     fn nan_stays_nan<I: Kernels>() {
         let device = Default::default();
         let x = Tensor::<Autodiff<I>, 2>::from_data([[f32::NAN, -1.0, 2.0]], &device);

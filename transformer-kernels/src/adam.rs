@@ -7,18 +7,18 @@ use crate::autodiff::{first, plain, same, wrapped};
 use crate::kernels::Kernels;
 use crate::sizes::check_alike;
 
-/// The numbers of a step, which all parameters share.
+/// The hyperparameters of a step, the same for all parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct AdamStep {
-    /// Share of the first moment that stays.
+    /// Decay factor of the first moment.
     pub beta_1: f32,
-    /// Share of the second moment that stays.
+    /// Decay factor of the second moment.
     pub beta_2: f32,
-    /// Added to the root of the second moment, once that is corrected.
+    /// Added to the root of the bias-corrected second moment.
     pub epsilon: f32,
     /// Learning rate.
     pub learning_rate: f64,
-    /// Steps of the parameter, this one among them.
+    /// Steps of the parameter, this one included.
     pub time: usize,
 }
 
@@ -32,7 +32,7 @@ impl AdamStep {
         )
     }
 
-    /// What corrects the bias of the first moment, and of the second's root.
+    /// Corrections of the bias of the first moment, and of the second's root.
     fn corrections(&self) -> [f32; 2] {
         let time = self.time as i32;
         [
@@ -42,7 +42,7 @@ impl AdamStep {
     }
 }
 
-/// Means of the gradient and of its square, which decay.
+/// Exponential moving averages of the gradient and of its square.
 #[derive(Debug, Clone)]
 pub struct Moments<B: Backend, const D: usize> {
     /// Of the gradient.
@@ -52,9 +52,9 @@ pub struct Moments<B: Backend, const D: usize> {
 }
 
 /// One step of Adam for one parameter, as Burn's: in place, where the kernel's tensors have no other
-/// holder. Without moments, it is the parameter's first.
+/// holder. `None` for the moments before the parameter's first step.
 ///
-/// The tensors are of a backend without gradients.
+/// The tensors are of a backend without gradients: of `Autodiff`'s inner one.
 ///
 /// # Panics
 /// When the shapes or the types of the numbers differ.
@@ -77,10 +77,10 @@ pub fn adam<B: Backend, const D: usize>(
         moments,
     });
     let fused: Option<(Tensor<B, D>, Moments<B, D>)> = first!(fused::<B, D>(&mut given, step));
-    fused.unwrap_or_else(|| composed(given.expect("no kernel took it"), step))
+    fused.unwrap_or_else(|| composed(given.expect("no kernel consumed them"), step))
 }
 
-/// What a step changes, and its gradient.
+/// The tensors that a step changes, and the gradient.
 struct Given<B: Backend, const D: usize> {
     parameter: Tensor<B, D>,
     grad: Tensor<B, D>,
@@ -109,7 +109,7 @@ fn composed<B: Backend, const D: usize>(
     (parameter, Moments { first, second })
 }
 
-/// Takes what is given, where there is a kernel for it.
+/// Consumes the tensors where there is a kernel for them.
 fn fused<B: Backend, I: Kernels, const D: usize>(
     given: &mut Option<Given<B, D>>,
     step: &AdamStep,
@@ -175,7 +175,11 @@ mod tests {
                 moments,
             };
             (parameter, moments) = adam(given, &step);
-            assert_eq!(values(held), before, "what others hold does not change");
+            assert_eq!(
+                values(held),
+                before,
+                "tensors of other holders do not change"
+            );
         }
         let momentum = state.expect("moments").momentum;
         [

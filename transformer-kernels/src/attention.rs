@@ -20,11 +20,11 @@ use crate::sizes::check_probability;
 pub enum AttentionWeights {
     /// They are not needed.
     Discard,
-    /// They are: no kernel returns them, so that attention is composed.
+    /// They are needed; attention is then composed, since no kernel returns them.
     Return,
 }
 
-/// What attention of all heads computes.
+/// The output of attention with all heads.
 #[derive(Debug, Clone)]
 pub struct AttentionOutput<B: Backend> {
     /// The weighted sums of the values, the heads side by side: `[batch, query_len, n_heads · d_v]`.
@@ -33,11 +33,12 @@ pub struct AttentionOutput<B: Backend> {
     pub weights: Option<Tensor<B, 4>>,
 }
 
-/// `softmax(Q Kᵀ / √d_k) V` of every head, with dropout on the weights: what stands between the
-/// projections of multi-head attention (§3.2.2).
+/// `softmax(Q Kᵀ / √d_k) V` of every head, with dropout on the weights: multi-head attention between its
+/// projections (§3.2.2).
 ///
-/// Fused for packed operands, unless the mask's bias is learned, and on flex and ndarray for all where neither gradients are taken nor
-/// weights dropped; [`scaled_dot_product_attention`] is the composition.
+/// Fused for packed operands, unless the mask's bias is learned, and on flex and ndarray for all operands
+/// where neither gradients are taken nor weights dropped; [`scaled_dot_product_attention`] is the
+/// composition.
 ///
 /// # Panics
 /// When the shapes do not agree, or `p` is not in [0, 1).

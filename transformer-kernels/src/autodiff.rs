@@ -1,4 +1,4 @@
-//! From a tensor of any backend to that of a backend with kernels, and back.
+//! Conversions between tensors of any backend and of a backend with kernels.
 
 use std::any::Any;
 
@@ -15,7 +15,7 @@ use crate::kernels::Kernels;
 /// A tensor whose operations are recorded, over the backend `I`.
 pub type Tracked<I> = FloatTensor<Autodiff<I>>;
 
-/// The same value, where its type has both names.
+/// The same value, if `From` and `To` are the same type.
 pub fn same<From: Any, To: Any>(from: From) -> Option<To> {
     let mut from = Some(from);
     let to: &mut Option<To> = (&mut from as &mut dyn Any).downcast_mut()?;
@@ -28,7 +28,7 @@ pub fn tracked<B: Backend, I: Kernels, const D: usize>(
 ) -> Option<Tracked<I>> {
     let primitive = tensor.clone().into_primitive().tensor();
     let tracked: Tracked<I> = same(primitive)?;
-    I::takes(&tracked.primitive).then_some(tracked)
+    I::accepts(&tracked.primitive).then_some(tracked)
 }
 
 /// The tensor as one of `I` itself, where no gradients are taken, if that is its backend.
@@ -36,16 +36,16 @@ pub fn plain<B: Backend, I: Kernels, const D: usize>(
     tensor: &Tensor<B, D>,
 ) -> Option<FloatTensor<I>> {
     let primitive: FloatTensor<I> = same(tensor.clone().into_primitive().tensor())?;
-    I::takes(&primitive).then_some(primitive)
+    I::accepts(&primitive).then_some(primitive)
 }
 
-/// A tensor again, of a primitive of its backend under whichever name.
+/// The tensor of a primitive; `P` is the primitive type of `B`.
 pub fn wrapped<B: Backend, P: Any, const D: usize>(primitive: P) -> Tensor<B, D> {
     let primitive = same(primitive).expect("the tensors it was made from are of this backend");
     Tensor::from_primitive(TensorPrimitive::Float(primitive))
 }
 
-/// Records an operation: what it returned, and what its way back needs.
+/// Records an operation: its output, and the state that its backward pass needs.
 pub fn record<I: Kernels, O: Backward<I, N>, const N: usize>(
     operation: O,
     parents: [&Tracked<I>; N],
@@ -63,8 +63,8 @@ pub fn record<I: Kernels, O: Backward<I, N>, const N: usize>(
     }
 }
 
-/// Hands each parent its gradient. `backward` computes them from that of the output, and is told which
-/// parents need one.
+/// Registers the gradient of each parent. `backward` computes them from the output's gradient; its last
+/// argument names the parents that need one.
 pub fn pass_back<I: Kernels, S, const N: usize>(
     ops: Ops<S, N>,
     grads: &mut Gradients,
@@ -80,7 +80,7 @@ pub fn pass_back<I: Kernels, S, const N: usize>(
     }
 }
 
-/// What a backward pass needs only for a parent's sake: kept if the parent needs a gradient.
+/// A value that the backward pass needs for this parent's gradient only: kept if the parent needs one.
 pub fn kept_for<I: Kernels>(parent: &Tracked<I>, value: &Tracked<I>) -> Option<FloatTensor<I>> {
     parent.is_tracked().then(|| value.primitive.clone())
 }
@@ -88,7 +88,7 @@ pub fn kept_for<I: Kernels>(parent: &Tracked<I>, value: &Tracked<I>) -> Option<F
 /// The first answer of a function generic over a backend with kernels, among those compiled in.
 macro_rules! first {
     ($function:ident::<$B:ty $(, $D:ident)?>($($argument:expr),*)) => {{
-        // Without a backend nobody takes them.
+        // Unused without a backend.
         let _ = ($(&$argument,)*);
         let answer = None;
         #[cfg(feature = "flex")]

@@ -1,4 +1,4 @@
-//! Cross entropy against smoothed labels, without anything else of the logits' size going forward.
+//! Cross entropy against smoothed labels, whose forward pass makes no other tensor of the logits' size.
 
 use burn::tensor::activation;
 use burn::tensor::backend::{AutodiffBackend, Backend};
@@ -13,10 +13,10 @@ use crate::autodiff::{first, pass_back, plain, record, same, tracked, wrapped};
 use crate::kernels::Kernels;
 use crate::sizes::described;
 
-/// What cross entropy says of each row of logits `x` with the label `y`: `[rows]` each.
+/// The cross entropy of each row of logits `x` with the label `y`, and its terms: `[rows]` each.
 #[derive(Debug, Clone)]
 pub struct RowLosses<B: Backend> {
-    /// `lse(x) - (1 - ε) x_y - ε mean(x)`, which gradients flow through.
+    /// The loss `lse(x) - (1 - ε) x_y - ε mean(x)`, the only one with a gradient.
     pub loss: Tensor<B, 1>,
     /// `lse(x)`, the logarithm of the summed exponentials.
     pub log_sum_exp: Tensor<B, 1>,
@@ -33,7 +33,7 @@ pub struct RowLosses<B: Backend> {
 /// - labels: `[rows]`, each below vocab_size
 ///
 /// # Panics
-/// When there is not a label for each row.
+/// When the numbers of labels and of rows differ.
 pub fn cross_entropy<B: Backend>(
     logits: Tensor<B, 2>,
     labels: Tensor<B, 1, Int>,

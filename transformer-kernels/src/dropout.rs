@@ -108,21 +108,21 @@ mod tests {
     use super::*;
     use crate::testing::{Reference, generator, on_each, plain as numbers, tensor, values};
 
-    on_each!(kernel_keeps_what_it_says);
+    on_each!(kernel_keeps_the_stated_share);
 
-    fn kernel_keeps_what_it_says<I: Kernels>() {
-        keeps_what_it_says::<Autodiff<I>>(
+    fn kernel_keeps_the_stated_share<I: Kernels>() {
+        keeps_the_stated_share::<Autodiff<I>>(
             |x, p| fused_dropout::<_, I, 2>(&x, p).expect("a kernel"),
             |residual, x, p| fused_add_dropout::<_, I, 2>(&residual, &x, p).expect("a kernel"),
         );
     }
 
     #[test]
-    fn composition_keeps_what_it_says() {
-        keeps_what_it_says::<Reference>(composed, |residual, x, p| residual + composed(x, p));
+    fn composition_keeps_the_stated_share() {
+        keeps_the_stated_share::<Reference>(composed, |residual, x, p| residual + composed(x, p));
     }
 
-    fn keeps_what_it_says<B: AutodiffBackend>(
+    fn keeps_the_stated_share<B: AutodiffBackend>(
         dropout: impl FnOnce(Tensor<B, 2>, f64) -> Tensor<B, 2>,
         add_dropout: impl FnOnce(Tensor<B, 2>, Tensor<B, 2>, f64) -> Tensor<B, 2>,
     ) {
@@ -134,7 +134,7 @@ mod tests {
         let kept = dropout(x.clone(), 0.1);
         let grad = x.grad(&kept.clone().sum().backward()).expect("a gradient");
         let kept = values(kept);
-        assert_eq!(values(grad), kept, "what was kept forward is kept backward");
+        assert_eq!(values(grad), kept, "entries kept forward are kept backward");
         let dropped = kept.iter().filter(|x| **x == 0.0).count();
         assert!(dropped.abs_diff(6000) < 450, "{dropped} of 60000");
         assert!(
@@ -147,8 +147,8 @@ mod tests {
         let ones = vec![1.0; 60_000];
         assert_eq!(values(residual.grad(&grads).expect("a gradient")), ones);
         let kept = values(x.grad(&grads).expect("a gradient"));
-        let places = values(sum).into_iter().zip(values(residual)).zip(&kept);
-        for ((sum, residual), kept) in places {
+        let entries = values(sum).into_iter().zip(values(residual)).zip(&kept);
+        for ((sum, residual), kept) in entries {
             assert!((sum - residual - kept).abs() < 1e-6);
         }
         assert!(kept.iter().filter(|x| **x == 0.0).count().abs_diff(6000) < 450);

@@ -7,7 +7,7 @@ use crate::autodiff::{first, plain, same, wrapped};
 use crate::kernels::Kernels;
 use crate::sizes::reshaped;
 
-/// How many heads, and how wide.
+/// Number and widths of attention heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heads {
     /// Attention heads.
@@ -18,12 +18,12 @@ pub struct Heads {
     pub d_v: usize,
 }
 
-/// What queries are multiplied by, so that scores keep their deviation: `1 / √d_k` (§3.2.1).
+/// The factor `1 / √d_k` of the queries, with which the scores' deviation does not depend on `d_k` (§3.2.1).
 pub(crate) fn score_scale(d_k: usize) -> f64 {
     1.0 / (d_k as f64).sqrt()
 }
 
-/// Some columns of rows, by heads.
+/// Splits columns of rows into heads.
 ///
 /// # Shapes
 /// - rows: `[batch, len, column + n_heads · d_head or more]`, all heads from a column on
@@ -40,7 +40,7 @@ pub fn split_heads<B: Backend>(
     reshaped(columns, [batch, len, n_heads, d_head]).swap_dims(1, 2)
 }
 
-/// All heads side by side.
+/// Puts all heads side by side.
 ///
 /// # Shapes
 /// - heads: `[batch, n_heads, len, d_head]`
@@ -53,7 +53,7 @@ pub fn join_heads<B: Backend>(heads: Tensor<B, 4>) -> Tensor<B, 3> {
 /// Writes keys or values into slots of a cache, from a slot on: in place, where the kernel's cache has
 /// no other holder.
 ///
-/// Fused where no gradients are taken; on libtorch its own operation does as well.
+/// Fused where no gradients are taken; on libtorch, whose own operation is as fast, composed.
 ///
 /// # Shapes
 /// - cache: `[batch, n_heads, capacity, d_head]`
@@ -81,7 +81,9 @@ pub fn write_heads<B: Backend>(
     );
     let mut cache = Some(cache);
     let written: Option<Tensor<B, 4>> = first!(fused_write::<B>(&mut cache, slot, rows, column));
-    written.unwrap_or_else(|| composed_write(cache.expect("no kernel took it"), slot, rows, column))
+    written.unwrap_or_else(|| {
+        composed_write(cache.expect("no kernel consumed it"), slot, rows, column)
+    })
 }
 
 /// [`write_heads`] by Burn's operations.
@@ -98,7 +100,7 @@ fn composed_write<B: Backend>(
     cache.slice_assign(slots, heads)
 }
 
-/// Takes the cache, where there is a kernel for it.
+/// Consumes the cache where there is a kernel for it.
 fn fused_write<B: Backend, I: Kernels>(
     cache: &mut Option<Tensor<B, 4>>,
     slot: usize,
@@ -127,7 +129,7 @@ mod tests {
     fn kernel_is_the_composition<I: Kernels>() {
         let cache = numbers::<I, 4>(1, [2, 3, 6, 4]);
         let rows = numbers::<I, 3>(2, [2, 2, 5 + 3 * 4 + 1]);
-        // Also to a cache that somebody else holds.
+        // Also into a cache that has another holder.
         let kept = cache.clone();
         let before = values(cache.clone());
         let expected = values(composed_write(cache.clone(), 3, &rows, 5));

@@ -1,4 +1,4 @@
-//! What a backend computes in one pass.
+//! The interface of a backend's kernels.
 
 use std::fmt::Debug;
 
@@ -31,17 +31,17 @@ pub enum Attendable<I: Backend> {
     },
 }
 
-/// What is added to scores, and the rows that are blocked: [`crate::Mask`].
+/// The bias of scores, and the rows that are blocked: [`crate::Mask`].
 #[derive(Debug, Clone)]
 pub struct Bias<I: Backend> {
     pub bias: FloatTensor<I>,
     pub blocked_rows: Option<BoolTensor<I>>,
 }
 
-/// What attention's backward pass needs.
+/// Kept by attention for its backward pass.
 #[derive(Debug, Clone)]
 pub struct Attended<I: Kernels> {
-    /// Before dropout: `[batch, n_heads, query_len, key_len]` in whatever shape.
+    /// The weights before dropout: `[batch, n_heads, query_len, key_len]`, in any shape of as many numbers.
     pub weights: FloatTensor<I>,
     pub dropped: Option<I::Dropped>,
 }
@@ -64,16 +64,16 @@ pub struct NormParents {
     pub parameters: bool,
 }
 
-/// The kernels of a backend, on tensors that [`takes`](Self::takes) accepts.
+/// The kernels of a backend, on tensors that it [`accepts`](Self::accepts).
 ///
-/// Shapes and types have been checked. A gradient is computed by a function of its own, which is not
-/// called where nobody wants it, or is `None` where it was not wanted.
+/// Shapes and types have been checked. A gradient that is not wanted is not computed: its function is not
+/// called, or returns `None` for it.
 pub trait Kernels: Backend {
-    /// What dropout kept.
+    /// The entries that dropout kept.
     type Dropped: Clone + Send + Debug + 'static;
 
-    /// Whether these numbers are of the kind, and where, the kernels are made for.
-    fn takes(tensor: &FloatTensor<Self>) -> bool;
+    /// Whether the kernels support the tensor's type.
+    fn accepts(tensor: &FloatTensor<Self>) -> bool;
 
     /// `x W + b` of rows `[rows, d_input]`.
     fn linear_forward(
@@ -104,7 +104,7 @@ pub trait Kernels: Backend {
     /// `dropout(max(0, x + b))`, where `p` may be zero.
     fn relu_dropout(x: &FloatTensor<Self>, bias: &FloatTensor<Self>, p: f64) -> FloatTensor<Self>;
 
-    /// Gradient of `x`. What was dropped and what was below zero is zero in the output.
+    /// Gradient of `x`. Entries that were dropped or below zero are zero in the output.
     fn relu_dropout_backward(
         grad: &FloatTensor<Self>,
         output: &FloatTensor<Self>,
@@ -132,7 +132,7 @@ pub trait Kernels: Backend {
         wanted: NormParents,
     ) -> (Option<FloatTensor<Self>>, Option<[FloatTensor<Self>; 2]>);
 
-    /// `residual + dropout(x)`, or that of zeros, with `p` above zero.
+    /// `residual + dropout(x)`, or `dropout(x)` without a residual, with `p` above zero.
     fn dropout(
         x: &FloatTensor<Self>,
         residual: Option<&FloatTensor<Self>>,
@@ -146,7 +146,7 @@ pub trait Kernels: Backend {
     ) -> FloatTensor<Self>;
 
     /// Attention without dropout where no gradients are taken; `None` where the backend's own operations
-    /// do as well. `[batch, query_len, n_heads · d_v]`
+    /// are as fast. `[batch, query_len, n_heads · d_v]`
     fn attention_without_gradients(
         attendable: &Attendable<Self>,
         mask: Option<&Bias<Self>>,
@@ -154,7 +154,7 @@ pub trait Kernels: Backend {
     where
         Self: Sized;
 
-    /// The output `[batch, query_len, n_heads · d_v]`, and what the backward pass needs.
+    /// The output `[batch, query_len, n_heads · d_v]`, and the state for the backward pass.
     fn attention_forward(
         packed: &Packed<Self>,
         mask: Option<&Bias<Self>>,
@@ -174,8 +174,8 @@ pub trait Kernels: Backend {
     where
         Self: Sized;
 
-    /// Writes columns of `[batch, new_len, ..]` into `[batch, n_heads, capacity, d_head]`, or gives that
-    /// back where the backend's own operations do as well.
+    /// Writes columns of `[batch, new_len, ..]` into a cache `[batch, n_heads, capacity, d_head]`; `Err`
+    /// returns the cache where the backend's own operations are as fast.
     fn write_heads(
         cache: FloatTensor<Self>,
         slot: usize,

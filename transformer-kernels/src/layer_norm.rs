@@ -18,7 +18,7 @@ use crate::sizes::check_vector;
 /// - gamma, beta: `[d_model]`
 ///
 /// # Panics
-/// When gamma or beta does not fit.
+/// When gamma or beta is not of shape `[d_model]` and of the type of `x`.
 pub fn layer_norm<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     gamma: Tensor<B, 1>,
@@ -143,10 +143,10 @@ mod tests {
             };
             let composition: Norm<Reference> =
                 |x, gamma, beta| composed(x.clone(), gamma.clone(), beta.clone(), 1e-5);
-            let what = format!("{rows} x 3 rows of {d_model}");
+            let case = format!("{rows} x 3 rows of {d_model}");
             let expected = run(rows, d_model, formula);
-            assert_close(&what, &run(rows, d_model, kernel), &expected);
-            assert_close(&what, &run(rows, d_model, composition), &expected);
+            assert_close(&case, &run(rows, d_model, kernel), &expected);
+            assert_close(&case, &run(rows, d_model, composition), &expected);
         }
     }
 }

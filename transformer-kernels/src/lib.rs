@@ -2,9 +2,9 @@
 //! backend has a kernel, else composed of Burn's operations.
 //!
 //! Burn composes a softmax, a norm or an optimizer's step from many operations, and each of them reads
-//! and writes its tensors anew: on a CPU that is most of a training step. A kernel computes the whole in
-//! one pass over memory, with gradients of its own. These backends have kernels, for `f32`, and so has
-//! `Autodiff` over them:
+//! and writes its tensors anew: on a CPU these passes are most of a training step. A kernel computes the
+//! whole in one pass over memory, with gradients of its own. These backends have kernels, for `f32`, and
+//! so has `Autodiff` over them:
 //!
 //! | feature | backend | kernels |
 //! |---|---|---|
@@ -12,9 +12,9 @@
 //! | `ndarray` | `NdArray` | the same |
 //! | `tch` | `LibTorch` | libtorch's own fused operations |
 //!
-//! Every function is generic over the backend and returns tensors: with another backend, without its
-//! feature, for other numbers, and where gradients are taken, or are not, other than its kernel needs, it
-//! is composed. The composition stands beside its kernel, which is tested against it.
+//! Every function is generic over the backend, and composed where it has no kernel: with another backend,
+//! without the backend's feature, for other types than `f32`, and where the kernel is only for training or
+//! only for inference. The composition is beside its kernel, which is tested against it.
 //!
 //! # Dimensions
 //! | name | meaning |
@@ -25,11 +25,14 @@
 //! | `n_heads` | attention heads |
 //! | `d_k`, `d_v` | width of a head's queries and keys, of its values; `d_head` is either |
 //! | `vocab_size` | entries of a vocabulary |
-//! | `capacity`, `slot` | positions that a cache has room for, one of them |
+//! | `capacity`, `slot` | positions that a cache can hold, one of them |
 
 #![cfg_attr(
     not(any(feature = "flex", feature = "ndarray")),
-    allow(dead_code, reason = "what only some backends' kernels use")
+    allow(
+        dead_code,
+        reason = "some items are used by some backends' kernels only"
+    )
 )]
 
 mod activation;

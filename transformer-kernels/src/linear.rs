@@ -22,7 +22,7 @@ pub enum WeightLayout {
 }
 
 impl WeightLayout {
-    /// `[d_input, d_output]` of a weight's dimensions in memory, or those of that.
+    /// Reorders `[rows, columns]` of a weight in memory to `[d_input, d_output]`, or the reverse.
     pub(crate) fn oriented<T>(self, [rows, columns]: [T; 2]) -> [T; 2] {
         match self {
             Self::InputByOutput => [rows, columns],
@@ -33,12 +33,12 @@ impl WeightLayout {
 
 /// `x W + b`, of the last dimension.
 ///
-/// All other dimensions are laid out as the rows of one matrix: with a batch dimension, Burn would multiply
-/// sentence by sentence and, in the backward pass, compute one gradient of `W` per sentence to add them up.
+/// All other dimensions are flattened into the rows of one matrix: with a batch dimension, Burn would
+/// multiply sentence by sentence and, in the backward pass, add up one gradient of `W` per sentence.
 ///
 /// # Shapes
 /// - x: `[.., d_input]`
-/// - weight: as its layout says
+/// - weight: `[d_input, d_output]` or `[d_output, d_input]`, by its layout
 /// - bias: `[d_output]`
 /// - output: `[.., d_output]`
 ///
@@ -153,7 +153,7 @@ impl<I: Kernels> State<I> {
         }
     }
 
-    /// Of `x` and of the weight, those whose factors have been kept.
+    /// The gradients of `x` and of the weight; `None` where the other factor was not kept.
     fn gradients(&self, grad: &FloatTensor<I>) -> [Option<FloatTensor<I>>; 2] {
         let (x, weight) = (self.x.as_ref(), self.weight.as_ref());
         [

@@ -1,4 +1,4 @@
-//! What attention takes: queries, keys and values in the layouts that occur, and a mask.
+//! Operands of attention: queries, keys and values in the layouts that occur, and a mask.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
@@ -27,7 +27,7 @@ impl<B: Backend> Clone for Mask<'_, B> {
 impl<B: Backend> Copy for Mask<'_, B> {}
 
 impl<B: Backend> Mask<'_, B> {
-    /// Whether it fits scores of this shape.
+    /// Panics unless it fits scores of this shape.
     pub(crate) fn check(&self, scores: [usize; 4]) {
         let bias = self.bias.dims();
         let fits = |(&mask, all): (&usize, usize)| mask == 1 || mask == all;
@@ -41,7 +41,7 @@ impl<B: Backend> Mask<'_, B> {
         }
     }
 
-    /// For kernels, the bias being that of their backend.
+    /// The mask for kernels, with the bias as a tensor of their backend.
     pub(crate) fn with<I: Kernels>(&self, bias: FloatTensor<I>) -> Option<Bias<I>> {
         let blocked_rows = match self.blocked_rows {
             Some(rows) => Some(same(rows.clone().into_primitive())?),
@@ -83,7 +83,7 @@ impl<B: Backend> Clone for Operands<'_, B> {
 impl<B: Backend> Copy for Operands<'_, B> {}
 
 impl<'a, B: Backend> Operands<'a, B> {
-    /// What holds the queries, in its first columns.
+    /// The tensor that holds the queries, in its first columns.
     pub fn query(&self) -> &'a Tensor<B, 3> {
         match *self {
             Self::SelfPacked(query)
@@ -122,7 +122,7 @@ impl<'a, B: Backend> Operands<'a, B> {
                     width >= n_heads * d_k,
                     "width {width} of the queries of {heads:?}"
                 );
-                assert!(!parts.is_empty(), "attention to no part of a cache");
+                assert!(!parts.is_empty(), "attention to a cache without parts");
                 let lens = parts.iter().map(|[key, value]| {
                     let [_, _, len, _] = key.dims();
                     let expected = [d_k, d_v].map(|width| [batch, n_heads, len, width]);

@@ -1,4 +1,4 @@
-//! Random numbers by counting: what is dropped is computed again in the backward pass, not kept.
+//! Counter-based random numbers: the backward pass computes dropped entries again; none are kept.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor};
@@ -7,7 +7,7 @@ use burn::tensor::{Distribution, Tensor};
 #[derive(Debug, Clone, Copy)]
 pub struct Keep {
     seed: u64,
-    /// Hashes below it are dropped.
+    /// Entries with a hash below it are dropped.
     threshold: u32,
     /// `1 / (1 - p)`
     scale: f32,
@@ -23,7 +23,7 @@ impl Keep {
         }
     }
 
-    /// Drops from a row.
+    /// Applies dropout to a row.
     #[inline(always)]
     pub fn apply(self, row: usize, values: &mut [f32]) {
         let factor = self.row(row);
@@ -32,10 +32,10 @@ impl Keep {
         }
     }
 
-    /// What a row multiplies its columns by: zero or `1 / (1 - p)`.
+    /// The factor of each column of a row: zero or `1 / (1 - p)`.
     #[inline(always)]
     pub fn row(self, row: usize) -> impl Fn(usize) -> f32 {
-        // The finaliser of SplitMix64: rows share nothing.
+        // The finaliser of SplitMix64, so that rows are independent.
         let mut z = self.seed ^ (row as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -51,8 +51,8 @@ impl Keep {
     }
 }
 
-/// What to drop with probability `p`; nothing where it is zero. The seed is drawn from the backend's
-/// generator, so that seeding it fixes what is dropped.
+/// Draws the entries to drop with probability `p`; `None` where it is zero. The hash's seed comes from the
+/// backend's generator: whoever seeds that fixes the entries, too.
 pub fn draw<I: Backend>(p: f64, device: &I::Device) -> Option<Keep> {
     if p == 0.0 {
         return None;

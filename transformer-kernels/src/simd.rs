@@ -1,13 +1,13 @@
-//! Loops over slices that the compiler turns into the vector instructions of the processor at hand.
+//! Loops over slices that the compiler vectorises for the processor that runs them.
 
 use pulp::Arch;
 
-/// Numbers that are added up side by side, so that a sum does not wait for the one before.
+/// Independent accumulators of a sum, so that no addition waits for the one before.
 const LANES: usize = 16;
 
 /// Runs `f` compiled for the best instructions of this processor.
 ///
-/// What `f` calls must be inlined into it: other functions are compiled for the oldest processor.
+/// Functions that `f` calls must be inlined: all others are compiled for the oldest processor.
 #[inline(always)]
 pub fn vectorised<R>(f: impl FnOnce() -> R) -> R {
     Arch::new().dispatch(f)
@@ -34,7 +34,7 @@ pub fn sum2(x: &[f32], y: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     lanes.iter().sum::<f32>() + rest
 }
 
-/// The largest; `-∞` of nothing.
+/// The largest number; `-∞` of an empty slice.
 #[inline(always)]
 pub fn max(x: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if a > b { a } else { b };
@@ -61,7 +61,7 @@ fn fold(x: &[f32], start: f32, f: impl Fn(f32, f32) -> f32, join: impl Fn(f32, f
 /// The polynomial is Cephes' (`expf`): `x = n ln 2 + r`, `eˣ = 2ⁿ eʳ`.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    // Adding it rounds to a whole number, which then stands in the lowest bits.
+    // Adding it rounds to a whole number, which is then in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
     // ln 2 in two parts: n times the first is exact.
     const LN_2_HIGH: f32 = 0.693_359_4;

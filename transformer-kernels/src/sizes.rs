@@ -6,7 +6,7 @@ use burn::tensor::{Shape, Tensor, TensorPrimitive};
 /// How many numbers a tensor of this shape has.
 ///
 /// # Panics
-/// When they are more than memory can hold.
+/// When the tensor is larger than memory can hold.
 pub fn count(shape: &[usize]) -> usize {
     if shape.contains(&0) {
         return 0;
@@ -17,8 +17,8 @@ pub fn count(shape: &[usize]) -> usize {
     product.unwrap_or_else(|| panic!("{shape:?} are more numbers than memory can hold"))
 }
 
-/// The same numbers in another shape, of which a size may be zero: Burn's own `reshape` takes a zero for
-/// the size that is there.
+/// Reshapes a tensor; sizes of the new shape may be zero, which Burn's own `reshape` reads as "keep the
+/// size of this dimension".
 pub fn reshaped<B: Backend, const D: usize, const D2: usize>(
     x: Tensor<B, D>,
     shape: [usize; D2],
@@ -33,7 +33,7 @@ pub fn described<B: Backend, const D: usize>(name: &str, tensor: &Tensor<B, D>) 
     format!("{name} {:?} of {:?}", tensor.dims(), tensor.dtype())
 }
 
-/// Panics unless a vector, such as a bias, has `len` numbers, as another tensor wants it, and their type.
+/// Panics unless a vector, such as a bias, has the length `len` and the type of the tensor that it goes with.
 pub fn check_vector<B: Backend, const D: usize>(
     [name, other_name]: [&str; 2],
     vector: &Tensor<B, 1>,
@@ -62,7 +62,10 @@ pub fn check_alike<B: Backend, const D: usize>(
     );
 }
 
-/// Panics unless it is a probability that leaves something when it drops.
+/// Panics unless `p` is in [0, 1).
 pub fn check_probability(p: f64) {
-    assert!((0.0..1.0).contains(&p), "dropout with probability {p}");
+    assert!(
+        (0.0..1.0).contains(&p),
+        "dropout with probability {p}, which is not in [0, 1)"
+    );
 }

@@ -1,4 +1,4 @@
-//! The sum of squares, of which norms are made.
+//! The sum of squares, for Euclidean norms.
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
@@ -9,7 +9,7 @@ use crate::kernels::Kernels;
 /// The sum of the squares of all numbers: `[1]`.
 ///
 /// Fused where no gradients are taken. On flex and ndarray the sum is then the same for any number of
-/// threads, bit for bit; Burn's own on flex is not, where there are many numbers.
+/// threads, bit for bit; Burn's own sum on flex is not, if the tensor is large.
 pub fn sum_of_squares<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, 1> {
     first!(fused::<B, D>(&x)).unwrap_or_else(|| x.square().sum())
 }

@@ -1,4 +1,4 @@
-//! What the tests of all operations share.
+//! Parts shared by the tests of all operations.
 //!
 //! Kernels are held against compositions in double precision, on each backend that has kernels:
 //! `cargo test -p transformer-kernels --features flex,ndarray,tch`.
@@ -10,10 +10,10 @@ use burn::tensor::{Element, Tensor, TensorData};
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 
-/// Where every number is computed in double precision, for which there are no kernels.
+/// A backend in double precision, for which there are no kernels.
 pub type Reference = Autodiff<NdArray<f64>>;
 
-/// Numbers between -1 and 1 that repeat nothing, and that single precision has.
+/// Distinct numbers between -1 and 1 that single precision represents exactly.
 pub fn numbers(seed: usize, count: usize) -> Vec<f64> {
     (0..count)
         .map(|i| ((i * 7919 + seed * 104_729) % 65_537) as f32 / 32_768.5 - 1.0)
@@ -21,15 +21,15 @@ pub fn numbers(seed: usize, count: usize) -> Vec<f64> {
         .collect()
 }
 
-/// Such numbers, which gradients are taken for.
+/// A tensor of such numbers that gradients are taken for.
 pub fn tensor<B: AutodiffBackend, const D: usize>(seed: usize, shape: [usize; D]) -> Tensor<B, D> {
     plain(seed, shape).require_grad()
 }
 
-/// Such numbers, of the backend's element type.
+/// A tensor of such numbers, of the backend's element type.
 ///
-/// Burn gives tensors the type that was first used on a device, of whichever backend: that of the first
-/// test to run, if it were not said here each time.
+/// The type is given here each time: Burn's default is the type that was first used on a device, by any
+/// backend, and so that of the first test to run.
 pub fn plain<B: Backend, const D: usize>(seed: usize, shape: [usize; D]) -> Tensor<B, D> {
     SINGLE_PRECISION.call_once(|| {
         Tensor::<NdArray, 1>::zeros([1], &Default::default());
@@ -46,7 +46,7 @@ pub fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
-/// An input of an operation, whose gradient is looked at.
+/// An input of an operation whose gradient is compared.
 pub enum Input<B: Backend> {
     One(Tensor<B, 1>),
     Two(Tensor<B, 2>),
@@ -87,18 +87,18 @@ pub fn outcome<B: AutodiffBackend, const D: usize>(
     all
 }
 
-/// Within what sums of a few hundred single-precision numbers may differ from double precision.
-pub fn assert_close(what: &str, found: &[Vec<f64>], expected: &[Vec<f64>]) {
+/// Equal within the error of sums of a few hundred numbers in single precision.
+pub fn assert_close(case: &str, found: &[Vec<f64>], expected: &[Vec<f64>]) {
     assert_eq!(found.len(), expected.len());
     for (part, (found, expected)) in found.iter().zip(expected).enumerate() {
-        assert_eq!(found.len(), expected.len(), "{what}, part {part}");
+        assert_eq!(found.len(), expected.len(), "{case}, part {part}");
         let largest = expected.iter().fold(1.0, |a: f64, b| a.max(b.abs()));
-        for (place, (f, e)) in found.iter().zip(expected).enumerate() {
+        for (index, (f, e)) in found.iter().zip(expected).enumerate() {
             let error = (f - e).abs() / largest;
             // NaN fails, too.
             assert!(
                 error < 3e-6,
-                "{what}, part {part}, place {place}: {f} for {e}"
+                "{case}, part {part}, index {index}: {f} for {e}"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! What holds for every operation, fused or composed.
+//! Properties of every operation, fused or composed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -42,7 +42,7 @@ const HEADS: Heads = Heads {
     d_v: 3,
 };
 
-/// The composition, by a backend that has no kernels for its numbers.
+/// The composition: there are no kernels for double precision.
 type Composed = NdArray<f64>;
 
 #[test]
@@ -92,7 +92,7 @@ fn without_gradients_the_same_comes_out<I: Kernels>() {
     );
 }
 
-/// What a call panics with.
+/// The message that a call panics with.
 fn panic_message<T>(call: impl FnOnce() -> T) -> String {
     let Err(payload) = catch_unwind(AssertUnwindSafe(call)) else {
         return "no panic".to_owned();
@@ -140,7 +140,7 @@ fn refuses_wrong_vectors<B: Backend>() {
     refuses_wrong_shapes::<B>();
 }
 
-/// Vectors of other numbers than those they go with.
+/// Vectors of another type than the tensor that they go with.
 fn refuses_wrong_numbers<B: Backend>() {
     let x = plain::<B, 2>(2, [2, 4]);
     let other = match x.dtype() {
@@ -176,7 +176,7 @@ fn refuses_wrong_numbers<B: Backend>() {
 
 fn refuses_wrong_shapes<B: Backend>() {
     let x = plain::<B, 2>(2, [2, 4]);
-    // As many numbers, which a change of shape alone would not notice.
+    // The same number of elements, so that a reshape alone would not fail.
     let message = panic_message(|| {
         let weight = plain::<B, 2>(4, [8, 3]);
         linear(x.clone(), weight, None, WeightLayout::InputByOutput)
@@ -211,7 +211,7 @@ fn refuses_wrong_moments<B: Backend>() {
     let wrong: [(Tensor<B, 2>, String); 4] = [
         (plain(2, [4, 5]), "[4, 5]".to_owned()),
         (plain(2, [1, 6]), "[1, 6]".to_owned()),
-        // As many numbers.
+        // The same number of elements.
         (plain(2, [6, 4]), "[6, 4]".to_owned()),
         (right().cast(other), format!("{other:?}")),
     ];
@@ -236,7 +236,7 @@ fn an_inner_size_of_zero_gives_the_bias<I: Kernels>() {
 }
 
 fn gives_the_bias_for_an_inner_size_of_zero<B: Backend>() {
-    // Few rows, and more than the products of few rows take.
+    // Few rows, and too many for the products of few rows.
     for rows in [2, 100] {
         for layout in [WeightLayout::InputByOutput, WeightLayout::OutputByInput] {
             let device = Default::default();
@@ -265,7 +265,7 @@ fn drops_nothing_with_probability_zero<B: Backend>() {
     );
 }
 
-/// Attention whose mask's bias is learned, as relative positions are.
+/// Attention with a mask whose bias is learned, as for relative positions.
 fn a_mask_that_is_learned_gets_a_gradient<I: Kernels>() {
     fn run<B: AutodiffBackend>() -> Vec<Vec<f64>> {
         let packed = tensor::<B, 3>(1, [2, 5, 2 * (4 + 4 + 3)]);
@@ -290,7 +290,7 @@ fn a_mask_that_is_learned_gets_a_gradient<I: Kernels>() {
     assert_close("bias", &run::<Autodiff<I>>(), &run::<Reference>());
 }
 
-/// Every operation after another, dropout drawn by the same seed.
+/// All operations in sequence, with dropout from a fixed seed.
 fn chain<B: AutodiffBackend>() -> Vec<Vec<f64>> {
     B::seed(&Default::default(), 7);
     let x = tensor::<B, 3>(1, [2, 5, 8]);
@@ -401,8 +401,8 @@ fn operations<B: AutodiffBackend>() -> [Operation<B>; 6] {
     ]
 }
 
-/// Each operation with each of its inputs frozen in turn: the frozen one has no gradient, and those of
-/// the others are what they are otherwise.
+/// Each operation with each of its inputs frozen in turn: the frozen one has no gradient, and the
+/// gradients of the others do not change.
 fn frozen_parents_get_no_gradient_and_change_none<I: Kernels>() {
     let _held = generator();
     for (which, (shapes, operation)) in operations::<Autodiff<I>>().into_iter().enumerate() {

@@ -28,14 +28,14 @@ const OPTIMIZER_FILE: &str = "optimizer.mpk";
 const RUN_FILE: &str = "run.json";
 const PREFIX: &str = "update-";
 
-/// Everything that a run needs to go on: its model, its optimizer's record, and where it stands.
+/// Everything that a run needs to be resumed: its model, its optimizer's record, and its state.
 pub(crate) struct Checkpoint<M, O> {
     pub model: M,
     pub optimizer: O,
     pub state: RunState,
 }
 
-/// Whether a directory holds a model or checkpoints, which a new run would write over.
+/// Whether a directory holds a model or checkpoints, which a new run would overwrite.
 pub fn holds_model(directory: impl AsRef<Path>) -> bool {
     let directory = directory.as_ref();
     [CONFIG_FILE, WEIGHTS_FILE, CHECKPOINTS]
@@ -50,8 +50,8 @@ pub(crate) struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Opens or makes the directory; one that holds a model or checkpoints already is refused
-    /// unless it is to be resumed.
+    /// Opens or creates the directory; refuses one that already holds a model or checkpoints, unless
+    /// the run is to be resumed.
     pub fn open(directory: &Path, resume: bool, keep: usize) -> Result<Self, TrainError> {
         let checkpoints = Self {
             directory: directory.to_owned(),
@@ -92,7 +92,7 @@ impl Checkpoints {
         Ok(updates)
     }
 
-    /// Removes what a killed run left half-written.
+    /// Removes the half-written files of a killed run.
     fn remove_unfinished(&self) -> Result<(), TrainError> {
         let below = self.below();
         for entry in fs::read_dir(&below).map_err(TrainError::io(&below))? {
@@ -120,7 +120,7 @@ impl Checkpoints {
         model.save(&self.directory)
     }
 
-    /// Writes a checkpoint to the side, renames it into place, and removes the oldest ones.
+    /// Writes a checkpoint under another name, renames it, and removes the oldest ones.
     pub fn save<B, M, O>(&self, checkpoint: Checkpoint<M, O>) -> Result<(), TrainError>
     where
         B: AutodiffBackend,
@@ -136,7 +136,7 @@ impl Checkpoints {
             fs::rename(&side, &path).map_err(TrainError::io(&path))
         });
         if written.is_err() {
-            // The error that matters is the first one.
+            // The first error is the one to report.
             let _ = fs::remove_dir_all(&side);
         }
         written?;
@@ -179,7 +179,7 @@ where
 /// `run.json`.
 #[derive(Serialize, Deserialize)]
 struct RunFile {
-    /// Of `optimizer.mpk`, whose format would not notice every damage.
+    /// Checksum of `optimizer.mpk`, whose format does not detect all damage.
     optimizer_checksum: u32,
     #[serde(flatten)]
     state: RunState,
@@ -241,7 +241,7 @@ impl Found {
     }
 }
 
-/// Gives every parameter its place in the model as its id.
+/// Gives every parameter its position in the model as its id.
 ///
 /// An optimizer's record names parameters by id, and ids are otherwise drawn anew in each process.
 pub(crate) fn number_parameters<B: AutodiffBackend, M: AutodiffModule<B>>(model: M) -> M {

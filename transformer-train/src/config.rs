@@ -8,7 +8,7 @@ use crate::error::TrainError;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainingConfig {
-    /// Order of the batches and dropout: 0.
+    /// Seed of the order of batches and of dropout: 0.
     pub seed: u64,
     /// Tokens that a batch may hold, padding included, on its source side and on its target side:
     /// 2048.
@@ -17,7 +17,7 @@ pub struct TrainingConfig {
     pub batches_per_update: usize,
     /// Updates in which the learning rate rises: 4000 (§5.3).
     pub warmup: usize,
-    /// Multiplies the learning rate: 1.
+    /// Factor of the learning rate: 1.
     pub learning_rate_factor: f64,
     /// ε of the label smoothing: 0.1 (§5.4).
     pub label_smoothing: f64,

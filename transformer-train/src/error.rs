@@ -1,4 +1,4 @@
-//! Why training could not start, or had to end.
+//! Errors of training.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ pub enum TrainError {
         key: &'static str,
         /// The value found.
         value: String,
-        /// What it must be.
+        /// The rule that it breaks.
         expected: &'static str,
     },
     /// The model's configuration contradicts itself.
@@ -31,9 +31,9 @@ pub enum TrainError {
     Batches {
         /// `training`, `validation` or `evaluation`.
         part: &'static str,
-        /// What an example is called.
+        /// The noun for an example.
         name: &'static str,
-        /// What is wrong with them.
+        /// The problem.
         source: BatchError,
     },
     /// The model cannot learn from an example.
@@ -41,11 +41,11 @@ pub enum TrainError {
     Example {
         /// `training`, `validation` or `evaluation`.
         part: &'static str,
-        /// What an example is called.
+        /// The noun for an example.
         name: &'static str,
         /// Which example, from 0.
         index: usize,
-        /// What is wrong with it.
+        /// The problem.
         problem: ExampleProblem,
     },
     /// Two numbers that are shown have one name.
@@ -62,7 +62,7 @@ pub enum TrainError {
     OtherRun {
         /// The checkpoint.
         path: PathBuf,
-        /// What differs.
+        /// The setting that differs.
         what: String,
         /// Its value in the checkpoint.
         before: String,
@@ -74,7 +74,7 @@ pub enum TrainError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A file could not be read or written.
@@ -82,7 +82,7 @@ pub enum TrainError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A model directory could not be read or written.
@@ -92,7 +92,7 @@ pub enum TrainError {
     #[cfg(feature = "text")]
     #[error(transparent)]
     Tokenizer(#[from] TextError),
-    /// The loss is not a number any more.
+    /// The loss is NaN or infinite.
     #[error(
         "the loss of update {update} is {loss}; a lower learning rate or a longer warm-up may help"
     )]
@@ -102,12 +102,12 @@ pub enum TrainError {
         /// Its loss.
         loss: f64,
     },
-    /// What was to be measured at a validation could not be.
+    /// The function of [`Trainer::on_validation`](crate::Trainer::on_validation) failed.
     #[error("validation after update {update}: {source}")]
     Validation {
         /// The updates made.
         update: usize,
-        /// What [`Trainer::on_validation`](crate::Trainer::on_validation) was told.
+        /// The error that it returned.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
@@ -120,7 +120,7 @@ impl TrainError {
     }
 }
 
-/// Checks that the configuration `before`, read from a checkpoint at `path`, is the one of `now`.
+/// Checks that the configuration `before`, read from a checkpoint at `path`, equals `now`.
 ///
 /// # Errors
 /// [`TrainError::OtherRun`], which names the first key that differs and both values.

@@ -1,4 +1,4 @@
-//! How good a model is on examples that it has not seen.
+//! Evaluation of a model on held-out examples.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub fn evaluate<B: Backend, M: Objective<B>>(
     Ok(all)
 }
 
-/// The examples of a run, once they are known to fit the batches and the model.
+/// Checks that examples fit the batches and the model, and prepares them for a run.
 pub(crate) fn checked<B: Backend, M: Objective<B>>(
     model: &M,
     examples: Vec<M::Example>,

@@ -1,6 +1,5 @@
 //! Training for [`transformer_core`]: Burn's Learner with the paper's optimizer, schedule and loss
-//! (§5), for any model that says its loss, and what it takes to get from parallel text to a
-//! translation model.
+//! (§5), for any model with a loss; and the steps from parallel text to a translation model.
 //!
 //! From two files of text to a model directory, with its tokenizer:
 //!
@@ -31,7 +30,7 @@
 //! | sentence pairs from files | [`Corpus`] |
 //! | shared subword vocabulary | `train_bpe` (§5.1), with the feature `text` |
 //! | batches of similar length | [`BatchSampler`] (§5.1) |
-//! | what a model has to say to be trained | [`Objective`] |
+//! | the interface of a model that can be trained | [`Objective`] |
 //! | label-smoothed loss | [`LabelSmoothedCrossEntropy`] (§5.4) |
 //! | learning rate | [`noam_schedule`] (§5.3) |
 //! | optimizer | [`PaperAdam`] (§5.3) |

@@ -12,8 +12,8 @@ use transformer_core::ops;
 ///
 /// `lse(x) - (1 - ε) x_y - ε mean(x)`,
 ///
-/// so that no target of the size of the vocabulary is built. Rows whose label is `<pad>` count for
-/// nothing. This is PyTorch's `CrossEntropyLoss(label_smoothing, ignore_index)`.
+/// so that no target distribution over the vocabulary is built. Rows whose label is `<pad>` are
+/// ignored. This is PyTorch's `CrossEntropyLoss(label_smoothing, ignore_index)`.
 ///
 /// ```
 /// use burn_ndarray::NdArray;
@@ -51,7 +51,7 @@ pub struct TokenSums<B: Backend> {
 }
 
 impl<B: AutodiffBackend> TokenSums<B> {
-    /// The sums alone, without what it takes to differentiate them.
+    /// The sums without their graph of gradients.
     pub fn inner(self) -> TokenSums<B::InnerBackend> {
         TokenSums {
             loss: self.loss.inner(),
@@ -63,12 +63,12 @@ impl<B: AutodiffBackend> TokenSums<B> {
 }
 
 impl LabelSmoothedCrossEntropy {
-    /// A loss with the given ε in [0, 1], blind to `pad_id`.
+    /// A loss with the given ε in [0, 1], which ignores labels that are `pad_id`.
     pub fn new(smoothing: f64, pad_id: u32) -> Self {
         Self { smoothing, pad_id }
     }
 
-    /// The mean over the real tokens; not a number when there is none.
+    /// The mean over the real tokens; NaN if there is none.
     ///
     /// # Shapes
     /// - logits: `[rows, vocab_size]`
@@ -83,7 +83,7 @@ impl LabelSmoothedCrossEntropy {
         sums.loss / sums.tokens
     }
 
-    /// The sums that a mean over several batches is made of.
+    /// The sums over the real tokens, from which means over several batches are computed.
     ///
     /// # Shapes
     /// - logits: `[rows, vocab_size]`

@@ -1,4 +1,4 @@
-//! Adam(0.9, 0.98, 1e-9) (§5.3), whose state a checkpoint can read.
+//! Adam(0.9, 0.98, 1e-9) (§5.3), whose state a checkpoint can save.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -56,7 +56,7 @@ impl<B: Backend> SimpleOptimizer<B> for PaperAdamRule {
 
 /// Adam with the paper's constants, behind a handle.
 ///
-/// Burn's `Learner` keeps its optimizer to itself; a clone of this handle shares the state of the
+/// Burn's `Learner` gives no access to its optimizer; a clone of this handle shares the state of the
 /// one that the learner holds, so that it can be saved after any update.
 pub struct PaperAdam<M, B>
 where
@@ -95,7 +95,8 @@ where
         }
     }
 
-    /// The optimizer itself. A panic elsewhere leaves it whole: `step` takes and returns modules.
+    /// The optimizer itself. A panic while it is locked does not leave it inconsistent: `step` consumes
+    /// and returns modules.
     fn adam(&self) -> MutexGuard<'_, OptimizerAdaptor<PaperAdamRule, M, B>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -117,7 +118,7 @@ where
     }
 
     fn step_multi(&mut self, lr: f64, module: M, grads: MultiGradientsParams) -> M {
-        // Clipping needs the whole gradient of every parameter in one place.
+        // Clipping needs the whole gradient of every parameter at once.
         let mut gathered = Gathered {
             parts: grads,
             result: GradientsParams::new(),

@@ -1,4 +1,4 @@
-//! Where a run stands, and what it must not change when it is resumed.
+//! The state of a run, and the settings that must not change when it is resumed.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::error::{TrainError, same_config};
 use crate::metrics::Statistics;
 use crate::validation::Validation;
 
-/// What `run.json` holds.
+/// The content of `run.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunState {
     pub update: usize,
@@ -21,7 +21,7 @@ pub(crate) struct RunState {
     #[serde(rename = "pairs_checksum")]
     pub checksum: u32,
     pub validations: Vec<Validation>,
-    /// What has been trained on since the last of them.
+    /// Statistics of the training since the last of them.
     pub since_validation: Statistics,
 }
 
@@ -53,10 +53,10 @@ impl RunState {
         earlier.all(|earlier| earlier.valid_loss > validation.valid_loss)
     }
 
-    /// Whether a run with the settings and data of `now` continues this one. `name` is what an
-    /// example is called.
+    /// Checks that a run with the settings and data of `now` continues this one. `name` is the noun
+    /// for an example.
     pub fn continues_as(&self, now: &Self, path: &Path, name: &str) -> Result<(), TrainError> {
-        // What may change: how long to train, and what does not touch the weights.
+        // Settings that may change: the length of training, and those without effect on the weights.
         let comparable = |state: &Self| TrainingConfig {
             updates: 0,
             validate_every: 0,

@@ -1,4 +1,4 @@
-//! One call trains a model: what a run is made of, and where its results go.
+//! `Trainer`: the parts of a run, and the files that it leaves.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -32,15 +32,15 @@ use crate::training_model::{TrainingModel, device};
 use crate::update_loop::{Components, Start, StopReason, UpdateStrategy};
 use crate::validation::{Validation, ValidationContext, ValidationHook};
 
-/// A trained model and how it became one.
+/// A trained model and the record of its training.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Trained<M> {
     /// The model after the last update, without gradients.
     pub model: M,
-    /// Each validation, in order; those before a resume too.
+    /// All validations, in order, with those before a resume.
     pub validations: Vec<Validation>,
-    /// Updates made, those before a resume too.
+    /// Updates made, with those before a resume.
     pub updates: usize,
     /// Why the run ended.
     pub stopped: StopReason,
@@ -100,8 +100,8 @@ pub struct Trainer<B: AutodiffBackend, M: Trainable<B>> {
 impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     /// A run of `model`, on its device.
     ///
-    /// Parameters that need no gradient ([`Module::no_grad`](burn::module::Module::no_grad)) are frozen: training does not change
-    /// them, and neither does resuming.
+    /// Parameters that need no gradient ([`Module::no_grad`](burn::module::Module::no_grad)) are
+    /// frozen: training does not change them, and neither does resuming.
     pub fn new(model: M, config: TrainingConfig) -> Self {
         Self {
             devices: vec![device(&model)],
@@ -119,8 +119,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         }
     }
 
-    /// Computes on these devices: the first holds the model and the optimizer, each of them computes
-    /// its share of an update's batches. Without any, the model's own.
+    /// Trains on these devices: the first holds the model and the optimizer, each computes its share
+    /// of an update's batches. By default, the model's own device.
     pub fn devices(mut self, devices: Vec<B::Device>) -> Self {
         if !devices.is_empty() {
             self.devices = devices;
@@ -143,7 +143,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     }
 
     /// Continues from the newest checkpoint in the directory, if there is one: with its weights, its
-    /// optimizer's state, and the examples that come next.
+    /// optimizer's state, and the next examples.
     pub fn resume(mut self, resume: bool) -> Self {
         self.resume = resume;
         self
@@ -155,30 +155,30 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         self
     }
 
-    /// Lets `interrupter` end the run after the update at hand; a checkpoint is then written.
+    /// Lets `interrupter` end the run after the current update; a checkpoint is then written.
     pub fn interrupter(mut self, interrupter: Interrupter) -> Self {
         self.interrupter = interrupter;
         self
     }
 
-    /// Shows progress in this way; by default Burn's TUI in a terminal, plain lines elsewhere.
+    /// Selects the display of progress; by default Burn's TUI in a terminal, plain lines elsewhere.
     pub fn display(mut self, display: ProgressDisplay) -> Self {
         self.display = display;
         self
     }
 
-    /// Shows progress by a renderer of one's own instead.
+    /// Shows progress with a custom renderer instead.
     pub fn renderer(mut self, renderer: impl MetricsRenderer + 'static) -> Self {
         self.renderer = Some(Box::new(renderer));
         self
     }
 
-    /// Measures more at each validation: `hook` gets the model and returns a number for each of
-    /// `names`, in [`ControlFlow::Continue`], or in [`ControlFlow::Break`] to end the run there.
+    /// Measures more at each validation: `hook` is called with the model and returns a number for each
+    /// of `names`, in [`ControlFlow::Continue`], or in [`ControlFlow::Break`] to end the run there.
     ///
     /// The numbers appear beside the loss in the displays, and in [`Validation::numbers`]. The model
-    /// that the directory keeps remains that of the lowest loss. A run that an error of the hook
-    /// ended can be resumed. A second call replaces the first.
+    /// that the directory keeps remains that of the lowest loss. After an error of the hook the run can
+    /// be resumed. A second call replaces the first.
     ///
     /// ```
     /// # use burn_autodiff::Autodiff;
@@ -228,8 +228,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     ///
     /// # Errors
     /// When the configuration, the examples or the directory do not allow it, when a checkpoint
-    /// cannot be written or read, when the hook of a validation fails, or when the loss is no longer
-    /// a number.
+    /// cannot be written or read, when the hook of a validation fails, or when the loss is NaN or
+    /// infinite.
     pub fn train(
         self,
         train: Vec<<M as Objective<B>>::Example>,
@@ -246,7 +246,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
 
         let checkpoints = self.open_directory()?;
         let checkpoint = Checkpoint {
-            // Moved, not cloned: the optimizer changes weights in place where nobody else has them.
+            // Moved, not cloned: the optimizer changes weights in place if they have no other holder.
             model: self.model.fork(&self.devices[0]),
             optimizer: PaperAdam::new(self.config.clip_norm),
             state: RunState::new(&self.config, &train.all),
@@ -290,7 +290,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             .with_training_strategy(TrainingStrategy::Custom(Arc::new(strategy)))
             .launch(Learner::new(model, optimizer, schedule));
 
-        // The terminal is the caller's again once the renderer is gone.
+        // Dropping the renderer restores the terminal.
         drop(result.renderer);
         let outcome = outcome
             .lock()
@@ -305,7 +305,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         })
     }
 
-    /// The displays know a number by its name.
+    /// Checks that the names differ: displays identify numbers by their names.
     fn check_names(&self) -> Result<(), TrainError> {
         let means = [
             TokenMean::loss(),
@@ -323,7 +323,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         Ok(())
     }
 
-    /// The directory for checkpoints, with the tokenizers in it; `None` where nothing is to be kept.
+    /// The directory for checkpoints, with the tokenizers in it; `None` if nothing is to be saved.
     fn open_directory(&self) -> Result<Option<Checkpoints>, TrainError> {
         let Some(directory) = &self.directory else {
             return Ok(None);
@@ -339,7 +339,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     }
 }
 
-/// The run where its newest checkpoint left it; as it is where there is none.
+/// The run as of its newest checkpoint; unchanged if there is none.
 fn resumed<B: AutodiffBackend, M: Trainable<B>>(
     run: Running<B, M>,
     checkpoints: Option<&Checkpoints>,
@@ -357,13 +357,13 @@ fn resumed<B: AutodiffBackend, M: Trainable<B>>(
 
 type Running<B, M> = Checkpoint<M, PaperAdam<TrainingModel<B, M>, B>>;
 
-/// Burn's part of a run, with all that is shown; `names` are those of a validation's numbers.
+/// Burn's part of a run, with its metrics; `names` are those of a validation's numbers.
 fn displayed<B: AutodiffBackend, M: Trainable<B>>(
     updates: UpdateLoader<<M as Objective<B>>::Example>,
     valid: ValidLoader<<M as Objective<B>>::Example>,
     names: &[String],
 ) -> SupervisedTraining<Components<B, M>> {
-    // Burn's file logger would write below this; the run's own record is in its checkpoints.
+    // Burn's file logger would write into this directory; the run's own record is in its checkpoints.
     let directory = PathBuf::new();
     let mut training = SupervisedTraining::new(directory, Arc::new(updates), Arc::new(valid))
         .with_application_logger(None)

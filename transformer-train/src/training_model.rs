@@ -1,4 +1,4 @@
-//! A model with its loss, as Burn's Learner steps it.
+//! A model with its loss, as Burn's Learner trains it.
 
 use std::marker::PhantomData;
 
@@ -12,7 +12,7 @@ use crate::loss::TokenSums;
 use crate::metrics::{DeviceStatistics, ValidationItem};
 use crate::objective::{Objective, Trainable};
 
-/// A model with the loss that it is trained by.
+/// A model with its training loss.
 #[derive(Module, Debug)]
 pub struct TrainingModel<B: Backend, M> {
     /// The model.
@@ -37,7 +37,7 @@ impl<B: Backend, M: Objective<B>> TrainingModel<B, M> {
     }
 }
 
-/// The device that holds a model; one without parameters is on any.
+/// The device of a model; the default one if it has no parameters.
 pub(crate) fn device<B: Backend>(model: &impl Module<B>) -> B::Device {
     model.devices().into_iter().next().unwrap_or_default()
 }
@@ -46,7 +46,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> TrainStep for TrainingModel<B, M> {
     type Input = Update<<M as Objective<B>>::Example>;
     type Output = DeviceStatistics<B::InnerBackend>;
 
-    /// The gradient of the mean loss over the update's tokens, whichever batches they stand in.
+    /// The gradient of the mean loss over the tokens of all batches of the update.
     fn step(&self, update: Self::Input) -> TrainOutput<Self::Output> {
         let mut accumulator = GradientsAccumulator::new();
         let mut statistics: Option<Self::Output> = None;

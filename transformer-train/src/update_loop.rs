@@ -38,9 +38,9 @@ use crate::validation::{HookNumbers, Validation, ValidationContext, ValidationHo
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StopReason {
-    /// It has made all its updates.
+    /// All updates were made.
     Updates,
-    /// Its time is over.
+    /// The time limit was reached.
     Time,
     /// It was interrupted.
     Interrupted,
@@ -57,7 +57,7 @@ pub(crate) type Components<B, M> = LearningComponentsMarker<
 
 type InnerModel<B, M> = <M as AutodiffModule<B>>::InnerModule;
 
-/// What a run leaves behind.
+/// The result of a run.
 pub(crate) struct Outcome {
     pub state: RunState,
     pub stopped: StopReason,
@@ -66,7 +66,7 @@ pub(crate) struct Outcome {
 /// The training loop, by updates.
 pub(crate) struct UpdateStrategy<B: AutodiffBackend, M: Trainable<B>> {
     pub config: TrainingConfig,
-    /// At least one: that of the model.
+    /// At least one, the first being the model's.
     pub devices: Vec<B::Device>,
     pub optimizer: PaperAdam<TrainingModel<B, M>, B>,
     pub schedule: NoamLrScheduler,
@@ -76,7 +76,7 @@ pub(crate) struct UpdateStrategy<B: AutodiffBackend, M: Trainable<B>> {
     pub outcome: Arc<Mutex<Option<Result<Outcome, TrainError>>>>,
 }
 
-/// What a run has for itself from its start on.
+/// The state and hook that a run starts with.
 pub(crate) struct Start<M> {
     pub state: RunState,
     pub hook: Option<ValidationHook<M>>,
@@ -102,8 +102,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         let Start { state, hook } = start.expect("a strategy runs once");
-        // The learner would keep a copy of the model through each step, and its weights could not be
-        // changed in place.
+        // The learner would hold a copy of the model during each step, and weights could not be changed
+        // in place.
         let model = learner.model();
         drop(learner);
         let mut run = Run {
@@ -127,7 +127,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<
     }
 }
 
-const MODEL: &str = "the optimizer gives the model back";
+const MODEL: &str = "the optimizer returns the model";
 
 /// Updates after which the loss is read back and checked.
 const CHECK_EVERY: usize = 50;
@@ -135,7 +135,7 @@ const CHECK_EVERY: usize = 50;
 /// A run under way.
 struct Run<'a, B: AutodiffBackend, M: Trainable<B>> {
     strategy: &'a UpdateStrategy<B, M>,
-    /// `None` while the optimizer has it.
+    /// `None` while the optimizer holds it.
     model: Option<TrainingModel<B, M>>,
     optimizer: PaperAdam<TrainingModel<B, M>, B>,
     schedule: NoamLrScheduler,
@@ -278,7 +278,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         Ok(())
     }
 
-    /// Ends a run whose loss is no longer a number: nothing it could save would be of use.
+    /// Fails if the loss is NaN or infinite: such a model is not worth saving.
     fn check(&self, statistics: &Statistics) -> Result<(), TrainError> {
         if statistics.loss.is_finite() {
             return Ok(());
@@ -289,16 +289,15 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         })
     }
 
-    /// Validates where training may go on or is complete, and saves. `Break` where the hook ends the
-    /// run.
+    /// Validates, unless the run was interrupted, and saves. `Break` if the hook ends the run.
     fn pause(&mut self, stopped: Option<StopReason>) -> Result<ControlFlow<()>, TrainError> {
         let changed = self.state.update > self.state.validated_update();
         let mut flow = ControlFlow::Continue(());
-        // An interruption is answered at once; the next run validates.
+        // An interrupted run ends without validation; the resumed run validates first.
         if changed && stopped != Some(StopReason::Interrupted) {
             match self.validate() {
                 Ok(next) => flow = next,
-                // Training itself is well: the run can be resumed, and begins with this validation.
+                // Training itself has not failed: a resumed run begins with this validation.
                 Err(error @ TrainError::Validation { .. }) => {
                     self.save()?;
                     return Err(error);
@@ -310,7 +309,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         Ok(flow)
     }
 
-    /// Writes a checkpoint, where there is a directory for it.
+    /// Writes a checkpoint, if there is a directory.
     fn save(&self) -> Result<(), TrainError> {
         let Some(checkpoints) = &self.strategy.checkpoints else {
             return Ok(());
@@ -326,7 +325,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         })
     }
 
-    /// Measures the model on the validation examples, and keeps it where it is the best so far.
+    /// Measures the model on the validation examples, and saves it if it is the best so far.
     fn validate(&mut self) -> Result<ControlFlow<()>, TrainError> {
         let (_, round) = self.progress();
         self.processor
@@ -356,7 +355,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         Ok(flow)
     }
 
-    /// Sums over the validation examples, and the hook's numbers; the displays get both.
+    /// Sums over the validation examples, and the hook's numbers; both are passed to the displays.
     fn measure(
         &mut self,
         model: &TrainingModel<B::InnerBackend, InnerModel<B, M>>,
@@ -390,7 +389,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         Ok((all, numbers?))
     }
 
-    /// What the hook measures.
+    /// Calls the hook.
     fn ask(
         &mut self,
         model: &TrainingModel<B::InnerBackend, InnerModel<B, M>>,
@@ -411,7 +410,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
     }
 }
 
-/// One number from two, such that neighbours share nothing (the finaliser of SplitMix64).
+/// Hashes two numbers into one (the finaliser of SplitMix64), so that neighbours are independent.
 fn mix(seed: u64, number: u64) -> u64 {
     let mut z = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

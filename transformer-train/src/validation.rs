@@ -1,4 +1,4 @@
-//! What is measured at a validation, and who is told.
+//! Validations: their record, and the hook that measures more.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -26,7 +26,7 @@ pub struct Validation {
     pub valid_nll: f64,
     /// Share of the validation labels that were the model's first choice, in percent.
     pub valid_accuracy: f64,
-    /// What [`Trainer::on_validation`](crate::Trainer::on_validation) measured, by name.
+    /// The numbers that [`Trainer::on_validation`](crate::Trainer::on_validation) measured, by name.
     #[serde(default, deserialize_with = "null_is_nan")]
     pub numbers: BTreeMap<String, f64>,
 }
@@ -55,7 +55,7 @@ impl Validation {
     }
 }
 
-/// What [`Trainer::on_validation`](crate::Trainer::on_validation) gets to see.
+/// The argument of the function of [`Trainer::on_validation`](crate::Trainer::on_validation).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ValidationContext<'a, M> {
@@ -65,7 +65,7 @@ pub struct ValidationContext<'a, M> {
     pub update: usize,
     /// Loss and accuracy on the validation examples.
     pub statistics: &'a Statistics,
-    /// The validations before this one, in order; those before a resume too.
+    /// The validations before this one, in order, with those before a resume.
     pub earlier: &'a [Validation],
 }
 
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_none_comes_back_as_nan() {
+    fn nan_is_read_back_as_nan() {
         let mut validation: Validation = serde_json::from_str(BEFORE_NUMBERS).unwrap();
         validation.numbers = BTreeMap::from([("a".into(), f64::NAN), ("b".into(), 0.1)]);
         let json = serde_json::to_string(&validation).unwrap();

@@ -26,12 +26,12 @@ fn score(case: &Value) -> (Bleu, Chrf) {
 }
 
 #[track_caller]
-fn assert_close(case: &Value, what: &str, actual: f64, expected: &Value) {
+fn assert_close(case: &Value, score: &str, actual: f64, expected: &Value) {
     let expected = expected.as_f64().expect("a number");
     assert!(
         (actual - expected).abs() <= TOLERANCE,
         "{} of {}: {actual} instead of {expected}",
-        what,
+        score,
         case["name"]
     );
 }

@@ -1,4 +1,4 @@
-//! Whatever a corpus file holds is read or refused in one line that names the file and the line.
+//! A corpus file is read, whatever it holds, or refused with a message that names the file and the line.
 
 use std::fs;
 use std::io::Write;
@@ -54,7 +54,7 @@ fn assert_mentions(message: &str, words: &[&str]) {
     }
 }
 
-// What is read.
+// Files that are read.
 
 #[test]
 fn plain_and_gzip_read_the_same_whatever_the_name() {
@@ -90,7 +90,7 @@ fn parallel_files_pair_line_by_line() {
     );
 }
 
-// What is refused.
+// Files that are refused.
 
 #[test]
 fn missing_file_is_named() {
@@ -208,7 +208,7 @@ fn parallel_files_without_a_pair_are_refused() {
     assert_mentions(&error.to_string(), &["a.en", "no sentence pair"]);
 }
 
-// What is written.
+// Writing.
 
 #[test]
 fn written_corpus_reads_back_and_replaces_the_old_file() {
@@ -235,10 +235,10 @@ fn sentence_that_would_not_read_back_is_not_written() {
 #[test]
 fn failed_write_names_the_file_and_leaves_nothing() {
     let folder = folder();
-    let taken = folder.path().join("taken.tsv");
-    fs::create_dir(&taken).unwrap();
+    let occupied = folder.path().join("occupied.tsv");
+    fs::create_dir(&occupied).unwrap();
     let absent = folder.path().join("absent").join("corpus.tsv");
-    for path in [&taken, &absent] {
+    for path in [&occupied, &absent] {
         let error = corpus(&[("a", "b")]).write_tsv(path).unwrap_err();
         let name = path.file_name().unwrap().to_str().unwrap();
         assert_mentions(&error.to_string(), &[name, "cannot write"]);

@@ -1,4 +1,4 @@
-//! The loss against numbers that PyTorch computed.
+//! The loss against PyTorch's numbers.
 
 use burn::tensor::{Int, Tensor};
 use burn_autodiff::Autodiff;

@@ -1,4 +1,5 @@
-//! The trainer knows no model: a module that is no Transformer is trained, saved and resumed by it.
+//! The trainer is independent of the model: it trains, saves and resumes a module that is no
+//! Transformer.
 
 use std::path::Path;
 
@@ -68,7 +69,7 @@ struct BagOfWords<B: Backend> {
 }
 
 impl BagConfig {
-    /// The same weights each time, whoever else draws random numbers in this process.
+    /// The same weights each time, even if other tests draw random numbers in this process.
     fn init<B: Backend>(&self) -> BagOfWords<B> {
         let matrix = |rows: usize, columns: usize| {
             let values: Vec<f32> = (0..rows * columns)
@@ -270,7 +271,7 @@ fn examples_that_do_not_fit_are_refused_by_their_name() {
     );
 }
 
-/// What is frozen stays as it was, through training, a checkpoint and a resume; the rest learns.
+/// Training, a checkpoint and a resume leave frozen parameters as they were; the others learn.
 #[test]
 fn frozen_parameters_stay_frozen_when_resumed() {
     let folder = tempfile::tempdir().unwrap();

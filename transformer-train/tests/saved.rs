@@ -71,7 +71,7 @@ fn a_run_of_0_1_0_is_resumed_to_the_weights_that_it_would_have_had() {
     let data = fs::read_to_string(out.join("data.json")).unwrap();
     let data: Data = serde_json::from_str(&data).unwrap();
     let config = TransformerConfig::load(&out).unwrap();
-    // Whatever this version draws: the weights are the checkpoint's.
+    // Any seed: the weights are read from the checkpoint.
     let model = config.init::<Autodiff<NdArray>>(99, &device).unwrap();
 
     let trained = Trainer::new(model, data.run)
@@ -91,6 +91,6 @@ fn a_run_of_0_1_0_is_resumed_to_the_weights_that_it_would_have_had() {
     let (found, expected) = (weights(&trained.model), weights(&expected));
     let differences = found.iter().zip(&expected).map(|(a, b)| (a - b).abs());
     let largest = differences.fold(0.0, f32::max);
-    // On the processor that made the fixture, none: another one's products round otherwise.
+    // Zero on the processor that made the fixture; products of others round otherwise.
     assert!(largest < 1e-6, "{largest}");
 }

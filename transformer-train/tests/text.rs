@@ -73,7 +73,7 @@ fn two_files_become_a_model_that_translates() {
     let translator = Translator::<NdArray>::load(&out, &device).unwrap();
     translator.translate(sentence).unwrap();
 
-    // A run that is resumed leaves the tokenizer as it is.
+    // Resuming does not write the tokenizer again.
     fs::write(out.join(TOKENIZER_FILE), "as it is").unwrap();
     trainer(true).train(train.pairs, valid.pairs).unwrap();
     let left = fs::read_to_string(out.join(TOKENIZER_FILE)).unwrap();

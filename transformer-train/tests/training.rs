@@ -1,5 +1,5 @@
-//! Training holds its promises: an update is one step whatever its batches, a resumed run is the run
-//! that was not stopped, and nothing is written over.
+//! The promises of training: an update is one step for any number of batches, a resumed run equals the
+//! run that was not stopped, and no model is overwritten.
 
 use std::fs;
 use std::path::Path;
@@ -65,7 +65,7 @@ fn run() -> TrainingConfig {
     }
 }
 
-/// Burn draws dropout from one generator per process: a test that trains has it to itself.
+/// Burn draws dropout from one generator per process: a test that trains must hold this lock.
 fn alone() -> MutexGuard<'static, ()> {
     static GENERATOR: Mutex<()> = Mutex::new(());
     GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
@@ -208,7 +208,7 @@ fn a_resumed_run_is_the_run_that_was_not_stopped() {
 
     let out = folder.path().join("model");
     let first = TrainingConfig {
-        // In the middle of an epoch, and of a round.
+        // In the middle of an epoch, and between two validations.
         updates: 6,
         ..run()
     };
@@ -226,7 +226,7 @@ fn a_resumed_run_is_the_run_that_was_not_stopped() {
     assert!(weights(&resumed.model) == weights(&whole.model));
 }
 
-/// Here the embedding is the generator's matrix, too.
+/// With a tied embedding: the generator's matrix is the same parameter.
 #[test]
 fn a_frozen_embedding_stays_frozen_in_a_resumed_run() {
     let _alone = alone();
@@ -319,7 +319,7 @@ fn resume(
 }
 
 #[test]
-fn a_model_is_not_written_over() {
+fn a_model_is_not_overwritten() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("model");
@@ -351,7 +351,7 @@ fn resuming_with_other_settings_or_data_says_which() {
 }
 
 #[test]
-fn what_a_killed_run_left_half_written_is_removed() {
+fn half_written_files_of_a_killed_run_are_removed() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("model");
@@ -423,7 +423,7 @@ fn pairs_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn oldest_checkpoints_make_room() {
+fn oldest_checkpoints_are_removed() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("model");

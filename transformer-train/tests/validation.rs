@@ -1,4 +1,4 @@
-//! What is measured at a validation is shown and recorded, and can end the run.
+//! The hook of a validation: its numbers are shown and recorded, and it can end the run.
 
 use std::fs;
 use std::io::{self, Write};
@@ -47,7 +47,7 @@ fn trainer() -> Trainer<B, Transformer<B>> {
     Trainer::new(model(), run).display(ProgressDisplay::Silent)
 }
 
-/// Burn draws dropout from one generator per process: a test that trains has it to itself.
+/// Burn draws dropout from one generator per process: a test that trains must hold this lock.
 fn alone() -> MutexGuard<'static, ()> {
     static GENERATOR: Mutex<()> = Mutex::new(());
     GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
@@ -110,7 +110,7 @@ fn a_hook_ends_the_run_and_resuming_goes_on() {
     assert_eq!((resumed.updates, resumed.validations.len()), (12, 3));
 }
 
-/// Without numbers, too.
+/// A hook without numbers can end the run, too.
 #[test]
 fn a_hook_that_measures_nothing_can_end_the_run() {
     let _alone = alone();
@@ -126,7 +126,7 @@ fn a_hook_that_measures_nothing_can_end_the_run() {
 }
 
 #[test]
-fn what_a_hook_does_changes_no_weight() {
+fn a_hook_changes_no_weight() {
     let _alone = alone();
     let out = |name: &str, folder: &tempfile::TempDir| folder.path().join(name);
     let folder = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ fn what_a_hook_does_changes_no_weight() {
 }
 
 #[test]
-fn an_error_of_a_hook_is_told_and_the_run_can_be_resumed() {
+fn an_error_of_a_hook_is_reported_and_the_run_can_be_resumed() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("model");
@@ -165,7 +165,7 @@ fn an_error_of_a_hook_is_told_and_the_run_can_be_resumed() {
         .train(pairs(), pairs())
         .unwrap_err();
     assert_eq!(error.to_string(), "validation after update 8: no reference");
-    // It begins with the validation that failed.
+    // The resumed run begins with the validation that failed.
     let resumed = trainer()
         .directory(&out)
         .resume(true)
@@ -207,7 +207,7 @@ impl Write for Page {
 }
 
 #[test]
-fn numbers_stand_in_the_plain_line_of_a_validation() {
+fn numbers_are_in_the_plain_line_of_a_validation() {
     let _alone = alone();
     let page = Page::default();
     trainer()

@@ -1,15 +1,15 @@
-//! Sequences side by side.
+//! Batches of sequences.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
 
-/// The first token that a vocabulary of this size does not have.
+/// The first token outside a vocabulary of this size.
 pub(crate) fn unknown_token(tokens: &[u32], vocab_size: usize) -> Option<u32> {
     let mut tokens = tokens.iter().copied();
     tokens.find(|&token| token as usize >= vocab_size)
 }
 
-/// One tensor of all rows, filled up with `pad_id`.
+/// One tensor of all rows, padded with `pad_id`.
 ///
 /// # Shapes
 /// - output: `[rows, len]`, the longest row's length
@@ -29,17 +29,17 @@ pub fn padded<B: Backend>(
     Tensor::from_data(data, device)
 }
 
-/// The numbers of a tensor, row after row.
+/// The numbers of a tensor in row-major order.
 pub(super) fn to_host<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     let data = tensor.into_data().convert::<f32>();
     data.into_vec().expect("converted to f32")
 }
 
-/// Indices of sources of such lengths, in batches of at most `batch_tokens`, padding included, or of
-/// one. Sources of similar length stand together.
+/// Groups the indices of sources of similar lengths into batches of at most `batch_tokens`, padding
+/// included, but of at least one source.
 pub(super) fn batches(lengths: &[usize], batch_tokens: usize) -> Vec<Vec<usize>> {
     let mut by_length: Vec<usize> = (0..lengths.len()).collect();
-    // The longest first: what does not fit into memory is known at once.
+    // The longest first, so that a lack of memory shows at once.
     by_length.sort_by_key(|&index| std::cmp::Reverse(lengths[index]));
     let mut batches: Vec<Vec<usize>> = Vec::new();
     for index in by_length {

@@ -1,27 +1,27 @@
-//! Beam search: which hypotheses are continued, and by what (§6.1).
+//! Beam search: the choice of hypotheses and of the tokens that continue them (§6.1).
 
 use std::cmp::Ordering;
 
 /// A hypothesis and a token to continue it with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Candidate {
-    /// Log-probability, with the rules' penalties, of the hypothesis so continued.
+    /// Log-probability of the continued hypothesis, with the rules' penalties.
     pub rank: f64,
-    /// Which hypothesis of the source.
+    /// Index of the hypothesis among those of the source.
     pub parent: usize,
     pub token: u32,
 }
 
 impl Candidate {
-    /// The better one first; of equals the one that was found first.
+    /// The better one first; of equals the one of the lower parent, then of the lower token.
     fn before(&self, other: &Self) -> Ordering {
-        let place = |candidate: &Self| (candidate.parent, candidate.token);
+        let position = |candidate: &Self| (candidate.parent, candidate.token);
         let by_rank = other.rank.total_cmp(&self.rank);
-        by_rank.then_with(|| place(self).cmp(&place(other)))
+        by_rank.then_with(|| position(self).cmp(&position(other)))
     }
 }
 
-/// The best `count` candidates, the best first. A token of log-probability −∞ is none.
+/// The best `count` candidates, the best first. Tokens of log-probability −∞ are excluded.
 pub(super) struct Best {
     count: usize,
     /// Sorted.
@@ -58,7 +58,7 @@ impl Best {
         self.candidates
     }
 
-    /// The log-probability that the next token must pass, for a hypothesis of that rank.
+    /// The log-probability that the next token must exceed, for a hypothesis of that rank.
     fn least(&self, rank: f64) -> f32 {
         match self.candidates.last() {
             // Rounded down, so that none is missed.
@@ -70,10 +70,10 @@ impl Best {
     }
 
     fn insert(&mut self, candidate: Candidate) {
-        let place = self
+        let index = self
             .candidates
             .partition_point(|other| other.before(&candidate).is_lt());
-        self.candidates.insert(place, candidate);
+        self.candidates.insert(index, candidate);
         self.candidates.truncate(self.count);
     }
 }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_banned_is_no_candidate() {
+    fn banned_tokens_are_no_candidates() {
         let out = f32::NEG_INFINITY;
         assert_eq!(best(3, &[(0.0, &[out, -7.0, out])]), [(-7.0, 0, 1)]);
         assert_eq!(best(3, &[(0.0, &[f32::NAN, out])]), []);

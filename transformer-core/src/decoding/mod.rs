@@ -1,8 +1,8 @@
 //! From a request to its targets.
 //!
 //! One loop over a model's next tokens ([`Search`]) serves every strategy: greedy decoding is beam
-//! search with a beam of one, and a sample is a beam that draws its next token. The loop knows no
-//! model, only the trait [`NextToken`].
+//! search with a beam of one, and a sample is a beam that draws its next token. The loop depends on
+//! the trait [`NextToken`], not on any model.
 
 mod batches;
 mod beam;

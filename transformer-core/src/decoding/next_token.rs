@@ -8,12 +8,12 @@ use crate::error::{DecodeOptionsError, RequestProblem};
 use crate::ops::AttentionWeights;
 use crate::special_tokens::SpecialTokens;
 
-/// A model that can say which token comes next: all that [`Search`](crate::Search),
-/// [`greedy`](crate::greedy) and [`score`](crate::score) know of it.
+/// A model that predicts the next token: the interface that [`Search`](crate::Search),
+/// [`greedy`](crate::greedy) and [`score`](crate::score) use.
 ///
-/// A batch is some sources, each with one or more targets that grow by a token at a time. The *rows*
-/// of a batch are its targets, those of a source together. A model without sources, such as a
-/// [`LanguageModel`](crate::LanguageModel), sees empty ones.
+/// A batch has one or more sources, each with one or more targets that grow by a token at a time. The
+/// *rows* of a batch are its targets, those of a source together. For a model without sources, such as
+/// a [`LanguageModel`](crate::LanguageModel), the sources are empty.
 ///
 /// ```
 /// use burn_ndarray::{NdArray, NdArrayDevice};
@@ -70,24 +70,24 @@ pub trait NextToken<B: Backend> {
     /// The device that the model is on.
     fn device(&self) -> B::Device;
 
-    /// The tokens that a target is made of.
+    /// The vocabulary of targets.
     fn vocabulary(&self) -> Vocabulary;
 
-    /// Tokens that a target may have at most, `<bos>` included; `None` where there is no limit.
+    /// The most tokens that a target may have, `<bos>` included; `None` if there is no limit.
     fn max_target_len(&self) -> Option<usize> {
         None
     }
 
-    /// Whether the model can read a source.
+    /// Checks that the model can read a source.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The problem.
     fn check_source(&self, source: &[u32]) -> Result<(), RequestProblem>;
 
-    /// Whether the model can predict a target.
+    /// Checks that the model can predict a target.
     ///
     /// # Errors
-    /// Why it cannot: the target is too long, or holds a token outside the vocabulary.
+    /// The problem: the target is too long, or holds a token outside the vocabulary.
     fn check_target(&self, target: &[u32]) -> Result<(), RequestProblem> {
         let length = target.len();
         if let Some(max_len) = self.max_target_len().filter(|&max_len| length > max_len) {
@@ -100,7 +100,7 @@ pub trait NextToken<B: Backend> {
         }
     }
 
-    /// Reads the sources of a batch, each of which then has one target without a token.
+    /// Reads the sources of a batch, each of which then has one empty target.
     fn start(&self, sources: &[&[u32]]) -> Self::State;
 
     /// Appends a token to every row, and returns the log-probabilities of the tokens that may follow.
@@ -116,18 +116,18 @@ pub trait NextToken<B: Backend> {
         attention: AttentionWeights,
     ) -> NextTokenOutput<B>;
 
-    /// Keeps the given sources of the batch, in the given order, with the given rows: positions
-    /// among the rows so far, those of a source together and as many for each. A row may be given
-    /// more than once; its targets then go on separately.
+    /// Keeps the given sources of the batch, in the given order, with the given rows: indices of the
+    /// rows so far, those of a source together, the same number for each. A row may be given more than
+    /// once; the copies then continue separately.
     fn select(&self, state: &mut Self::State, sources: &[usize], rows: &[usize]);
 
     /// The log-probability of each token of given targets.
     ///
-    /// This one computes token by token; a model that can read a whole target at once does better.
+    /// The default computes token by token; a model that can read a whole target at once is faster.
     ///
     /// # Shapes
-    /// - sources and targets: as many as each other; no target is empty
-    /// - output: `[batch, tgt_len]`, the longest target's length; anything where a target has ended
+    /// - sources and targets: `batch` of each; no target is empty
+    /// - output: `[batch, tgt_len]`, the longest target's length; undefined after the end of a target
     fn target_log_probs(&self, sources: &[&[u32]], targets: &[&[u32]]) -> Tensor<B, 2> {
         let SpecialTokens { pad, bos, .. } = self.vocabulary().special_tokens;
         let device = self.device();
@@ -146,12 +146,12 @@ pub trait NextToken<B: Backend> {
     }
 }
 
-/// The tokens that a target is made of.
+/// The vocabulary of targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vocabulary {
-    /// Entries.
+    /// Number of entries.
     pub size: usize,
-    /// The entries that stand for no text.
+    /// The entries that are not text.
     pub special_tokens: SpecialTokens,
 }
 
@@ -161,8 +161,8 @@ pub struct Vocabulary {
 pub struct NextTokenOutput<B: Backend> {
     /// Log-probabilities: `[rows, tgt_vocab_size]`.
     pub log_probs: Tensor<B, 2>,
-    /// How much the last token attends to each source token, averaged over layers and heads:
-    /// `[rows, src_len]`. `None` unless asked for, and where the model has no sources.
+    /// The last token's attention to each source token, averaged over layers and heads:
+    /// `[rows, src_len]`. `None` unless requested, and if the model has no sources.
     pub attention: Option<Tensor<B, 2>>,
 }
 
@@ -175,7 +175,7 @@ impl<B: Backend> NextTokenOutput<B> {
         }
     }
 
-    /// The same with attention to the sources: `[rows, src_len]`.
+    /// Adds the attention to the sources: `[rows, src_len]`.
     pub fn with_attention(self, attention: Tensor<B, 2>) -> Self {
         Self {
             attention: Some(attention),
@@ -225,7 +225,7 @@ impl<B: Backend, M: NextToken<B>> NextToken<B> for &M {
     }
 }
 
-/// Models that decode together: the mean of their probabilities.
+/// Models that decode together, by the mean of their probabilities.
 #[derive(Debug, Clone)]
 pub struct Ensemble<M> {
     models: Vec<M>,
@@ -235,7 +235,7 @@ impl<M> Ensemble<M> {
     /// An ensemble of the given models, or of references to them.
     ///
     /// # Errors
-    /// When there is none, or their vocabularies differ.
+    /// When no model is given, or the vocabularies differ.
     pub fn new<B: Backend>(models: Vec<M>) -> Result<Self, DecodeOptionsError>
     where
         M: NextToken<B>,
@@ -318,7 +318,7 @@ impl<B: Backend, M: NextToken<B>> NextToken<B> for Ensemble<M> {
     }
 }
 
-/// The logarithm of the mean of probabilities, of at least one.
+/// The logarithm of the mean of the probabilities of at least one model.
 fn log_of_mean<B: Backend>(log_probs: Vec<Tensor<B, 2>>) -> Tensor<B, 2> {
     let count = log_probs.len() as f64;
     let sum = log_probs.into_iter().reduce(|sum, next| {

@@ -1,8 +1,8 @@
-//! How to decode.
+//! Options of decoding.
 
 use crate::error::DecodeOptionsError;
 
-/// How targets are searched for, and which tokens they may have.
+/// The strategy and limits of decoding, and the rules for tokens.
 ///
 /// ```
 /// use transformer_core::{DecodeOptions, LengthPenalty};
@@ -16,33 +16,33 @@ use crate::error::DecodeOptionsError;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecodeOptions {
-    /// How the next tokens are chosen.
+    /// The choice of next tokens.
     pub strategy: Strategy,
-    /// Targets given for each source: the best of the beam, or so many samples.
+    /// Targets returned for each source: the best of the beam, or the number of samples.
     pub n_best: usize,
     /// The divisor of a hypothesis's log-probability.
     pub length_penalty: LengthPenalty,
-    /// β of the coverage penalty `β Σ_i ln min(Σ_j a_ij, 1)`, which is added to the score: how much
-    /// target tokens j attend to source token i, on average over layers and heads. 0 for none.
+    /// β of the coverage penalty `β Σ_i ln min(Σ_j a_ij, 1)`, which is added to the score; `a_ij` is the
+    /// attention of target token j to source token i, averaged over layers and heads. 0 for none.
     pub coverage_penalty: f64,
-    /// Where a target without `<eos>` is cut.
+    /// The length at which a target without `<eos>` is cut.
     pub max_length: MaxLength,
-    /// Tokens that a target has at least, before `<eos>`.
+    /// The fewest tokens of a target, before `<eos>`.
     pub min_length: usize,
     /// Tokens that no target may have.
     pub banned_tokens: Vec<u32>,
-    /// No sequence of so many tokens occurs twice in a target; 0 for no such rule.
+    /// Length of the n-grams that may not occur twice in a target; 0 for no such rule.
     pub no_repeat_ngram: usize,
     /// The factor of the log-probability of a token that the target has already; 1 for none.
     pub repetition_penalty: f64,
-    /// Source tokens, padding included, that are decoded side by side; at least one source is. Fewer
-    /// where each source has more than 16 hypotheses.
+    /// Source tokens of a batch, padding included; a batch has at least one source. Fewer if each
+    /// source has more than 16 hypotheses.
     pub batch_tokens: usize,
-    /// Tokens that a source may have: attention needs memory by their square.
+    /// The most tokens of a source: the memory of attention grows with their square.
     pub max_src_len: usize,
 }
 
-/// Hypotheses of one source side by side: attention grows by their square.
+/// The most hypotheses of one source: the memory of attention grows with their square.
 const MOST_WIDTH: usize = 1000;
 
 impl DecodeOptions {
@@ -55,7 +55,7 @@ impl DecodeOptions {
         }
     }
 
-    /// The most likely token, every time.
+    /// Greedy decoding: the most likely token at each step.
     pub fn greedy() -> Self {
         Self {
             strategy: Strategy::Beam { size: 1 },
@@ -72,7 +72,7 @@ impl DecodeOptions {
         }
     }
 
-    /// A token drawn by its probability, every time.
+    /// Sampling: a token drawn by its probability at each step.
     pub fn sample(sampling: Sampling) -> Self {
         Self {
             strategy: Strategy::Sample(sampling),
@@ -122,35 +122,35 @@ impl DecodeOptions {
 }
 
 impl Default for DecodeOptions {
-    /// The paper's: a beam of 4 and a length penalty of 0.6 (§6.1).
+    /// The paper's options: a beam of 4 and a length penalty of 0.6 (§6.1).
     fn default() -> Self {
         Self::beam(4)
     }
 }
 
-/// How the next token is chosen.
+/// The choice of the next token.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Strategy {
-    /// The most likely hypotheses are kept, whichever they continue.
+    /// Beam search: the most likely hypotheses are kept.
     Beam {
-        /// How many; 1 is greedy decoding.
+        /// Hypotheses kept; 1 is greedy decoding.
         size: usize,
     },
-    /// Tokens are drawn.
+    /// Sampling: tokens are drawn.
     Sample(Sampling),
 }
 
 /// The distribution that tokens are drawn from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
-    /// Log-probabilities are divided by it: below 1 likely tokens become likelier.
+    /// Divisor of the log-probabilities: below 1 likely tokens become likelier.
     pub temperature: f64,
-    /// Only so many of the most likely tokens; 0 for all.
+    /// The number of most likely tokens to draw from; 0 for all.
     pub top_k: usize,
-    /// Only the most likely tokens that together have this probability; 1 for all.
+    /// The total probability of the most likely tokens to draw from; 1 for all.
     pub top_p: f64,
-    /// Each source has its own random numbers, by this and its tokens: its draws do not depend
-    /// on the other sources, but for tokens that tie within rounding.
+    /// Each source has its own random numbers, from this seed and its tokens: its draws do not depend
+    /// on the other sources, except for tokens that tie within rounding.
     pub seed: u64,
 }
 
@@ -190,7 +190,7 @@ impl LengthPenalty {
     /// `|Y|`: the score is the mean log-probability of the tokens.
     pub const AVERAGE: Self = Self::Power(1.0);
 
-    /// What a hypothesis of that length is divided by.
+    /// The divisor for a hypothesis of that length.
     pub fn of(self, len: usize) -> f64 {
         let len = len as f64;
         match self {
@@ -201,11 +201,11 @@ impl LengthPenalty {
     }
 }
 
-/// How many tokens a target may have.
+/// The most tokens of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaxLength {
-    /// The source's length and this many more (§6.1: 50); of a request without a source, the
-    /// prefix's.
+    /// The length of the source, or of the prefix of a request without a source, and this many more
+    /// (§6.1: 50).
     SourcePlus(usize),
     /// This many.
     Tokens(usize),

@@ -16,13 +16,13 @@ impl Request {
         Self::of(Sequence::Sentence(sentence.into()))
     }
 
-    /// Source tokens to be read as they are: for models whose sources do not end in `<eos>`, or
-    /// where it is among the tokens.
+    /// Source tokens to be read without an added `<eos>`: for models whose sources do not end in it, or
+    /// for tokens that include it.
     pub fn exact(source: impl Into<Vec<u32>>) -> Self {
         Self::of(Sequence::Exact(source.into()))
     }
 
-    /// Tokens to go on from, for a model without sources such as a
+    /// Tokens to continue, for a model without sources such as a
     /// [`LanguageModel`](crate::LanguageModel).
     pub fn prompt(prefix: impl Into<Vec<u32>>) -> Self {
         Self::exact([]).with_prefix(prefix)
@@ -54,7 +54,7 @@ impl Request {
     }
 }
 
-/// A source and a target whose probability is asked for.
+/// A source, and a target to score.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceTarget {
     source: Sequence,
@@ -62,8 +62,8 @@ pub struct SourceTarget {
 }
 
 impl SourceTarget {
-    /// The tokens of two sentences, without `<bos>` and `<eos>`. That the target ends where it does
-    /// counts: its `<eos>` has a probability, too.
+    /// The tokens of two sentences, without `<bos>` and `<eos>`. The probability of the target includes
+    /// that of its `<eos>`.
     pub fn new(source: impl Into<Vec<u32>>, target: impl Into<Vec<u32>>) -> Self {
         Self {
             source: Sequence::Sentence(source.into()),
@@ -71,8 +71,8 @@ impl SourceTarget {
         }
     }
 
-    /// Tokens as they are: a target that does not end in `<eos>` is one that may go on. Neither
-    /// begins with `<bos>`.
+    /// Tokens without an added `<eos>`: a target that does not end in it is scored as unfinished.
+    /// Neither begins with `<bos>`.
     pub fn exact(source: impl Into<Vec<u32>>, target: impl Into<Vec<u32>>) -> Self {
         Self {
             source: Sequence::Exact(source.into()),
@@ -88,9 +88,9 @@ impl SourceTarget {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Sequence {
-    /// Which `<eos>` follows.
+    /// `<eos>` is added.
     Sentence(Vec<u32>),
-    /// Which nothing follows.
+    /// Nothing is added.
     Exact(Vec<u32>),
 }
 

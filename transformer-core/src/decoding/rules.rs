@@ -19,8 +19,8 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Makes the log-probabilities of tokens that may not follow −∞, and repeated ones smaller. What
-    /// was changed to something else than −∞ is given back: tokens and their log-probabilities.
+    /// Sets the log-probabilities of excluded tokens to −∞, and multiplies those of repeated ones by
+    /// their penalty. Returns the latter tokens, with their log-probabilities before.
     ///
     /// # Shapes
     /// - log_probs: `[tgt_vocab_size]`
@@ -62,7 +62,7 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// The tokens that would complete a sequence of `n` tokens that the target has already.
+/// The tokens that would repeat an n-gram of the target.
 fn completing(target: &[u32], n: usize) -> Vec<u32> {
     if n == 0 || target.len() < n {
         return Vec::new();

@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use super::options::Sampling;
 
 impl Sampling {
-    /// Random numbers of a sample of a source: the same whatever else is decoded, in any order.
+    /// The random numbers of a sample of a source, which do not depend on the other sources.
     pub(super) fn random(&self, source: &[u32], sample: usize) -> ChaCha8Rng {
         let words = [self.seed, sample as u64, hash(source), 0];
         let mut seed = [0; 32];
@@ -16,13 +16,13 @@ impl Sampling {
         ChaCha8Rng::from_seed(seed)
     }
 
-    /// A token, or none where every one is banned.
+    /// Draws a token; `None` if every token is banned.
     ///
-    /// Each token has a random number of its own, `-ln u` with u between 0 and 1, and the token whose weight
-    /// is the largest multiple of its number is drawn: by the weights, as the first of several random
-    /// waiting times is. A rounding error in the weights, which another batch may bring, changes the draw
-    /// only where two tokens are that close. In a walk along summed weights it would move the bounds of all
-    /// tokens.
+    /// Each token has a random number of its own, `-ln u` with u between 0 and 1, and the token with the
+    /// largest quotient of weight and number is drawn: exponential races, in which a token wins in
+    /// proportion to its weight. A rounding error in the weights, which may differ between batches,
+    /// changes the draw only if two tokens are that close; with cumulative sums it would move the bounds
+    /// of all tokens.
     ///
     /// # Shapes
     /// - log_probs: `[tgt_vocab_size]`
@@ -61,7 +61,7 @@ impl Sampling {
         kept
     }
 
-    /// How many of the most likely tokens together have the probability `top_p`, at this
+    /// The number of most likely tokens that together have the probability `top_p`, at this
     /// temperature and among those given.
     fn nucleus(&self, sorted: &[(u32, f64)]) -> usize {
         let Some(&(_, most)) = sorted.first() else {
@@ -82,7 +82,7 @@ impl Sampling {
     }
 }
 
-/// A token's number between 0 and 1: SplitMix64's, seeded with the key, in the token's place.
+/// A token's number between 0 and 1: the output of SplitMix64, seeded with the key, at the token's index.
 fn uniform(key: u64, token: u32) -> f64 {
     let z = key.wrapping_add((u64::from(token) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -150,7 +150,7 @@ mod tests {
         for (top_k, top_p, expected) in [
             (2, 1.0, two),
             (0, 0.7, two),
-            // Exactly enough.
+            // A sum of exactly `top_p`.
             (0, 0.75, two),
             (1, 0.9, [0.0, 1.0, 0.0, 0.0, 0.0]),
             (9, 1.0, [0.125, 0.5, 0.0, 0.25, 0.125]),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn rounding_errors_hardly_change_what_is_drawn() {
+    fn rounding_errors_hardly_change_the_draws() {
         // Half for the first of 8000 tokens, which are alike otherwise.
         let mut exact = vec![(0.5_f32 / 7999.0).ln(); 8000];
         exact[0] = 0.5_f32.ln();

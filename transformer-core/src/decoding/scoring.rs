@@ -1,4 +1,4 @@
-//! How probable given targets are.
+//! The probabilities of given targets.
 
 use burn::tensor::backend::Backend;
 
@@ -62,7 +62,7 @@ pub fn score<B: Backend, M: NextToken<B>>(
     for batch in batches(&lengths, batch_tokens) {
         let sources: Vec<&[u32]> = batch.iter().map(|&index| &pairs[index][0][..]).collect();
         let targets = batch.iter().map(|&index| match &pairs[index][1][..] {
-            // So that there is a column where no target has a token.
+            // A column even if no target has a token.
             [] => std::slice::from_ref(&eos),
             target => target,
         });

@@ -1,4 +1,4 @@
-//! The loop that decodes.
+//! The decoding loop.
 
 use std::ops::ControlFlow;
 
@@ -38,7 +38,7 @@ pub struct Search<'a, M> {
     options: DecodeOptions,
 }
 
-/// Decodes requests, choosing the most likely token at each step. The hypotheses come in the order
+/// Decodes requests with the most likely token at each step. The hypotheses are in the order
 /// of the requests.
 ///
 /// # Errors
@@ -81,7 +81,7 @@ impl<'a, M> Search<'a, M> {
     ///
     /// # Errors
     /// When a source is empty, too long, or holds a token that the model does not know, or a prefix is
-    /// or does; when the model's log-probabilities are not numbers.
+    /// or does; when the model's log-probabilities are NaN.
     pub fn run<B: Backend>(&self, requests: &[Request]) -> Result<Vec<Vec<Hypothesis>>, DecodeError>
     where
         M: NextToken<B>,
@@ -93,8 +93,8 @@ impl<'a, M> Search<'a, M> {
     /// the token. With a beam of one, or one sample, that is at once; otherwise when the search for
     /// the request has ended. Only the best hypothesis is emitted, without `<eos>`.
     ///
-    /// Where `on_token` breaks, the search stops: requests under way have the hypotheses found so
-    /// far, those that have not begun have none.
+    /// When `on_token` returns [`ControlFlow::Break`], the search stops: requests that have begun have
+    /// the hypotheses found so far, the others have none.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -173,7 +173,7 @@ impl<'a, M> Search<'a, M> {
     where
         M: NextToken<B>,
     {
-        // What a sample draws depends on what it is asked for, and on nothing else.
+        // The draws of a sample depend on its own request only.
         let seed = match source {
             [] => request.prefix(),
             source => source,
@@ -185,7 +185,7 @@ impl<'a, M> Search<'a, M> {
 
     /// Decodes a batch; the hypotheses of a request go to its index in `found`.
     ///
-    /// Fails where the model's log-probabilities are not numbers.
+    /// Fails if the model's log-probabilities are NaN.
     fn decode<B: Backend>(
         &self,
         sources: &[&[u32]],
@@ -289,7 +289,7 @@ enum Ended {
     Stopped,
 }
 
-/// What `next` answers, unless it was stopped before.
+/// The result of `next`, unless `flow` is `Break`.
 fn flow_on(flow: ControlFlow<()>, next: impl FnOnce() -> ControlFlow<()>) -> ControlFlow<()> {
     match flow {
         ControlFlow::Continue(()) => next(),

@@ -9,17 +9,17 @@ use super::rules::Rules;
 
 /// The targets of one source while they grow.
 pub(super) struct Targets<'a> {
-    /// Which request they are of.
+    /// Index of their request.
     pub index: usize,
-    /// Tokens that a target may have.
+    /// The most tokens of a target.
     limit: usize,
     rules: Rules<'a>,
     options: &'a DecodeOptions,
     eos: u32,
-    /// Those that grow; as many in every source of the batch.
+    /// The growing targets; the same number in every source of the batch.
     live: Vec<Live>,
     ended: Vec<Hypothesis>,
-    /// Of each sample.
+    /// The generator of each sample.
     random: Vec<ChaCha8Rng>,
 }
 
@@ -27,22 +27,22 @@ pub(super) struct Targets<'a> {
 #[derive(Debug, Clone, Default)]
 struct Live {
     tokens: Vec<u32>,
-    /// Which of the targets before the last token it continues.
+    /// Index, among the targets before the last token, of the one that it continues.
     parent: usize,
     /// The model's log-probability.
     log_prob: f64,
     /// The same, with the rules' penalties.
     rank: f64,
-    /// How much its tokens attend to each source token, together; empty unless asked for.
+    /// The sum of its tokens' attention to each source token; empty unless requested.
     coverage: Vec<f32>,
-    /// Whether it only fills its place in the batch.
+    /// Whether it is done, and only keeps its row in the batch.
     is_dead: bool,
 }
 
 impl<'a> Targets<'a> {
-    /// One target without a token, which must begin with `prefix` and may have `limit` tokens.
+    /// One empty target, which must begin with `prefix` and may have `limit` tokens.
     ///
-    /// Samples draw their random numbers by `seed`, a sequence of tokens.
+    /// The random numbers of samples are seeded with `seed`, a sequence of tokens.
     pub fn new(
         index: usize,
         limit: usize,
@@ -68,7 +68,7 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// For each target, which of those before the last token it continues.
+    /// For each target, the index of the one before the last token that it continues.
     pub fn parents(&self) -> impl Iterator<Item = usize> {
         self.live.iter().map(|live| live.parent)
     }
@@ -79,13 +79,13 @@ impl<'a> Targets<'a> {
         self.live.iter().map(move |live| last(live).unwrap_or(bos))
     }
 
-    /// The last token, where there is one target, so that nothing can replace it any more.
+    /// The last token if there is one target only, so that the token is final.
     pub fn certain_token(&self) -> Option<u32> {
         let is_alone = self.options.width() == 1 && self.ended.is_empty();
         self.live[0].tokens.last().copied().filter(|_| is_alone)
     }
 
-    /// Notes how much the last tokens attend to the source: `[width, src_len]`.
+    /// Adds the last tokens' attention to the source: `[width, src_len]`.
     pub fn attend(&mut self, attention: &[f32]) {
         if attention.is_empty() {
             return;
@@ -98,7 +98,7 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// Continues the targets by a token: `[width, tgt_vocab_size]`, which it may change.
+    /// Continues the targets by a token. The log-probabilities `[width, tgt_vocab_size]` may be changed.
     pub fn advance(&mut self, log_probs: &mut [f32]) {
         let vocab_size = log_probs.len() / self.live.len();
         let mut rows: Vec<Row<'_>> = Vec::new();
@@ -120,8 +120,8 @@ impl<'a> Targets<'a> {
         self.live = live;
     }
 
-    /// The best continuations. One that ends in `<eos>` counts where it is among the first `size`:
-    /// others of the next `size` then take its place.
+    /// The best `size` continuations without `<eos>`. A candidate with `<eos>` ends a target only if it
+    /// is among the first `size`.
     fn beam(&mut self, size: usize, rows: &[Row<'_>]) -> Vec<Live> {
         let mut best = Best::new(2 * size);
         for (parent, (live, row)) in self.live.iter().zip(rows).enumerate() {
@@ -134,14 +134,14 @@ impl<'a> Targets<'a> {
             self.cut();
         }
         let mut continued = Vec::with_capacity(size);
-        for (place, candidate) in candidates.into_iter().enumerate() {
+        for (rank, candidate) in candidates.into_iter().enumerate() {
             let parent = candidate.parent;
             if candidate.token != self.eos {
                 if continued.len() < size {
                     let live = self.live[parent].continued(parent, candidate.token, &rows[parent]);
                     continued.push(live);
                 }
-            } else if place < size {
+            } else if rank < size {
                 self.end(parent, &rows[parent]);
             }
         }
@@ -152,7 +152,7 @@ impl<'a> Targets<'a> {
     fn samples(&mut self, sampling: &Sampling, rows: &[Row<'_>]) -> Vec<Live> {
         let mut continued = Vec::with_capacity(self.options.n_best);
         for sample in 0..self.options.n_best {
-            // They all begin as one.
+            // All samples begin with the one target.
             let parent = sample.min(self.live.len() - 1);
             let live = &self.live[parent];
             let random = &mut self.random[sample];
@@ -174,7 +174,7 @@ impl<'a> Targets<'a> {
         continued
     }
 
-    /// A target ends in `<eos>`.
+    /// Ends a target with `<eos>`.
     fn end(&mut self, parent: usize, row: &Row<'_>) {
         let live = &self.live[parent];
         let log_prob = live.log_prob + row.log_prob(self.eos);
@@ -187,7 +187,7 @@ impl<'a> Targets<'a> {
         });
     }
 
-    /// The targets that grow are left as they are.
+    /// Ends the growing targets without `<eos>`.
     fn cut(&mut self) {
         let growing = self.live.iter().filter(|live| !live.is_dead);
         let cut: Vec<_> = growing.map(|live| self.unfinished(live)).collect();
@@ -206,14 +206,14 @@ impl<'a> Targets<'a> {
     fn score(&self, rank: f64, len: usize, coverage: &[f32]) -> f64 {
         let covered: f64 = coverage
             .iter()
-            // Padding is attended by none.
+            // Padding gets no attention.
             .filter(|&&sum| sum > 0.0)
             .map(|&sum| f64::from(sum).min(1.0).ln())
             .sum();
         rank / self.options.length_penalty.of(len) + self.options.coverage_penalty * covered
     }
 
-    /// Whether nothing better can be found.
+    /// Whether the search has ended.
     pub fn is_done(&self) -> bool {
         let growing = self.live.iter().filter(|live| !live.is_dead);
         let Some(best) = growing.map(|live| live.rank).max_by(f64::total_cmp) else {
@@ -226,19 +226,19 @@ impl<'a> Targets<'a> {
             return false;
         };
         let penalty = self.options.length_penalty.of(self.limit.saturating_add(1));
-        // Without penalties, what may still pass the best found is known; with them it is nearly
-        // everything, for a long time, and as many as the beam has are enough.
+        // Without penalties, the search ends when no growing target can exceed the best found. With them
+        // that would take long, so it ends with as many ended targets as the beam has.
         let is_penalized = penalty != 1.0 || self.options.coverage_penalty > 0.0;
         if is_penalized && self.ended.len() >= size {
             return true;
         }
-        // Log-probabilities only fall; at best the longest target divides them by most.
+        // Log-probabilities only fall; the largest divisor is that of the longest target.
         let reachable = best / penalty;
         let out_of_reach = self.ended.iter().filter(|ended| ended.score >= reachable);
         out_of_reach.count() >= self.options.n_best
     }
 
-    /// The best hypotheses; where the limit was reached, those that have not ended too.
+    /// The best hypotheses; at the length limit, unfinished ones too.
     pub fn take_best(&mut self) -> Vec<Hypothesis> {
         if self.is_at_limit() {
             self.cut();
@@ -246,7 +246,7 @@ impl<'a> Targets<'a> {
         self.best_of_ended()
     }
 
-    /// The best hypotheses so far, where the search is given up.
+    /// The best hypotheses so far, for a search that is stopped.
     pub fn cut_short(&mut self) -> Vec<Hypothesis> {
         self.cut();
         self.best_of_ended()
@@ -260,7 +260,7 @@ impl<'a> Targets<'a> {
     }
 
     fn is_at_limit(&self) -> bool {
-        // They are all of one length.
+        // All growing targets have one length.
         let mut growing = self.live.iter().filter(|live| !live.is_dead);
         growing.any(|live| live.tokens.len() >= self.limit)
     }
@@ -268,14 +268,14 @@ impl<'a> Targets<'a> {
 
 /// The log-probabilities of a target's next token.
 struct Row<'a> {
-    /// After the rules: `[tgt_vocab_size]`.
+    /// The log-probabilities after the rules: `[tgt_vocab_size]`.
     log_probs: &'a [f32],
     /// The model's log-probabilities of tokens that a rule changed and did not ban.
     penalized: Vec<(u32, f32)>,
 }
 
 impl Row<'_> {
-    /// The model's.
+    /// The model's log-probability.
     fn log_prob(&self, token: u32) -> f64 {
         let penalized = self.penalized.iter().find(|(other, _)| *other == token);
         let log_prob = penalized.map(|&(_, log_prob)| log_prob);

@@ -15,16 +15,16 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 use super::pickle::{self, Entry, PickledTensor};
 use super::state_dict::StateDict;
 
-/// What a ZIP archive begins with.
+/// The first bytes of a ZIP archive.
 pub(super) const MAGIC: &[u8] = b"PK\x03\x04";
 
-/// Where PyTorch's own reader expects storages to begin, for memory maps.
+/// Alignment of storages, which PyTorch's own reader expects for memory maps.
 const ALIGNMENT: u16 = 64;
 
 /// Reads a `.pt` file.
 ///
 /// # Errors
-/// Why it is not a state dict.
+/// When it is not a state dict.
 pub(super) fn read(file: File) -> Result<StateDict, String> {
     let size = file.metadata().map_err(|error| error.to_string())?.len();
     let mut archive = Archive::open(file, size)?;
@@ -71,7 +71,7 @@ pub(super) fn read(file: File) -> Result<StateDict, String> {
 /// Writes a `.pt` file of tensors in single precision.
 ///
 /// # Errors
-/// Why the file could not be written.
+/// When the file cannot be written.
 pub(super) fn write<'a>(
     path: &Path,
     tensors: impl Iterator<Item = (&'a str, &'a TensorData)> + Clone,
@@ -95,12 +95,12 @@ pub(super) fn write<'a>(
     archive.finish()?.flush()
 }
 
-/// A ZIP archive whose every size is backed by bytes of the file.
+/// A ZIP archive whose declared sizes are checked against the bytes of the file.
 struct Archive {
     zip: ZipArchive<BufReader<File>>,
-    /// The folder that holds everything.
+    /// The folder that holds all files.
     folder: String,
-    /// Bytes that may still be read: no file can be read more often than it is there.
+    /// Bytes that may still be read: the archive's files cannot be read more often than they occur.
     budget: u64,
 }
 
@@ -142,7 +142,7 @@ impl Archive {
     }
 }
 
-/// A tensor whose numbers are gathered from its storage when they are asked for.
+/// A tensor whose numbers are gathered from its storage on demand.
 fn snapshot(name: String, tensor: PickledTensor, storage: Rc<[u8]>) -> TensorSnapshot {
     let dtype = tensor.storage.dtype;
     let shape = Shape::from(tensor.shape.clone());

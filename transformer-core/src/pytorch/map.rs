@@ -1,4 +1,4 @@
-//! A map of names, worked out for one configuration.
+//! A map of names for one configuration.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -17,18 +17,18 @@ use crate::positional_encoding::sinusoid;
 /// Every tensor of a state dict is in single precision.
 const ELEMENT: usize = size_of::<f32>();
 
-/// How far a table of sines and cosines may be from ours, at its first position and further for each
-/// one after: PyTorch computes the angles in single precision.
+/// Tolerances for a table of sines and cosines: at its first position, and in addition for each
+/// further one. PyTorch computes the angles in single precision.
 const POSITION_TOLERANCE: [f64; 2] = [1e-5, 4e-7];
 
-/// Which tensors of ours and of theirs hold the same numbers.
+/// The correspondence between our tensors and theirs.
 pub(super) struct Map {
     groups: Vec<Group>,
     position_tables: &'static [PositionTable],
     d_model: usize,
 }
 
-/// Tensors of ours that hold the same numbers as some of theirs, side by side on either side.
+/// Tensors of ours that hold the same numbers as some of theirs, each concatenated.
 struct Group {
     ours: Vec<Parameter>,
     theirs: Vec<Theirs>,
@@ -94,7 +94,7 @@ impl Map {
     /// Our tensors by path, from theirs by name.
     ///
     /// # Errors
-    /// Everything that is wrong with theirs.
+    /// All problems of their tensors.
     pub fn import(
         &self,
         dict: &StateDict,
@@ -164,7 +164,7 @@ impl Map {
             .collect()
     }
 
-    /// Everything that is wrong, by name.
+    /// All problems, by name.
     fn problems(&self, StateDict { tensors, others }: &StateDict) -> Vec<TensorProblem> {
         let not_a_tensor = |name: &String| TensorProblem::NotATensor { name: name.clone() };
         let mut problems: Vec<_> = others.iter().map(not_a_tensor).collect();
@@ -184,7 +184,7 @@ impl Map {
         problems
     }
 
-    /// Why a table does not hold our sines and cosines, if it does not.
+    /// The problem of a table that does not hold our sines and cosines.
     fn wrong_table(&self, table: &PositionTable, tensor: &TensorSnapshot) -> Option<TensorProblem> {
         let mut shape = vec![1, 1, self.d_model];
         if let Some(&len) = tensor.shape.get(table.positions) {
@@ -212,7 +212,7 @@ impl Map {
 }
 
 impl Theirs {
-    /// What stands under its names.
+    /// The tensors under its names.
     fn found<'a>(
         &'a self,
         tensors: &'a BTreeMap<String, TensorSnapshot>,
@@ -245,7 +245,7 @@ impl Theirs {
     }
 }
 
-/// Why a tensor does not hold what another one holds, if it does not.
+/// The problem of a tensor that differs from the one that it is tied to.
 fn not_tied(
     (name, tensor): (&str, &TensorSnapshot),
     (other, other_tensor): (&str, &TensorSnapshot),
@@ -292,7 +292,7 @@ fn f32_data(bytes: Vec<u8>, shape: &[usize]) -> TensorData {
 }
 
 impl Layout {
-    /// A tensor of the given dimensions from one side's layout to the other's.
+    /// Converts a tensor of the given dimensions from one side's layout to the other's.
     fn turn(self, bytes: &[u8], dims: impl Iterator<Item = usize>) -> Vec<u8> {
         let dims: Vec<usize> = dims.collect();
         match (self, dims.as_slice()) {
@@ -311,7 +311,7 @@ impl Layout {
     }
 }
 
-/// Works a map out, line by line.
+/// Builds a map, line by line.
 struct Builder<'a> {
     layer: &'a LayerConfig,
     groups: Vec<Group>,
@@ -327,7 +327,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// What is in no layer, where some tensors may be another one's.
+    /// Adds the parameters outside the layers, some of which may be tied.
     fn add_tied(&mut self, config: &TransformerConfig, lines: &[Line]) {
         self.add("", "", lines, &config.parameters_outside_layers());
         let target = if config.tying.ties_source_target() {
@@ -341,7 +341,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Gives the tensor at `path` the names, too, of the one that is tied to it.
+    /// Adds to the tensor at `path` the names of the one that is tied to it.
     fn add_names(&mut self, path: &str, tied: &str, lines: &[Line]) {
         let names: Vec<String> = lines
             .iter()
@@ -363,7 +363,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Adds the lines whose parameters the model has, and notes the parameters without a line.
+    /// Adds the lines whose parameters the model has, and records the parameters without a line.
     fn add(&mut self, ours: &str, theirs: &str, lines: &[Line], parameters: &[Parameter]) {
         let mut named = Vec::new();
         for line in lines {

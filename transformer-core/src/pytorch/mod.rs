@@ -33,9 +33,9 @@ use state_dict::StateDict;
 
 /// A PyTorch implementation of the whole model, by the names of its parameters.
 ///
-/// Names say nothing of what has none: where the norms stand, the activation, the number of heads,
-/// the scale of the embeddings. That is for the configuration to say; each system has a preset with
-/// the choices that its own classes make.
+/// Names leave open the placement of the norms, the activation, the number of heads and the scale of
+/// the embeddings. These are in the configuration; each system has a preset with the choices of its own
+/// classes.
 ///
 /// | system | preset | names, for example |
 /// |---|---|---|
@@ -60,7 +60,7 @@ pub enum PytorchSystem {
     LearnedPositions,
     /// PyTorch's own `torch.nn.Transformer`.
     ///
-    /// It has neither embeddings nor a generator. Around it stand those of PyTorch's translation
+    /// It has neither embeddings nor a generator; they are those of PyTorch's translation
     /// tutorial: `src_tok_emb.embedding.weight`, `tgt_tok_emb.embedding.weight`, `transformer.…`,
     /// `generator.weight`, `generator.bias`, and the buffer `positional_encoding.pos_embedding`.
     TorchNn,
@@ -93,7 +93,7 @@ impl PytorchSystem {
 
     /// The names and shapes of the state dict of a model, buffers left out.
     ///
-    /// Tied tensors stand under each of their names.
+    /// Tied tensors are listed under each of their names.
     ///
     /// # Errors
     /// When the configuration contradicts itself, or has parameters that the system has no names
@@ -138,13 +138,13 @@ impl fmt::Display for PytorchSystem {
     }
 }
 
-/// What [`Transformer::to_pytorch`] writes besides the parameters.
+/// Tensors that [`Transformer::to_pytorch`] writes besides the parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PytorchExport {
-    /// Positions of the tables of sines and cosines that a system's classes keep as buffers, where
-    /// they do: their `max_len`, most often 5000. `None` leaves the tables out.
+    /// Number of positions of the tables of sines and cosines that a system's classes keep as buffers,
+    /// if they do: their `max_len`, most often 5000. `None` leaves the tables out.
     ///
-    /// `load_state_dict(strict=True)` wants exactly the buffers that the class registers.
+    /// `load_state_dict(strict=True)` requires exactly the buffers that the class registers.
     pub position_table: Option<usize>,
 }
 
@@ -152,14 +152,14 @@ impl<B: Backend> Transformer<B> {
     /// Reads a model from a PyTorch state dict: a `.pt` file, as `torch.save(model.state_dict(), …)`
     /// writes it, or a `.safetensors` file.
     ///
-    /// Tied weights may stand under several names, and must then be equal. Tables of sines and
-    /// cosines that the system's classes keep as buffers must be the paper's, and are not kept.
+    /// Tied weights may be under several names, and must then be equal. Tables of sines and cosines
+    /// that the system's classes keep as buffers must be the paper's, and are not kept.
     ///
     /// # Errors
     /// When the file cannot be read or is damaged; when the configuration contradicts itself or has
     /// parameters that the system has no names for; when tensors are missing, unknown, mis-shaped,
     /// not in single precision, or not tied as they should be: then one error lists them all.
-    /// Nothing that a file holds is ever executed.
+    /// No code in a file is executed.
     pub fn from_pytorch(
         path: impl AsRef<Path>,
         system: PytorchSystem,
@@ -169,7 +169,7 @@ impl<B: Backend> Transformer<B> {
         config.validate()?;
         let path = path.as_ref();
         let dict = StateDict::read(path)?;
-        // The file has at most as many layers as tensors; one more than that is missed for certain.
+        // A file has at most as many layers as tensors, so that one more is certainly missing from it.
         let max_layers = dict.tensors.len() + 1;
         let tensors = imported(path, &Map::transformer(system, config, max_layers)?, &dict)?;
         let mut model = config.init_from(&mut WeightInit::zeros(), device)?;
@@ -177,12 +177,12 @@ impl<B: Backend> Transformer<B> {
         Ok(model)
     }
 
-    /// Writes a PyTorch state dict, of the format that the path's extension says: `.pt` (or `.pth`)
-    /// or `.safetensors`.
+    /// Writes a PyTorch state dict, in the format of the path's extension: `.pt` (or `.pth`) or
+    /// `.safetensors`.
     ///
     /// # Errors
-    /// When the configuration has parameters that the system has no names for, the extension is
-    /// another, or the file cannot be written; an older one then stays as it was.
+    /// When the configuration has parameters that the system has no names for, the extension is none
+    /// of these, or the file cannot be written; an older one then stays as it was.
     pub fn to_pytorch(
         &self,
         path: impl AsRef<Path>,
@@ -211,8 +211,8 @@ impl<B: Backend> Transformer<B> {
 }
 
 impl<B: Backend> EncoderLayer<B> {
-    /// Reads a layer from a PyTorch state dict under the names of the reference system encoder-layer, such as
-    /// `self_attn.Wq.weight` and `fc1.bias`.
+    /// Reads a layer from a PyTorch state dict under the names of the reference system encoder-layer,
+    /// such as `self_attn.Wq.weight` and `fc1.bias`.
     ///
     /// # Errors
     /// As [`Transformer::from_pytorch`].
@@ -229,7 +229,7 @@ impl<B: Backend> EncoderLayer<B> {
         Ok(layer)
     }
 
-    /// Writes the layer under the same names, as [`Transformer::to_pytorch`] does a model.
+    /// Writes the layer under the same names, as [`Transformer::to_pytorch`] writes a model.
     ///
     /// # Errors
     /// When the extension is not `.pt`, `.pth` or `.safetensors`, or the file cannot be written.

@@ -1,11 +1,11 @@
-//! The maps: under which names, and how laid out, PyTorch systems keep what our modules keep.
+//! The tables: names and layouts of our parameters in PyTorch systems.
 //!
-//! A [`Line`] says that some modules of ours hold the same parameters as some of theirs. It is read
-//! in both directions, so that export is the inverse of import by construction.
+//! A [`Line`] maps some modules of ours to those of theirs with the same parameters. It is read in both
+//! directions, so that export is the inverse of import by construction.
 
-/// Everything that a system's state dict names.
+/// The names in a system's state dict.
 pub(super) struct Names {
-    /// What is in no layer; paths in full.
+    /// Parameters outside the layers, by full paths.
     pub outside: &'static [Line],
     /// An encoder layer.
     pub encoder: Layer,
@@ -15,44 +15,43 @@ pub(super) struct Names {
     pub position_tables: &'static [PositionTable],
 }
 
-/// What is in a layer, on both sides relative to the layer.
+/// The parameters of a layer, by paths and names relative to the layer.
 pub(super) struct Layer {
-    /// Where theirs stands, `{}` being its number.
+    /// The prefix of their layer; `{}` is its index.
     pub theirs: &'static str,
-    /// What is in it.
+    /// The parameters in it.
     pub lines: &'static [Line],
 }
 
 /// Modules of ours and of theirs that hold the same parameters.
 ///
-/// Several on one side stand side by side, in the dimension of their outputs, in the one or several
-/// of the other.
+/// Several on one side are concatenated along their outputs.
 pub(super) struct Line {
     /// Paths of our modules.
     pub ours: &'static [&'static str],
-    /// What the names of their tensors begin with.
+    /// Prefixes of the names of their tensors.
     pub theirs: &'static [&'static str],
     /// The tensors in each.
     pub tensors: &'static [TensorNames],
 }
 
-/// How a tensor ends in our path and in their name.
+/// The ends of our path and of their name of a tensor.
 pub(super) struct TensorNames {
     pub ours: &'static str,
     pub theirs: &'static str,
     pub layout: Layout,
 }
 
-/// How a tensor is stored.
+/// The layout of a stored tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// Alike.
+    /// The same on both sides.
     Same,
     /// Ours `[d_input, d_output]`, theirs `[d_output, d_input]`.
     Transposed,
 }
 
-/// A table of sines and cosines, for as many positions as their class was told.
+/// A table of sines and cosines, for as many positions as their class was built for.
 pub(super) struct PositionTable {
     pub name: &'static str,
     /// Which of the three dimensions counts positions; the last is `d_model`, the other 1.

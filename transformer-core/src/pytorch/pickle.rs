@@ -1,9 +1,9 @@
-//! Just enough of Python's pickle format to read and write a state dict.
+//! The part of Python's pickle format that is needed to read and write a state dict.
 //!
 //! A pickle is a program for a stack machine. This machine knows the instructions that `torch.save`
-//! writes, builds nothing but numbers, strings, containers and descriptions of tensors, and calls
-//! nothing: the functions that a state dict names are recognised, all others are an error. What it
-//! builds it keeps in one list, by index, so that neither nesting nor sharing can exhaust anything.
+//! writes, builds only numbers, strings, containers and descriptions of tensors, and calls no function:
+//! those that a state dict names are recognised, all others are an error. Values are in one list, and
+//! refer to each other by index, so that neither nesting nor sharing can exhaust stack or memory.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use burn::tensor::{BoolStore, DType};
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PickledTensor {
     pub storage: Storage,
-    /// Elements before the first one.
+    /// Elements of the storage before the first one.
     pub offset: usize,
     pub shape: Vec<usize>,
     /// Elements from one index to the next, for each dimension.
@@ -29,18 +29,18 @@ pub(super) struct Storage {
     pub len: usize,
 }
 
-/// What a state dict holds under a name.
+/// An entry of a state dict.
 #[derive(Debug, PartialEq)]
 pub(super) enum Entry {
     Tensor(PickledTensor),
-    /// Anything else.
+    /// Not a tensor.
     Other,
 }
 
 /// Reads the pickle of a state dict.
 ///
 /// # Errors
-/// Why it is none.
+/// When it is not one.
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<(String, Entry)>, String> {
     let mut machine = Machine {
         rest: bytes,
@@ -54,7 +54,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<(String, Entry)>, String> {
 }
 
 /// Writes the pickle of a state dict of tensors in single precision, each in a storage of its own
-/// whose key is its place in the list.
+/// whose key is its index in the list.
 pub(super) fn write<'a>(tensors: impl Iterator<Item = (&'a str, &'a [usize])>) -> Vec<u8> {
     let mut out = Writer(vec![op::PROTO, 2, op::EMPTY_DICT, op::MARK]);
     for (key, (name, shape)) in tensors.enumerate() {
@@ -78,7 +78,7 @@ pub(super) fn write<'a>(tensors: impl Iterator<Item = (&'a str, &'a [usize])>) -
     out.0
 }
 
-/// Elements from one index to the next where the last dimension's are neighbours.
+/// The strides of a contiguous tensor, in elements.
 pub(super) fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1_usize; shape.len()];
     for dimension in (1..shape.len()).rev() {
@@ -122,7 +122,7 @@ mod op {
     pub const PROTO: u8 = 0x80;
 }
 
-/// Where a value is in the machine's list.
+/// Index of a value in the machine's list.
 type Id = usize;
 
 #[derive(Debug)]
@@ -134,7 +134,7 @@ enum Value {
     Global(Global),
     Storage(Storage),
     Tensor(PickledTensor),
-    /// What a state dict's tensors are not made of.
+    /// A value that tensors of a state dict do not need.
     Other,
 }
 
@@ -223,7 +223,7 @@ impl Machine<'_> {
             op::TUPLE1 => self.tuple(1)?,
             op::TUPLE2 => self.tuple(2)?,
             op::TUPLE3 => self.tuple(3)?,
-            // What lists hold is of no concern.
+            // The content of lists is not needed.
             op::APPEND => drop(self.pop()?),
             op::APPENDS => drop(self.pop_to_mark()?),
             op::EMPTY_DICT => self.push(Value::Dict(Vec::new())),
@@ -305,7 +305,7 @@ impl Machine<'_> {
 
     fn reduce(&mut self, function: Id, arguments: Id) -> Result<(), String> {
         let Value::Global(function) = self.values[function] else {
-            return Err("a call of what is no function".to_owned());
+            return Err("a call of something that is not a function".to_owned());
         };
         match function {
             Global::OrderedDict => self.push(Value::Dict(Vec::new())),
@@ -388,7 +388,7 @@ impl Machine<'_> {
     fn set_items(&mut self, items: &[Id]) -> Result<(), String> {
         let dict = *self.stack.last().ok_or(EMPTY_STACK)?;
         let Value::Dict(dict) = &mut self.values[dict] else {
-            return Err("items for what is no dictionary".to_owned());
+            return Err("items for something that is not a dictionary".to_owned());
         };
         let pairs = items.chunks_exact(2);
         if !pairs.remainder().is_empty() {
@@ -418,7 +418,7 @@ impl Machine<'_> {
         Ok(top.ok_or(EMPTY_STACK)?)
     }
 
-    /// The height of the stack that belongs to what stands before the last mark.
+    /// The height of the stack at the last mark.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
@@ -463,10 +463,10 @@ impl Machine<'_> {
         let negative = digits.last().is_some_and(|&byte| byte >= 0x80);
         let mut bytes = [if negative { 0xff } else { 0 }; 8];
         let digits_len = digits.len();
-        let place = bytes
+        let target = bytes
             .get_mut(..digits_len)
             .ok_or("a number of more than 64 bits")?;
-        place.copy_from_slice(digits);
+        target.copy_from_slice(digits);
         Ok(i64::from_le_bytes(bytes))
     }
 
@@ -482,7 +482,7 @@ impl Machine<'_> {
 
 const EMPTY_STACK: &str = "a value is missing";
 
-/// As many as PyTorch's tensors may have.
+/// The most dimensions of a PyTorch tensor.
 const MOST_DIMENSIONS: usize = 64;
 
 impl PickledTensor {
@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_pickle_is_read() {
         let tensors: [(&str, &[usize]); 3] = [("a.weight", &[2, 3]), ("b", &[1 << 33]), ("c", &[])];
         let entries = read(&write(tensors.iter().copied())).unwrap();
         for (at, ((name, entry), expected)) in entries.iter().zip(tensors).enumerate() {
@@ -623,12 +623,12 @@ mod tests {
             (19, 5, vec![3, 2], vec![1, 12]),
             (20, 6, vec![3, 2], vec![1, 12]),
             (20, 0, vec![3, 2], vec![1]),
-            // More elements than the storage has, by standing still.
+            // More elements than the storage has, with a stride of zero.
             (20, 0, vec![21], vec![0]),
             (20, 0, vec![1 << 62, 8], vec![0, 0]),
             (20, 0, vec![2, 2], vec![1 << 62, 1 << 62]),
             (0, 0, vec![1], vec![1]),
-            // Nothing, outside of it.
+            // No elements, outside of it.
             (1, 1 << 30, vec![0, 1], vec![1, 1]),
             (1, 0, vec![1; 65], vec![1; 65]),
         ] {
@@ -667,7 +667,7 @@ mod tests {
     }
 
     #[test]
-    fn other_values_are_noted() {
+    fn other_values_are_recorded() {
         let checkpoint = dict_of(|out| {
             out.push(&[op::EMPTY_LIST, op::MARK, op::NONE, op::BINFLOAT]);
             out.push(&1.0_f64.to_be_bytes());
@@ -752,7 +752,7 @@ mod tests {
             ),
             (
                 &[op::NONE, op::NONE, op::REDUCE],
-                "a call of what is no function",
+                "a call of something that is not a function",
             ),
             (
                 &[op::LONG1, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -774,7 +774,7 @@ mod tests {
                 let at = rng.random_range(0..pickle.len());
                 pickle[at] = rng.random();
             }
-            // Whatever it says, it does not panic.
+            // Any result but a panic.
             let _ = read(&pickle);
         }
     }

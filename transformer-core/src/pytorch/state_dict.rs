@@ -14,17 +14,17 @@ use super::archive;
 use crate::error::PytorchError;
 use crate::files::replace_file;
 
-/// What is in a file.
+/// The content of a file.
 #[derive(Default)]
 pub(super) struct StateDict {
     /// Its tensors, by name.
     pub tensors: BTreeMap<String, TensorSnapshot>,
-    /// Names under which something else stands.
+    /// Names of entries that are not tensors.
     pub others: Vec<String>,
 }
 
 impl StateDict {
-    /// Reads a file, of whichever format its first bytes say.
+    /// Reads a file, in the format that its first bytes indicate.
     pub fn read(path: &Path) -> Result<Self, PytorchError> {
         let mut file = File::open(path).map_err(PytorchError::io(path))?;
         let mut magic = Vec::new();
@@ -35,7 +35,7 @@ impl StateDict {
             .map_err(PytorchError::io(path))?;
         let read = match magic.as_slice() {
             archive::MAGIC => archive::read(file),
-            // How a bare pickle of protocol 2 begins.
+            // The first bytes of a bare pickle of protocol 2.
             [0x80, 2, ..] => Err(
                 "a bare pickle, as torch.save wrote it before PyTorch 1.6; save it again"
                     .to_owned(),
@@ -61,7 +61,7 @@ fn read_safetensors(path: &Path) -> Result<StateDict, String> {
     })
 }
 
-/// Writes tensors in single precision to a file, of the format that its extension says.
+/// Writes tensors in single precision to a file, in the format of its extension.
 pub(super) fn write(
     path: &Path,
     tensors: &BTreeMap<String, TensorData>,

@@ -1,4 +1,4 @@
-//! Text: tokenizers, and sentences translated.
+//! Text: tokenizers, and the translation of sentences.
 
 mod tokenizer;
 mod translator;

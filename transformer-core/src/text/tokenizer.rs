@@ -39,7 +39,7 @@ pub enum TextError {
         /// Entries of the model's smaller vocabulary.
         vocab_size: usize,
     },
-    /// The tokenizer and the model do not mean the same by a special token.
+    /// The tokenizer and the model have different ids for a special token.
     #[error("{}: `{name}` is token {found}, but the model's `{key}` is {expected}", path.display())]
     SpecialToken {
         /// The tokenizer's file.
@@ -75,9 +75,10 @@ pub enum TextError {
     Decode(#[from] DecodeError),
 }
 
-/// A subword tokenizer: Hugging Face's, with special tokens that only a model can say.
+/// A subword tokenizer in Hugging Face's format.
 ///
-/// Text that spells a special token, such as `<eos>`, is encoded as text.
+/// Text that spells a special token, such as `<eos>`, is encoded as text: only the model adds special
+/// tokens.
 #[derive(Debug, Clone)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
@@ -85,7 +86,7 @@ pub struct Tokenizer {
 
 impl From<tokenizers::Tokenizer> for Tokenizer {
     fn from(mut inner: tokenizers::Tokenizer) -> Self {
-        // Not part of the file format: it must be said each time.
+        // Not part of the file format: it must be set each time.
         inner.set_encode_special_tokens(true);
         Self { inner }
     }
@@ -129,7 +130,7 @@ impl Tokenizer {
         self.inner.get_vocab(true) == other.inner.get_vocab(true)
     }
 
-    /// Checks that a model of `vocab_size` entries means the same by every token.
+    /// Checks that the tokenizer fits a model of `vocab_size` entries and these special tokens.
     fn check(
         &self,
         path: &Path,
@@ -163,7 +164,7 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// Entries, special tokens among them.
+    /// Number of entries, special tokens included.
     pub fn vocab_size(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
@@ -171,7 +172,7 @@ impl Tokenizer {
     /// The tokens of a text, without `<bos>` and `<eos>`.
     ///
     /// # Errors
-    /// When the tokenizer has no way to say the text.
+    /// When the tokenizer cannot encode the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
         match self.inner.encode_fast(text, false) {
             Ok(encoding) => Ok(encoding.get_ids().to_vec()),
@@ -179,8 +180,8 @@ impl Tokenizer {
         }
     }
 
-    /// A token, to be read by people: its text, or its name in the vocabulary where it
-    /// is no text by itself.
+    /// A token, to be read by people: its text, or its name in the vocabulary if it is not text by
+    /// itself.
     pub fn token(&self, token: u32) -> String {
         let name = || self.inner.id_to_token(token).unwrap_or_default();
         match self.decode(&[token]) {
@@ -207,7 +208,7 @@ impl Tokenizer {
 #[derive(Debug, Clone)]
 pub struct Tokenizers {
     source: Tokenizer,
-    /// `None` where it is the source's.
+    /// `None` if it is the source's.
     target: Option<Tokenizer>,
 }
 
@@ -218,7 +219,7 @@ impl From<Tokenizer> for Tokenizers {
 }
 
 impl Tokenizers {
-    /// One tokenizer for source and target, which share their vocabulary.
+    /// One tokenizer for source and target, with a shared vocabulary.
     pub fn shared(tokenizer: Tokenizer) -> Self {
         Self {
             source: tokenizer,
@@ -294,11 +295,11 @@ impl Tokenizers {
             && self.target().has_vocabulary_of(others.target())
     }
 
-    /// Checks that a model of this configuration means the same by every token.
+    /// Checks that the tokenizers fit a model of this configuration.
     ///
     /// # Errors
     /// When a tokenizer has more entries than the model, or another id for a special token;
-    /// `directory` is where the error says that its file is.
+    /// the error names the tokenizer's file in `directory`.
     pub fn check(
         &self,
         config: &TransformerConfig,

@@ -18,14 +18,14 @@ use crate::transformer::Transformer;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Translation {
-    /// In one line.
+    /// The translation, in one line.
     pub text: String,
     /// The hypothesis that it was decoded from.
     pub hypothesis: Hypothesis,
 }
 
-/// A model, or an ensemble of models, that translates sentences: by the paper's beam search (§6.1),
-/// unless [`with_options`](Self::with_options) says otherwise.
+/// A model, or an ensemble of models, that translates sentences: by default with the paper's beam
+/// search (§6.1), else as set by [`with_options`](Self::with_options).
 ///
 /// ```no_run
 /// use burn_ndarray::NdArray;
@@ -56,7 +56,7 @@ impl<B: Backend> Translator<B> {
     /// Reads the model directories of an ensemble.
     ///
     /// # Errors
-    /// When there is none, a file is missing or damaged, or the models have different tokenizers.
+    /// When no directory is given, a file is missing or damaged, or the tokenizers differ.
     pub fn load_ensemble(
         directories: &[impl AsRef<Path>],
         device: &B::Device,
@@ -85,7 +85,7 @@ impl<B: Backend> Translator<B> {
         })
     }
 
-    /// A translator with a model that is in memory already.
+    /// A translator with a model in memory.
     ///
     /// # Errors
     /// When the tokenizers are not the model's.
@@ -102,7 +102,7 @@ impl<B: Backend> Translator<B> {
         })
     }
 
-    /// Sets how to decode.
+    /// Sets the options of decoding.
     ///
     /// # Errors
     /// When an option is out of range.
@@ -131,7 +131,7 @@ impl<B: Backend> Translator<B> {
         Ok(translations.into_iter().next().unwrap_or_default())
     }
 
-    /// Translates sentences side by side, and answers in their order.
+    /// Translates sentences in batches, and returns the translations in the order of the sentences.
     ///
     /// # Errors
     /// When a sentence has too many tokens: then none is translated.
@@ -143,8 +143,8 @@ impl<B: Backend> Translator<B> {
             .collect())
     }
 
-    /// Translates sentences into as many translations of each as the options ask for, the best
-    /// first, all beginning with the prefix. An empty sentence has none.
+    /// Translates each sentence into `n_best` translations, as set in the options, the best first, all
+    /// beginning with the prefix. An empty sentence has none.
     ///
     /// # Errors
     /// As [`translate_batch`](Self::translate_batch).
@@ -181,8 +181,9 @@ impl<B: Backend> Translator<B> {
         Ok(translations)
     }
 
-    /// Translates one sentence, emitting its text piece by piece as it becomes certain: with a beam of
-    /// one while it is decoded. All pieces together are the translation, unless `on_text` breaks off.
+    /// Translates one sentence, and emits each piece of its text as soon as it is final: with a beam of
+    /// one during decoding, otherwise at its end. All pieces together are the translation, unless
+    /// `on_text` returns [`ControlFlow::Break`].
     ///
     /// # Errors
     /// As [`translate`](Self::translate).
@@ -201,7 +202,7 @@ impl<B: Backend> Translator<B> {
         self.search()?.stream(&[Request::new(source)], |_, token| {
             tokens.push(token);
             flow = match self.line(&tokens) {
-                // The first bytes of a character are not one yet.
+                // An incomplete character: wait for its other bytes.
                 Ok(text) if text.ends_with(char::REPLACEMENT_CHARACTER) => {
                     ControlFlow::Continue(())
                 }
@@ -215,19 +216,19 @@ impl<B: Backend> Translator<B> {
         })?;
         end?;
         if flow.is_continue() {
-            // Nothing follows that could stop.
+            // The last piece: there is nothing left to stop.
             let _ = emit_rest(&mut emitted, self.line(&tokens)?, &mut on_text);
         }
         Ok(())
     }
 
-    /// How probable translations are: `<eos>` is the last token of each.
+    /// The probability of each translation, whose last token is `<eos>`.
     ///
     /// # Errors
     /// When a sentence is empty, or one of a pair has too many tokens.
     ///
     /// # Panics
-    /// When there is not one translation for each sentence.
+    /// When the numbers of sentences and translations differ.
     pub fn score(
         &self,
         sentences: &[impl AsRef<str>],
@@ -241,7 +242,7 @@ impl<B: Backend> Translator<B> {
         let pairs = sentences.iter().zip(translations);
         let pairs: Result<Vec<SourceTarget>, TextError> = pairs
             .map(|(sentence, translation)| {
-                // Without a token, not even `<eos>`, scoring names the sentence that is empty.
+                // An empty sentence stays without `<eos>`, so that scoring reports it.
                 let target = translation.as_ref().trim();
                 let target = self.tokenizers.target().encode(target)?;
                 Ok(match self.source(sentence.as_ref())? {
@@ -253,8 +254,9 @@ impl<B: Backend> Translator<B> {
         Ok(score(&self.models, &pairs?, self.options.batch_tokens)?)
     }
 
-    /// Which source token each token of a translation attends to most, on average over the layers and
-    /// heads of the (first) model: positions in the sentence and in the translation, from 0.
+    /// Alignment: the source token that each token of a translation attends to most, on average over
+    /// the layers and heads of the (first) model. Positions in the sentence and in the translation,
+    /// from 0.
     ///
     /// # Errors
     /// When the sentence is empty or too long.
@@ -269,7 +271,7 @@ impl<B: Backend> Translator<B> {
             source.push(eos);
         }
         let target = &translation.hypothesis.tokens;
-        // No token follows the last one.
+        // The last token is predicted, but not read.
         let read = &target[..target.len().saturating_sub(1)];
         let maps = self.model().attention_maps(&source, read)?;
         // [layers, 1, n_heads, tgt_len + 1, src_len]
@@ -294,7 +296,7 @@ impl<B: Backend> Translator<B> {
         }
     }
 
-    /// One sentence in, one line out.
+    /// The text of tokens, in one line.
     fn line(&self, tokens: &[u32]) -> Result<String, TextError> {
         let text = self.tokenizers.target().decode(tokens)?;
         Ok(text.replace(['\n', '\r'], " "))
@@ -309,7 +311,7 @@ fn emit_rest(
 ) -> ControlFlow<()> {
     let flow = match text.strip_prefix(emitted.as_str()) {
         Some(rest) if !rest.is_empty() => on_text(rest),
-        // A tokenizer may join later tokens otherwise: then nothing new is certain yet.
+        // Later tokens may change the decoded text: then no new piece is final yet.
         _ => return ControlFlow::Continue(()),
     };
     *emitted = text;

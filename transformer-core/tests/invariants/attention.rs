@@ -23,7 +23,7 @@ struct Sizes {
     d_v: usize,
 }
 
-/// A mask, and what it must block.
+/// A mask, and the keys that it must block.
 struct Case<B: Backend> {
     mask: Option<AttentionMask<B>>,
     /// Indexed as `[batch, n_heads, query_len, key_len]`.
@@ -57,7 +57,7 @@ fn attention_of_seed<B: Backend>(seed: u64) {
         d_k,
         d_v,
     } = sizes;
-    // Scores of some size: the softmax must be far from uniform.
+    // Large scores, so that the softmax is far from uniform.
     let query = uniform::<B, 4>(rng, [batch, n_heads, query_len, d_k]) * 3.0;
     let key = uniform::<B, 4>(rng, [batch, n_heads, key_len, d_k]) * 3.0;
     let value = uniform::<B, 4>(rng, [batch, n_heads, key_len, d_v]);
@@ -92,7 +92,7 @@ fn attention_of_seed<B: Backend>(seed: u64) {
     }
 }
 
-/// One of each kind of mask, with what it blocks worked out from its definition.
+/// One of each kind of mask, with the blocked keys computed from its definition.
 fn cases<B: Backend>(sizes: Sizes, seed: u64) -> Vec<Case<B>> {
     let Sizes {
         batch,
@@ -294,8 +294,8 @@ fn cross_attention_is_its_heads_one_by_one() {
     assert_close(found.weights.unwrap(), weights, 1e-5);
 }
 
-/// Keys of one sequence, values of another: the weights are those of the keys, and the output is what the
-/// same weights make of the values.
+/// Keys of one sequence, values of another: the weights depend on the keys only, and the output is the
+/// values' sum with these weights.
 #[test]
 fn keys_and_values_may_differ() {
     let device = Default::default();
@@ -338,7 +338,7 @@ struct Head {
     output: Tensor<NdArray, 2>,
 }
 
-/// The sum over heads of what each adds to the output, and the heads' weights side by side.
+/// The sum over heads of each head's contribution to the output, and the heads' weights side by side.
 fn head_by_head(
     heads: &[Head],
     projection: &Linear<NdArray>,
@@ -384,7 +384,7 @@ fn output_rows(projection: &Linear<NdArray>, head: usize) -> Tensor<NdArray, 2> 
         .slice([head * D_V..(head + 1) * D_V])
 }
 
-/// `W^O` reads the heads' values alone; the packed projection has nothing besides its three parts.
+/// `W^O` has the heads' values as input; the packed projection has exactly its three parts.
 #[test]
 fn projections_have_the_sizes_of_the_paper() {
     let device = Default::default();

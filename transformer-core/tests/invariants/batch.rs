@@ -1,4 +1,4 @@
-//! Batches: a sentence computes the same alone, in company, and wherever it stands.
+//! Batches: a sentence has the same result alone and at any row of a batch.
 
 use burn::tensor::Tensor;
 use transformer_core::{MaxLength, greedy};

@@ -1,4 +1,4 @@
-//! Queries without a single key: zeros come out, and every gradient is finite.
+//! Queries whose every key is blocked: the output is zero, and every gradient is finite.
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;

@@ -1,4 +1,4 @@
-//! Cached decoding: however the target is cut into calls, the logits are those of one call.
+//! Cached decoding: if the target is read in several calls, the logits are those of one call.
 
 use crate::common::*;
 use burn::tensor::backend::Backend;
@@ -6,7 +6,7 @@ use burn::tensor::{Int, Tensor};
 use transformer_core::{AttentionWeights, DecoderCache, Memory, Transformer};
 
 const SOURCES: [&[u32]; 4] = [&[5, 3, 7, 12, 2], &[4, 2], &[9, 8, 11, 2], &[6, 6, 2]];
-// One row ends early; one starts with a padded position, which then sees no key at all.
+// One row ends early; one starts with a padded position, whose every key is blocked.
 const TARGETS: [[u32; 6]; 4] = [
     [1, 8, 4, 10, 6, 5],
     [1, 3, 7, 0, 0, 0],
@@ -40,7 +40,7 @@ fn same_in_chunks<B: Backend>(chunks: &[usize]) {
     }
 }
 
-/// Past the sinusoids that are kept in a table, too.
+/// Beyond the table of sinusoids, too.
 #[test]
 fn long_targets_are_cut_alike() {
     let config = transformer_core::TransformerConfig {
@@ -104,9 +104,9 @@ fn rows_are_selected_before_the_first_token_too() {
     assert_close(parts, whole, 1e-5);
 }
 
-/// One model serves several decodings at a time: what they keep is theirs.
+/// Several decodings at a time with one model do not change each other's caches.
 #[test]
-fn caches_do_not_meet() {
+fn caches_are_independent() {
     let model = model::<NdArray>(&tiny(), 5);
     let memory = model.encode(tokens(&SOURCES));
     let mut cache = model.start_decoding(&memory);

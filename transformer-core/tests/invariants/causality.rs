@@ -1,4 +1,4 @@
-//! Causality: a target token says nothing to the positions before it, and something to all others.
+//! Causality: a target token does not change the positions before it, and changes all others.
 
 use crate::common::*;
 use transformer_core::Transformer;
@@ -7,7 +7,7 @@ const SOURCES: [&[u32]; 2] = [&[5, 3, 7, 12, 2], &[4, 9, 2]];
 const TARGETS: [[u32; 7]; 2] = [[1, 8, 4, 10, 6, 5, 3], [1, 3, 3, 7, 9, 4, 8]];
 
 #[test]
-fn a_target_token_changes_its_own_position_and_later_ones_alone() {
+fn a_target_token_changes_only_its_own_position_and_later_ones() {
     for config in variants() {
         let model = model::<NdArray>(&config, 1);
         let before = logits(&model, &SOURCES, TARGETS);
@@ -22,12 +22,12 @@ fn a_target_token_changes_its_own_position_and_later_ones_alone() {
                 if position < changed {
                     assert!(
                         difference <= 1e-6,
-                        "{position} sees {changed}: {difference}"
+                        "{position} depends on {changed}: {difference}"
                     );
                 } else {
                     assert!(
                         difference > 1e-3,
-                        "{position} misses {changed}: {difference}"
+                        "{position} does not depend on {changed}: {difference}"
                     );
                 }
             }
@@ -47,7 +47,7 @@ fn a_source_token_changes_every_target_position() {
             for (position, difference) in differences(&before, &after).into_iter().enumerate() {
                 assert!(
                     difference > 1e-4,
-                    "{position} misses {changed}: {difference}"
+                    "{position} does not depend on {changed}: {difference}"
                 );
             }
         }

@@ -35,7 +35,7 @@ pub fn tiny() -> TransformerConfig {
     }
 }
 
-/// [`tiny`] as gradients want it: each call computes the same.
+/// [`tiny`] for tests with gradients: each call computes the same.
 pub fn tiny_without_dropout() -> TransformerConfig {
     TransformerConfig {
         dropout: 0.0,
@@ -65,7 +65,7 @@ pub fn rng(seed: u64) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(seed)
 }
 
-/// A model in which biases and norms act too, as in a trained one.
+/// A model with random biases and norms, as in a trained one.
 pub fn model<B: Backend>(config: &TransformerConfig, seed: u64) -> Transformer<B> {
     let model = config.init(seed, &B::Device::default()).unwrap();
     shaken(model, seed)
@@ -89,7 +89,7 @@ impl<B: Backend> ModuleMapper<B> for Shaker {
     }
 }
 
-/// Sources that are read as they are.
+/// Requests of sources without an added `<eos>`.
 pub fn exact(sources: &[impl AsRef<[u32]>]) -> Vec<Request> {
     let requests = sources.iter();
     requests
@@ -107,7 +107,7 @@ pub fn uniform<B: Backend, const D: usize>(
     Tensor::from_data(TensorData::new(values, shape), &B::Device::default())
 }
 
-/// The rows, filled up with `<pad>` 0.
+/// The rows, padded with `<pad>` 0.
 pub fn tokens<B: Backend>(rows: &[impl AsRef<[u32]>]) -> Tensor<B, 2, Int> {
     padded(rows, 0, &B::Device::default())
 }

@@ -1,4 +1,4 @@
-//! Greedy decoding: the argmax of the whole model, over and over, for each source by itself.
+//! Greedy decoding: for each source by itself, the argmax of the whole model at each step.
 
 use burn::tensor::backend::Backend;
 use transformer_core::{
@@ -32,7 +32,7 @@ fn cached_is_uncached<B: Backend>() {
             }
         }
     }
-    // The test says something only where rows end at different steps, and some at their limits.
+    // The test is only of use if rows end at different steps, and some at their limits.
     lengths.sort();
     lengths.dedup();
     let finished = lengths.iter().filter(|(finished, _)| *finished).count();
@@ -64,7 +64,7 @@ fn learned_positions_are_used_up_and_no_more() {
     assert_eq!(longest, Some(7));
 }
 
-/// Decodes all sources with [`greedy`], asserts that each is what the plain loop finds.
+/// Decodes all sources with [`greedy`], and asserts that each target is the plain loop's.
 fn same_as_argmax<B: Backend>(model: &Transformer<B>, max_length: MaxLength) -> Vec<Target> {
     let sources: Vec<Vec<u32>> = SOURCES.iter().map(|source| source.to_vec()).collect();
     let found = greedy(model, &exact(&sources), max_length).unwrap();
@@ -141,7 +141,7 @@ fn a_source_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn rows_are_filled_up_at_their_ends() {
+fn rows_are_padded_at_their_ends() {
     let rows: [&[u32]; 3] = [&[5], &[], &[6, 7, 8]];
     let filled = padded::<NdArray>(&rows, 9, &Default::default());
     assert_eq!(filled.dims(), [3, 3]);

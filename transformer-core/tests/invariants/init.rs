@@ -1,5 +1,5 @@
-//! Initial weights: the same seed is the same model on every backend, and each weight is drawn as
-//! its place asks.
+//! Initial weights: the same seed gives the same model on every backend, and each weight has the
+//! distribution that its layer requires.
 
 use transformer_core::{
     LayerConfig, MultiHeadAttention, SelfAttention, Transformer, TransformerConfig, WeightInit,
@@ -44,7 +44,8 @@ fn no_two_matrices_of_a_model_are_alike() {
     assert_eq!(first_values.len(), count);
 }
 
-/// `a = √(6 / (d_input + d_output))` of each projection by itself, over √2 for queries, keys and values.
+/// `a = √(6 / (d_input + d_output))` of each projection by itself, divided by √2 for queries, keys and
+/// values.
 #[test]
 fn each_projection_has_its_own_xavier_bound() {
     let config = LayerConfig {
@@ -121,7 +122,7 @@ fn assert_deviation(values: &[f64], expected: f64) {
 }
 
 #[test]
-fn embeddings_deviate_as_their_use_asks() {
+fn embeddings_have_the_deviation_that_their_use_requires() {
     let small = 32_f64.powf(-0.5);
     for (embedding_scale, tying, expected) in [
         (true, WeightTying::None, small),

@@ -85,7 +85,7 @@ fn token_by_token_is_all_at_once() {
     }
 }
 
-/// The likeliest token over and over, without cache or batch.
+/// Greedy decoding without cache or batch.
 fn argmax_loop(model: &LanguageModel<NdArray>, prompt: &[u32], limit: usize) -> (Vec<u32>, bool) {
     let mut sequence = [&[1], prompt].concat();
     while sequence.len() <= limit {
@@ -211,7 +211,7 @@ fn language_models_make_ensembles() {
 }
 
 #[test]
-fn what_it_cannot_read_is_named() {
+fn invalid_requests_are_named() {
     let model = model(&config(), 1);
     let error = greedy(&model, &[Request::new([5])], MaxLength::default()).unwrap_err();
     let expected = "source 0 has 2 source tokens, but the model reads no source";

@@ -60,13 +60,12 @@ fn rows(x: &Tensor<NdArray, 3>) -> Vec<Vec<f64>> {
         .collect()
 }
 
-/// What the tests wrap: not linear, so that the norm before and after it differ.
+/// The function that the tests wrap: not linear, so that pre-norm and post-norm differ.
 fn square_and_shift(x: f64) -> f64 {
     x * x + 0.5
 }
 
-/// A sub-layer with its norm in plain loops, for each formula and an ε that hardly matters and one
-/// that does.
+/// A sub-layer with its norm in plain loops, for each formula, with a negligible and with a large ε.
 fn sublayers(norm: NormPlacement) -> Vec<(Sublayer<NdArray>, PlainNorm)> {
     let mut sublayers = Vec::new();
     for layer_norm in FORMULAS {
@@ -75,7 +74,7 @@ fn sublayers(norm: NormPlacement) -> Vec<(Sublayer<NdArray>, PlainNorm)> {
                 norm,
                 layer_norm,
                 layer_norm_eps,
-                // Without gradients it must not act.
+                // Without gradients it must have no effect.
                 dropout: 0.5,
                 ..LayerConfig::new(D_MODEL, 2, 8).unwrap()
             };
@@ -100,7 +99,7 @@ fn post_norm_is_the_norm_of_the_sum() {
 }
 
 #[test]
-fn pre_norm_is_the_sum_with_what_the_norm_gives() {
+fn pre_norm_is_the_sum_with_the_sublayer_of_the_norm() {
     for (sublayer, norm) in sublayers(NormPlacement::Pre) {
         let x = uniform(&mut rng(3), [2, 3, D_MODEL]);
         let found = sublayer.forward(x.clone(), |x| x.powi_scalar(2) + 0.5);
@@ -115,8 +114,8 @@ fn pre_norm_is_the_sum_with_what_the_norm_gives() {
     }
 }
 
-/// Features that are all alike have no deviation, and its root no derivative: the norm gives β, and
-/// what flows back is finite.
+/// Equal features have a deviation of zero, where the root has no derivative: the output is β, and the
+/// gradients are finite.
 #[test]
 fn a_position_of_equal_features_is_normed_to_the_shift() {
     for layer_norm in FORMULAS {
@@ -295,7 +294,7 @@ fn encoding_is_embedding_position_layers_norm() {
             let model = model::<NdArray>(&config, 7);
             let ids = [3, 11, 5, 5];
             let table = values(model.src_embedding.weight.val());
-            let places = match &model.src_positions.learned {
+            let encodings = match &model.src_positions.learned {
                 Some(learned) => values(learned.val()),
                 None => values(sinusoidal_encoding::<NdArray>(
                     0,
@@ -308,7 +307,7 @@ fn encoding_is_embedding_position_layers_norm() {
             let mut x = Vec::new();
             for (at, &id) in ids.iter().enumerate() {
                 x.extend(
-                    (0..12).map(|d| (table[id * 12 + d] * scale + places[at * 12 + d]) as f32),
+                    (0..12).map(|d| (table[id * 12 + d] * scale + encodings[at * 12 + d]) as f32),
                 );
             }
             let data = burn::tensor::TensorData::new(x, [1, 4, 12]);

@@ -1,4 +1,4 @@
-//! Padding: what stands in padded positions, and how many there are, changes nothing elsewhere.
+//! Padding: the content and number of padded positions change nothing at other positions.
 
 use crate::common::*;
 use burn::tensor::backend::Backend;
@@ -48,7 +48,7 @@ fn more_padding<B: Backend>() {
     }
 }
 
-/// Wherever the padding stands: before, between and after real tokens.
+/// For padding before, between and after real tokens.
 #[test]
 fn the_embedding_of_pad_reaches_no_real_position() {
     let sources = [[5, 0, 7, 12, 2], [0, 0, 4, 9, 2], [6, 8, 2, 0, 0]];
@@ -93,7 +93,7 @@ fn garbage_in_padded_memory_changes_nothing() {
     }
 }
 
-/// The converse: real positions of the memory do count, so that the test above means something.
+/// The converse: real positions of the memory matter, so that the test above is of use.
 #[test]
 fn garbage_in_real_memory_changes_every_row() {
     let model = model::<NdArray>(&tiny(), 5);

@@ -1,4 +1,4 @@
-//! Search: what it finds, beside all that there is; what it promises, whatever it is run with.
+//! Search: its results against exhaustive search, and its promises with any options.
 
 use std::ops::ControlFlow;
 
@@ -75,7 +75,7 @@ fn run(
     all_found(search.run(&exact(sources)).unwrap())
 }
 
-/// So few tokens that every target of up to three can be tried.
+/// A model with so few tokens that every target of up to three can be tried.
 fn exhaustible() -> TransformerConfig {
     TransformerConfig {
         tgt_vocab_size: 5,
@@ -111,7 +111,8 @@ fn all_targets(
     all
 }
 
-/// Of the mean of the models' probabilities, in double precision from their logits.
+/// The log-probability of a target by the mean of the models' probabilities, in double precision from
+/// their logits.
 fn log_prob_without_cache(models: &[&Transformer<NdArray>], source: &[u32], target: &[u32]) -> f64 {
     let tgt = [&[1], target].concat();
     let probs = models.iter().map(|model| {
@@ -132,7 +133,7 @@ fn log_prob_without_cache(models: &[&Transformer<NdArray>], source: &[u32], targ
     mean.into_iter().map(f64::ln).sum()
 }
 
-/// What the model's log-probability of a hypothesis is that of.
+/// The tokens whose log-probability the hypothesis has.
 fn with_eos(hypothesis: &Found) -> Vec<u32> {
     let end: &[u32] = if hypothesis.finished { &[2] } else { &[] };
     [&hypothesis.tokens, end].concat()
@@ -180,7 +181,7 @@ fn a_wide_beam_finds_the_best_of_all_targets() {
     }
     best_lengths.sort();
     best_lengths.dedup();
-    assert!(best_lengths.len() >= 3, "the test sees {best_lengths:?}");
+    assert!(best_lengths.len() >= 3, "lengths: only {best_lengths:?}");
 }
 
 #[test]
@@ -262,7 +263,7 @@ fn the_first_of_n_is_the_best_whatever_n() {
     }
 }
 
-/// Without a penalty a narrow beam, too, goes on while something that grows may pass what ended.
+/// Without a penalty even a narrow beam continues while a growing target may exceed the ended ones.
 #[test]
 fn without_penalties_no_better_target_is_left_growing() {
     let mut more_than_beam = 0;
@@ -280,11 +281,11 @@ fn without_penalties_no_better_target_is_left_growing() {
             assert_same(&found, &[best], 1e-4);
         }
     }
-    assert!(more_than_beam > 0, "the test sees searches that go on");
+    assert!(more_than_beam > 0, "the test has no search that continues");
 }
 
-/// Beam search as a textbook has it, without cache or batch, until nothing that grows is better than
-/// the best that ended; and how many ended.
+/// Textbook beam search, without cache or batch, until no growing target is better than the best ended
+/// one; and the number of ended ones.
 fn beam_of_two(model: &Transformer<NdArray>, source: &[u32], limit: usize) -> (Found, usize) {
     let mut live = vec![(0.0, Vec::new())];
     let mut ended: Vec<Found> = Vec::new();
@@ -336,7 +337,7 @@ fn beam_of_two(model: &Transformer<NdArray>, source: &[u32], limit: usize) -> (F
 }
 
 #[test]
-fn what_search_scored_is_scored_the_same() {
+fn scores_of_search_are_those_of_scoring() {
     let config = &variants()[3];
     let [first, second] = [1, 2].map(|seed| model::<NdArray>(config, seed));
     let sample = DecodeOptions {
@@ -404,9 +405,9 @@ fn any_source() -> impl proptest::strategy::Strategy<Value = Vec<u32>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// In any batch, in any order, beside whatever else.
+    /// In any batch and any order.
     #[test]
-    fn what_is_found_does_not_depend_on_the_batch(
+    fn hypotheses_do_not_depend_on_the_batch(
         sources in prop::collection::vec(any_source(), 1..8),
         order in any::<u64>(),
         batch_tokens in 1_usize..60,
@@ -468,7 +469,7 @@ fn targets_obey_the_rules() {
             }
         }
     }
-    assert!(ended > 20, "the test sees targets that end: {ended}");
+    assert!(ended > 20, "the test has too few targets that end: {ended}");
 }
 
 #[test]
@@ -589,9 +590,9 @@ fn tokens_are_emitted_in_order() {
     }
 }
 
-/// Where the caller breaks off, what was found so far is given back, and nothing more is emitted.
+/// When the caller returns `Break`, the hypotheses so far are returned, and no more tokens are emitted.
 #[test]
-fn a_stream_stops_where_it_is_broken_off() {
+fn a_stream_stops_at_a_break() {
     let model = model::<NdArray>(&tiny(), 4);
     let greedy = DecodeOptions {
         max_length: MaxLength::Tokens(9),
@@ -674,8 +675,8 @@ fn assert_same_weights(found: &DecoderOutput<NdArray>, expected: &DecoderOutput<
     }
 }
 
-/// Targets that branch, change places and end, as a beam's do, see what they would see alone: past
-/// what there is room for at first, and with padding among their tokens.
+/// Targets that branch, are reordered and end, as those of a beam, attend to the same tokens as alone:
+/// beyond the cache's first capacity, too, and with padding among their tokens.
 #[test]
 fn targets_that_branch_are_those_decoded_alone() {
     for mut config in variants() {
@@ -717,7 +718,7 @@ fn targets_that_branch_are_those_decoded_alone() {
                 }
                 assert_same_weights(&found, &whole);
             }
-            // Which sources go on, and with which of their rows.
+            // The sources that continue, and their rows.
             let width = rows.len() / kept.len();
             let sources: Vec<usize> = match step {
                 12 => vec![2, 0],
@@ -874,7 +875,7 @@ fn an_ensemble_has_one_vocabulary() {
     assert_eq!(new(&[]), DecodeOptionsError::NoModel);
 }
 
-/// A target may have as many tokens as there are positions: the last one is not read.
+/// A target may have as many tokens as there are positions, because its last token is not read.
 #[test]
 fn a_target_of_all_learned_positions_is_scored() {
     let config = TransformerConfig {
@@ -901,7 +902,7 @@ fn a_target_of_all_learned_positions_is_scored() {
 }
 
 #[test]
-fn what_cannot_be_decoded_is_named() {
+fn invalid_requests_are_named() {
     let config = TransformerConfig {
         positions: Positions::Learned { max_len: 7 },
         ..tiny()
@@ -972,7 +973,7 @@ fn any_limit_of_length_is_a_limit() {
 }
 
 #[test]
-fn a_model_of_no_numbers_is_an_error() {
+fn a_model_of_nan_is_an_error() {
     let mut model = model::<NdArray>(&tiny(), 2);
     let bias = &mut model.decoder.layers[0].feed_forward.outer.bias;
     *bias = bias.take().map(|bias| bias.map(|bias| bias * f32::NAN));
@@ -987,7 +988,7 @@ fn a_model_of_no_numbers_is_an_error() {
     }
 }
 
-/// A sentence is read with `<eos>` after it, and a target's `<eos>` counts.
+/// `<eos>` is added to a sentence, and a target's `<eos>` is scored.
 #[test]
 fn sentences_end_in_eos_by_themselves() {
     let model = model::<NdArray>(&tiny(), 3);

@@ -51,7 +51,7 @@ fn a_config_counts_the_parameters_of_its_model() {
 }
 
 #[test]
-fn the_paper_readme_seed_has_the_parameters_that_it_prints() {
+fn the_reference_system_paper_readme_has_the_parameters_that_it_prints() {
     let config = TransformerConfig::paper_readme(10_000, 10_000);
     assert_eq!(config.num_params(), 59_463_680);
     let model: Transformer<NdArray> = config.init(1, &Default::default()).unwrap();
@@ -205,7 +205,7 @@ fn logits(model: &Transformer<B>) -> Tensor<B, 3> {
     model.forward(src, tgt)
 }
 
-/// A different weight for every logit, so that every one matters in its own way.
+/// A sum of all logits, each with another factor.
 fn loss(model: &Transformer<B>) -> Tensor<B, 1> {
     let logits = logits(model);
     let weights = uniform(&mut rng(5), logits.dims());
@@ -239,7 +239,7 @@ fn untied_twin(model: &Transformer<B>) -> Transformer<B> {
     twin
 }
 
-/// A parameter of its own with the same values.
+/// A separate parameter with the same values.
 fn copied<const D: usize>(tensor: Tensor<B, D>) -> Param<Tensor<B, D>> {
     let shape = tensor.dims();
     let values: Vec<f32> = tensor.into_data().iter().collect();

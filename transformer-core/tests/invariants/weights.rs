@@ -1,5 +1,5 @@
-//! Model directories: what is saved comes back bit for bit, and what cannot be a model is an error
-//! that says why.
+//! Model directories: a saved model is loaded bit for bit, and an invalid directory is an error with
+//! its reason.
 
 use std::fs;
 use std::path::Path;
@@ -61,7 +61,7 @@ fn assert_refused(directory: &Path, file: &str, reason: &str) {
 fn a_loaded_model_is_the_saved_one() {
     for config in configs() {
         let directory = tempfile::tempdir().unwrap();
-        // It is made where there is none.
+        // The directory is created if missing.
         let directory = directory.path().join("models/tiny");
         let model = model::<NdArray>(&config, 1);
         model.save(&directory).unwrap();
@@ -101,7 +101,7 @@ fn a_model_in_training_saves_and_loads() {
     let model = model::<Autodiff<NdArray>>(&tiny_without_dropout(), 3);
     model.save(directory.path()).unwrap();
     let plain = load::<NdArray>(directory.path()).unwrap();
-    // Where gradients are taken other kernels compute, and round otherwise.
+    // With gradients other kernels run, which round otherwise.
     assert_close(&logits(&plain), &logits(&model), 1e-5);
 
     let tracked = load::<Autodiff<NdArray>>(directory.path()).unwrap();
@@ -116,7 +116,7 @@ fn a_model_in_training_saves_and_loads() {
     );
 }
 
-/// Files are in single precision; a backend that computes in double takes and gives them.
+/// Files are in single precision; a backend that computes in double precision reads and writes them.
 #[test]
 fn a_model_moves_to_double_precision_and_back() {
     type Double = burn_ndarray::NdArray<f64>;
@@ -150,7 +150,7 @@ fn saving_replaces_an_older_model() {
 // The configuration
 
 #[test]
-fn a_configuration_comes_back_to_the_last_digit() {
+fn a_configuration_is_read_back_to_the_last_digit() {
     let directory = tempfile::tempdir().unwrap();
     let rng = &mut rng(7);
     for _ in 0..100 {
@@ -175,7 +175,7 @@ fn a_missing_file_is_named() {
 }
 
 #[test]
-fn what_is_no_configuration_is_refused() {
+fn invalid_configurations_are_refused() {
     let (directory, _) = saved(8);
     let valid = fs::read_to_string(directory.path().join(CONFIG_FILE)).unwrap();
     let edited = |key: &str, value: Value| {
@@ -212,14 +212,14 @@ fn what_is_no_configuration_is_refused() {
 }
 
 #[test]
-fn a_configuration_says_its_format_and_its_model() {
+fn a_configuration_names_its_format_and_its_model() {
     let (directory, model) = saved(8);
     let path = directory.path().join(CONFIG_FILE);
     let text = fs::read_to_string(&path).unwrap();
     let start = "{\n  \"format\": 1,\n  \"model\": \"transformer\",\n";
     assert!(text.starts_with(start), "{text}");
 
-    // Files from before say neither.
+    // Files of earlier versions have neither.
     let mut config: Value = serde_json::from_str(&text).unwrap();
     for key in ["format", "model"] {
         config.as_object_mut().unwrap().remove(key);
@@ -234,7 +234,7 @@ fn a_newer_format_or_another_model_is_refused_by_name() {
     let (directory, _) = saved(8);
     let path = directory.path().join(CONFIG_FILE);
     let config = fs::read_to_string(&path).unwrap();
-    // Whatever else a newer file says.
+    // Whatever else a newer file has.
     for newer in [
         config.replace("\"format\": 1", "\"format\": 2, \"heads\": []"),
         "{\"format\": 2}".to_owned(),
@@ -250,7 +250,7 @@ fn a_newer_format_or_another_model_is_refused_by_name() {
     assert_refused(directory.path(), CONFIG_FILE, expected);
 }
 
-/// Errors in a configuration say where they are.
+/// Errors in a configuration report their line.
 #[test]
 fn an_unknown_key_is_named_with_its_line() {
     let (directory, _) = saved(8);
@@ -261,7 +261,7 @@ fn an_unknown_key_is_named_with_its_line() {
     assert_refused(directory.path(), CONFIG_FILE, "line 6");
 }
 
-/// A misspelt key is an error wherever it stands, not a default.
+/// A misspelt key is an error at any level, not a default.
 #[test]
 fn an_unknown_key_inside_positions_is_refused() {
     let (directory, _) = saved(8);
@@ -275,7 +275,7 @@ fn an_unknown_key_inside_positions_is_refused() {
 fn a_configuration_of_another_size_is_refused() {
     let (directory, model) = saved(9);
     let write = |config: TransformerConfig| config.save(directory.path()).unwrap();
-    // Asking for less than the file has, more, and for something else of the same size.
+    // Smaller than the file, larger, and of the same size with other tensors.
     write(TransformerConfig { d_ff: 13, ..tiny() });
     assert_refused(directory.path(), WEIGHTS_FILE, "feed_forward.inner.weight");
     write(TransformerConfig { d_ff: 64, ..tiny() });
@@ -394,7 +394,7 @@ fn weights_are_loaded_into_a_model_whose_frozen_parameters_stay_frozen() {
 }
 
 #[test]
-fn any_module_s_weights_are_saved_and_what_is_wrong_with_them_is_named() {
+fn any_module_s_weights_are_saved_and_problems_with_them_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("parts/linear.safetensors");
     let device = Default::default();
@@ -445,7 +445,7 @@ fn truncated_weights_are_refused() {
     load::<NdArray>(directory.path()).unwrap();
 }
 
-/// Cut so that the configuration's bytes are there: it is the parser that must refuse.
+/// Cut so that the configuration's bytes are there: the parser must refuse it.
 #[test]
 fn truncated_weights_of_a_smaller_configuration_are_refused() {
     let (directory, _) = saved(12);

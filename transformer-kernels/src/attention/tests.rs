@@ -24,7 +24,7 @@ const HEADS: Heads = Heads {
 const KEYS: usize = 3 * 8;
 const VALUES: usize = 3 * 5;
 
-/// Blocked keys in the shape of a mask, of which some rows have no other.
+/// Blocked keys in the shape of a mask; in some rows all are blocked.
 fn blocked<B: Backend>(shape: [usize; 4]) -> Tensor<B, 4, Bool> {
     let [_, _, queries, keys] = shape;
     let blocked: Vec<bool> = (0..shape.iter().product())
@@ -36,7 +36,7 @@ fn blocked<B: Backend>(shape: [usize; 4]) -> Tensor<B, 4, Bool> {
     Tensor::from_data(TensorData::new(blocked, shape), &Default::default())
 }
 
-/// No mask, and masks of all shapes that scores of this one may have.
+/// No mask, and masks of all shapes that fit scores of this shape.
 fn masks([batch, n_heads, query_len, key_len]: [usize; 4]) -> Vec<Option<[usize; 4]>> {
     vec![
         None,
@@ -198,7 +198,7 @@ fn packed_attention_without_gradients_is_the_composition<I: Kernels>() {
     }
 }
 
-/// The composition by formulas of its own: a sum over keys for every query.
+/// The composition against the formula: a sum over keys for every query.
 #[test]
 fn composition_is_the_formula() {
     let (query_len, key_len) = (2, 3);
@@ -226,7 +226,7 @@ fn composition_is_the_formula() {
     }
 }
 
-/// The gradients, by differences of what the same seed computes.
+/// The gradients against differences of outputs with the same seed.
 fn backward_drops_the_same<I: Kernels>() {
     let _held = generator();
     type B<I> = Autodiff<I>;
@@ -243,18 +243,18 @@ fn backward_drops_the_same<I: Kernels>() {
     let x = tensor::<B<I>, 3>(1, shape);
     let grads = loss(x.clone()).backward();
     let grad = values(x.grad(&grads).expect("a gradient"));
-    let at = |place: usize, step: f64| {
+    let at = |index: usize, step: f64| {
         let mut numbers = numbers(1, count);
-        numbers[place] += step;
+        numbers[index] += step;
         let data = TensorData::new(numbers, shape).convert::<f32>();
         values(loss(Tensor::from_data(data, &device)))[0]
     };
-    for place in (0..count).step_by(width / 4) {
-        let difference = (at(place, 0.02) - at(place, -0.02)) / 0.04;
+    for index in (0..count).step_by(width / 4) {
+        let difference = (at(index, 0.02) - at(index, -0.02)) / 0.04;
         assert!(
-            (difference - grad[place]).abs() < 3e-3,
-            "place {place}: {} for {difference}",
-            grad[place]
+            (difference - grad[index]).abs() < 3e-3,
+            "index {index}: {} for {difference}",
+            grad[index]
         );
     }
 }

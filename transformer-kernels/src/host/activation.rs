@@ -9,7 +9,7 @@ use crate::simd::vectorised;
 /// `dropout(max(0, x + b))` of rows as wide as the bias.
 ///
 /// # Panics
-/// When `x` is not whole rows.
+/// When the length of `x` is not a multiple of the bias's.
 ///
 /// ```
 /// use transformer_kernels::host::relu_dropout;
@@ -21,7 +21,7 @@ pub fn relu_dropout(x: &[f32], bias: &[f32], keep: Option<Keep>) -> Vec<f32> {
     let width = bias.len();
     assert!(
         x.len().is_multiple_of(width.max(1)),
-        "{} numbers are no rows of a bias of {width}",
+        "{} numbers are not whole rows for a bias of {width}",
         x.len()
     );
     let mut output = vec![0.0; x.len()];
@@ -48,8 +48,8 @@ pub fn relu_dropout(x: &[f32], bias: &[f32], keep: Option<Keep>) -> Vec<f32> {
     output
 }
 
-/// Gradient of `x`. What was dropped and what was below zero is zero in the output; `scale` is what
-/// dropout multiplied the rest by.
+/// Gradient of `x`. Entries that were dropped or below zero are zero in the output; `scale` is the factor
+/// of dropout for the others.
 ///
 /// # Panics
 /// When the lengths differ.

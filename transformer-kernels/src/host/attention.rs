@@ -10,7 +10,7 @@ use crate::random::Keep;
 use crate::simd::{exp, max, sum, sum2, vectorised};
 use crate::sizes::count;
 
-/// Which keys a query may not attend to; dimensions of size 1 stand for all.
+/// Which keys a query may not attend to; dimensions of size 1 are broadcast.
 #[derive(Debug, Clone, Copy)]
 pub struct Mask<'a> {
     bias: &'a [f32],
@@ -19,8 +19,8 @@ pub struct Mask<'a> {
 }
 
 impl<'a> Mask<'a> {
-    /// A mask of the shape `[batch or 1, n_heads or 1, query_len or 1, key_len]`: what is added to the
-    /// scores, and one boolean for each row of it, `true` where every key is blocked.
+    /// A mask of the shape `[batch or 1, n_heads or 1, query_len or 1, key_len]`: a bias that is added to
+    /// the scores, and one boolean for each row of it, `true` where every key is blocked.
     ///
     /// # Panics
     /// When there are not so many numbers.
@@ -46,11 +46,11 @@ impl<'a> Mask<'a> {
         );
     }
 
-    /// What is added to a row of scores; `None` where it is blocked.
+    /// The bias of the row of scores at `[sentence, head, query]`; `None` where it is blocked.
     #[inline(always)]
-    fn row(&self, place: [usize; 3]) -> Option<&'a [f32]> {
+    fn row(&self, index: [usize; 3]) -> Option<&'a [f32]> {
         let mut row = 0;
-        for (size, at) in self.shape.into_iter().zip(place) {
+        for (size, at) in self.shape.into_iter().zip(index) {
             row = row * size + if size == 1 { 0 } else { at };
         }
         match self.blocked_rows {
@@ -60,8 +60,8 @@ impl<'a> Mask<'a> {
     }
 }
 
-/// Attention without dropout, to keys and values in parts that follow one another: nothing is kept for a
-/// backward pass.
+/// Attention without dropout and without a backward pass, to keys and values in parts that follow one
+/// another.
 ///
 /// Returns `[batch, query_len, n_heads · d_v]`.
 ///
@@ -128,7 +128,7 @@ pub fn attention(
     join_heads(&[&outputs], &[d_v], [batch, n_heads, query_len])
 }
 
-/// What attention computes, and what its backward pass needs.
+/// The output of attention, and the weights that its backward pass needs.
 #[derive(Debug, Clone)]
 pub struct Attended {
     /// `[batch, query_len, n_heads · d_v]`
@@ -273,7 +273,7 @@ impl Wanted {
     }
 }
 
-/// Panics when keys and values are not what these queries attend to.
+/// Panics when the shapes of keys and values do not fit the queries.
 fn check_part(query: HeadRows<'_>, part: [HeadRows<'_>; 2], d_v: usize) {
     let [key, value] = part;
     let [batch, n_heads, _, d_k] = query.shape();
@@ -286,7 +286,7 @@ fn check_part(query: HeadRows<'_>, part: [HeadRows<'_>; 2], d_v: usize) {
     );
 }
 
-/// What dropout leaves of the weights of a head.
+/// The weights of a head after dropout.
 fn kept(weights: &[f32], first_row: usize, key_len: usize, keep: Keep) -> Vec<f32> {
     let mut kept = weights.to_vec();
     vectorised(|| {
@@ -297,7 +297,7 @@ fn kept(weights: &[f32], first_row: usize, key_len: usize, keep: Keep) -> Vec<f3
     kept
 }
 
-/// Scores of a head to weights.
+/// Turns the scores of a head into weights.
 fn softmax(scores: &mut [f32], key_len: usize, head: [usize; 2], mask: Option<Mask<'_>>) {
     let [sentence, head] = head;
     vectorised(|| {
@@ -311,7 +311,7 @@ fn softmax(scores: &mut [f32], key_len: usize, head: [usize; 2], mask: Option<Ma
     });
 }
 
-/// Scores to weights.
+/// Turns a row of scores into weights.
 #[inline(always)]
 fn softmax_row(scores: &mut [f32], bias: Option<&[f32]>) {
     if let Some(bias) = bias {

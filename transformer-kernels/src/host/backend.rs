@@ -1,4 +1,4 @@
-//! From tensors to slices and back.
+//! The kernels on tensors: from tensors to slices and back.
 
 use std::borrow::Cow;
 
@@ -15,15 +15,15 @@ use crate::kernels::{Attendable, Attended, AttentionParents, Bias, Kernels, Norm
 use crate::linear::WeightLayout;
 use crate::random::{Keep, draw};
 
-/// A backend whose tensors can be read in place.
+/// A backend whose tensors can be read as slices.
 pub trait Host: Backend {
     /// Whether the numbers are `f32`.
     fn is_f32(tensor: &FloatTensor<Self>) -> bool;
 
-    /// The numbers, where they stand in order.
+    /// The numbers, if the tensor is contiguous.
     fn slice(tensor: &FloatTensor<Self>) -> Option<&[f32]>;
 
-    /// Whether nobody else holds them.
+    /// Whether the numbers have no other holder.
     fn is_unique(tensor: &FloatTensor<Self>) -> bool;
 }
 
@@ -63,7 +63,7 @@ impl Host for burn_ndarray::NdArray {
     }
 }
 
-/// The numbers in order, copied where they are not.
+/// The numbers in order, copied if the tensor is not contiguous.
 fn read<I: Host>(tensor: &FloatTensor<I>) -> Cow<'_, [f32]> {
     match I::slice(tensor) {
         Some(values) => Cow::Borrowed(values),
@@ -76,7 +76,7 @@ fn into_vec<I: Host>(tensor: FloatTensor<I>) -> Vec<f32> {
     data.expect("nothing can fail").into_vec().expect("f32")
 }
 
-/// The numbers to be changed: moved, where nobody else holds them.
+/// The numbers to be changed: moved if they have no other holder, else copied.
 fn take<I: Host>(tensor: FloatTensor<I>) -> Vec<f32> {
     match I::slice(&tensor) {
         Some(values) if !I::is_unique(&tensor) => values.to_vec(),
@@ -94,7 +94,7 @@ fn tensor<I: Host>(
     I::float_from_data(data, &I::float_device(beside))
 }
 
-/// Negative labels become too large ones, which are found out.
+/// Negative labels become too large, which the kernels refuse.
 fn labels<I: Host>(labels: &IntTensor<I>) -> Vec<usize> {
     let data = try_read_sync(I::int_into_data(labels.clone())).expect("the tensor is in memory");
     let data = data.expect("nothing can fail");
@@ -115,7 +115,7 @@ fn last_dim<I: Host>(tensor: &FloatTensor<I>) -> usize {
     shape[shape.num_dims() - 1]
 }
 
-/// A mask's numbers, read.
+/// A mask as slices.
 struct ReadMask<'a> {
     bias: Cow<'a, [f32]>,
     blocked_rows: Option<Vec<bool>>,
@@ -136,7 +136,7 @@ impl<'a> ReadMask<'a> {
     }
 }
 
-/// Packed tensors, read.
+/// Packed tensors as slices.
 struct ReadPacked<'a> {
     query: (Cow<'a, [f32]>, [usize; 3]),
     /// `None` where keys and values follow the queries.
@@ -173,7 +173,7 @@ impl<'a> ReadPacked<'a> {
 impl<I: Host> Kernels for I {
     type Dropped = Keep;
 
-    fn takes(tensor: &FloatTensor<I>) -> bool {
+    fn accepts(tensor: &FloatTensor<I>) -> bool {
         I::is_f32(tensor)
     }
 

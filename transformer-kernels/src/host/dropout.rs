@@ -6,7 +6,7 @@ use super::TASK;
 use crate::random::Keep;
 use crate::simd::vectorised;
 
-/// Drops from `x`; of a gradient, the same entries, which is the backward pass.
+/// Drops entries of `x`; applied to a gradient, with the same `keep`, it is the backward pass.
 pub fn dropout(x: &[f32], keep: Keep) -> Vec<f32> {
     let mut output = vec![0.0; x.len()];
     add_kept(&mut output, x, keep);
@@ -24,7 +24,7 @@ pub fn add_dropout(residual: &[f32], x: &[f32], keep: Keep) -> Vec<f32> {
     output
 }
 
-/// Adds to each number what dropout leaves of another.
+/// Adds `dropout(input)` to `output`.
 fn add_kept(output: &mut [f32], input: &[f32], keep: Keep) {
     output
         .par_chunks_mut(TASK)

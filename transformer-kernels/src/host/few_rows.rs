@@ -1,7 +1,7 @@
-//! Products of few rows with a large matrix, which is read once, where it stands.
+//! Products of few rows with a large matrix, which is read once and not copied.
 //!
-//! A product of many rows first packs both matrices, so that its inner loop finds them in order. For few
-//! rows, as in decoding, that costs more than it gives.
+//! A product of many rows first packs both matrices, so that its inner loop reads them in order. For few
+//! rows, as in decoding, packing costs more than it saves.
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
@@ -29,7 +29,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// What begins at a number, if anything does.
+    /// The rows from the number at index `first` on; no values if there is none.
     fn after(self, first: usize) -> Self {
         let values = self.values.get(first..).unwrap_or_default();
         Self { values, ..self }
@@ -44,7 +44,7 @@ impl<'a> Rows<'a> {
 /// `x W`: `[rows, inner]` times `[inner, columns]`, on all threads where `parallel`.
 pub fn product(x: Rows<'_>, w: Rows<'_>, parallel: bool) -> Vec<f32> {
     by_columns(x.count, w.width, parallel, |first, columns| {
-        // Not a power of two, so that rows do not fight for the same few places of the cache.
+        // Not a power of two, so that rows do not compete for the same few cache lines.
         let stride = (columns.div_ceil(2 * MOST_LANES) | 1) * 2 * MOST_LANES;
         let mut out = vec![0.0; x.count * stride];
         let w = Rows {
@@ -79,8 +79,8 @@ pub fn transposed_product(x: Rows<'_>, w: Rows<'_>, parallel: bool) -> Vec<f32> 
     })
 }
 
-/// Has each thread compute some columns, and puts them side by side. `compute` takes the first and how
-/// many, and gives them with the length of its rows.
+/// Has each thread compute some columns, and puts them side by side. `compute` accepts the first column
+/// and the number of columns, and returns their values and the stride of its rows.
 fn by_columns(
     rows: usize,
     columns: usize,
@@ -117,13 +117,13 @@ fn by_columns(
 /// Numbers in the widest vector.
 const MOST_LANES: usize = 16;
 
-/// Adds `x W` to `out`, whose rows have room for whole vectors.
+/// Adds `x W` to `out`, whose rows are padded to whole vectors.
 struct Product<'a> {
     x: Rows<'a>,
     w: Rows<'a>,
     out: &'a mut [f32],
     stride: usize,
-    /// Room for eight columns of x.
+    /// A buffer for eight columns of x.
     near: &'a mut [f32],
 }
 
@@ -134,7 +134,7 @@ impl WithSimd for Product<'_> {
     fn with_simd<S: Simd>(mut self, simd: S) {
         let inner = self.w.count;
         let mut first = 0;
-        // Rows of W that the registers hold beside the sums.
+        // As many rows of W as the registers hold beside the sums.
         if S::REGISTER_COUNT >= 32 {
             while first + 8 <= inner {
                 self.add::<S, 8>(simd, first);
@@ -153,7 +153,7 @@ impl WithSimd for Product<'_> {
 }
 
 impl Product<'_> {
-    /// What `K` columns of x and rows of W add.
+    /// Adds the products of `K` columns of x and rows of W.
     #[inline(always)]
     fn add<S: Simd, const K: usize>(&mut self, simd: S, first: usize) {
         let lanes = S::F32_LANES;
@@ -161,7 +161,7 @@ impl Product<'_> {
         for (i, row) in w_rows.iter_mut().enumerate() {
             *row = S::as_simd_f32s(self.w.row(first + i));
         }
-        // Together, where x has them far apart.
+        // Copied side by side: in x they are far apart.
         let (x, _) = self.near[..self.x.count * K].as_chunks_mut::<K>();
         for (row, x) in x.iter_mut().enumerate() {
             x.copy_from_slice(&self.x.row(row)[first..first + K]);
@@ -188,7 +188,7 @@ impl Product<'_> {
     }
 }
 
-/// A vector of a row's, with zeros after the last number.
+/// One of the vectors of a row, with zeros after the last number.
 #[inline(always)]
 fn vector<S: Simd>(simd: S, (vectors, rest): (&[S::f32s], &[f32]), which: usize) -> S::f32s {
     match vectors.get(which) {
@@ -213,7 +213,7 @@ impl WithSimd for TransposedProduct<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
-        // Rows of W that stay near while all of x goes by.
+        // These rows of W stay in the processor's cache for all rows of x.
         for column in (0..self.w.count).step_by(SIDE_BY_SIDE) {
             let mut row = 0;
             if S::REGISTER_COUNT >= 32 {
@@ -234,7 +234,7 @@ impl WithSimd for TransposedProduct<'_> {
 }
 
 impl TransposedProduct<'_> {
-    /// `R` rows of some columns. Columns that there are not are the last again.
+    /// Writes `R` rows of some columns. Columns beyond the last repeat the last.
     #[inline(always)]
     fn write<S: Simd, const R: usize>(&mut self, simd: S, first_row: usize, first_column: usize) {
         let columns = self.w.count;
@@ -280,7 +280,7 @@ mod tests {
         let sizes = [0, 1, 3, 4, 5, 8, 15, 16, 17, 31, 33, 64, 65, 200];
         for rows in [0, 1, 2, 3, 4, 5, 7, 16, 63, FEW] {
             for (inner, columns) in sizes.iter().flat_map(|&k| sizes.map(|n| (k, n))) {
-                // Rows that stand apart.
+                // Rows with gaps between them.
                 let (x_stride, w_stride) = (inner + 3, columns + 2);
                 let x = numbers(rows * x_stride, 1);
                 let w = numbers(inner * w_stride, 2);
@@ -323,9 +323,9 @@ mod tests {
         ];
         for row in 0..rows {
             let alone = Rows::new(&x[row * inner..], 1, inner, inner);
-            let place = row * columns..(row + 1) * columns;
-            assert_eq!(product(alone, plain, false), together[0][place.clone()]);
-            assert_eq!(transposed_product(alone, turned, false), together[1][place]);
+            let range = row * columns..(row + 1) * columns;
+            assert_eq!(product(alone, plain, false), together[0][range.clone()]);
+            assert_eq!(transposed_product(alone, turned, false), together[1][range]);
         }
     }
 
@@ -360,7 +360,7 @@ mod tests {
             w: Rows::new(&ws, 1, 2, 2),
             out: &mut transposed,
         });
-        // Fused, the rounding error of x² would be left.
+        // If fused, the rounding error of x² would remain.
         assert_eq!([out[0], transposed[0]], [0.0, 0.0]);
     }
 

@@ -1,4 +1,4 @@
-//! Where the rows of heads are, and the cache that attention reads.
+//! Views of the rows of heads, and the cache that attention reads.
 
 use rayon::prelude::*;
 
@@ -6,7 +6,7 @@ use super::matrix::Matrix;
 use super::{rows_of_task, task_of_rows};
 use crate::sizes::count;
 
-/// The rows of all heads, wherever they stand: `[batch, n_heads, len, width]`.
+/// A strided view of the rows of all heads: `[batch, n_heads, len, width]`.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadRows<'a> {
     values: &'a [f32],
@@ -14,7 +14,7 @@ pub struct HeadRows<'a> {
     n_heads: usize,
     len: usize,
     width: usize,
-    /// From a sentence, a head and a row to the next.
+    /// Strides of sentences, heads and rows.
     strides: [usize; 3],
 }
 
@@ -75,12 +75,12 @@ impl<'a> HeadRows<'a> {
         [self.batch, self.n_heads, self.len, self.width]
     }
 
-    /// A head's rows, counting through all sentences.
+    /// A head's rows, the heads counted through all sentences.
     pub(super) fn head(&self, index: usize) -> Matrix<'a> {
         Matrix::new(self.from(index), self.len, self.width, self.strides[2])
     }
 
-    /// All that begins with a head's first row; nothing where there are no rows.
+    /// The values from a head's first row on; none if there are no rows.
     fn from(&self, index: usize) -> &'a [f32] {
         let (sentence, head) = (index / self.n_heads, index % self.n_heads);
         let first = sentence * self.strides[0] + head * self.strides[1];

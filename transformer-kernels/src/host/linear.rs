@@ -16,7 +16,7 @@ pub struct LinearShape {
     pub d_input: usize,
     /// Width of a row of the output.
     pub d_output: usize,
-    /// How the weight stands in memory.
+    /// Layout of the weight in memory.
     pub layout: WeightLayout,
 }
 

@@ -10,7 +10,7 @@ fn log_sum_exp(x: &[f32], largest: f32) -> f32 {
     sum(x, |x| exp(x - largest)).ln() + largest
 }
 
-/// The logarithm of the softmax of each row of a width.
+/// The logarithm of the softmax of each row of `width` numbers.
 pub fn log_softmax(x: &[f32], width: usize) -> Vec<f32> {
     let mut output = vec![0.0; x.len()];
     output
@@ -27,10 +27,10 @@ pub fn log_softmax(x: &[f32], width: usize) -> Vec<f32> {
     output
 }
 
-/// What cross entropy says of a row of logits.
+/// The cross entropy of a row of logits, and its terms.
 #[derive(Debug, Clone, Copy)]
 pub struct RowLoss {
-    /// Against the smoothed label.
+    /// The loss against the smoothed label.
     pub loss: f32,
     /// The logarithm of the summed exponentials.
     pub log_sum_exp: f32,
@@ -43,7 +43,7 @@ pub struct RowLoss {
 /// Cross entropy of each row of logits, against labels smoothed by ε: `[rows, vocab_size]` and `[rows]`.
 ///
 /// # Panics
-/// When the logits are not a row for each label, or a label is not below vocab_size.
+/// When the logits do not have one row for each label, or a label is not below vocab_size.
 ///
 /// ```
 /// use transformer_kernels::host::cross_entropy;
@@ -111,7 +111,7 @@ pub fn cross_entropy_backward(
         });
 }
 
-/// The width of logits with a row for each label, and at least one, as chunks need it.
+/// The width of logits with a row for each label; at least one, as `chunks` requires.
 fn vocab_size(logits: &[f32], labels: &[usize]) -> usize {
     let rows = labels.len().max(1);
     assert!(

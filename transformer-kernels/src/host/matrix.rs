@@ -1,4 +1,4 @@
-//! Products of matrices that may stand somewhere in larger ones.
+//! Products of matrices, which may be views of parts of larger ones.
 
 use std::mem::MaybeUninit;
 
@@ -7,7 +7,7 @@ use gemm::Parallelism;
 use super::few_rows::{self, FEW, Rows};
 use crate::sizes::count;
 
-/// Multiplications from which on a product is worth several threads.
+/// Multiplications from which on a product is computed on several threads.
 const LARGE: usize = 1 << 22;
 
 /// Numbers of a matrix from which on it is read by several threads, for however few rows.
@@ -27,7 +27,7 @@ impl<'a> Matrix<'a> {
     /// `rows` rows of `columns` numbers, each row `stride` numbers after the one before.
     ///
     /// # Panics
-    /// When they are not all among the values.
+    /// When the view reaches beyond the values.
     pub fn new(values: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
         let matrix = Self {
             values,
@@ -40,7 +40,7 @@ impl<'a> Matrix<'a> {
         matrix
     }
 
-    /// Rows as columns.
+    /// The transposed view.
     pub fn transposed(self) -> Self {
         Self {
             rows: self.columns,
@@ -108,7 +108,7 @@ impl<'a> Matrix<'a> {
             Parallelism::Rayon(0)
         };
         self.write(other, 1.0, &mut out.spare_capacity_mut()[..count], threads);
-        #[allow(unsafe_code, reason = "gemm writes where nothing was")]
+        #[allow(unsafe_code, reason = "gemm writes into uninitialised memory")]
         // SAFETY: each of the `count` results has been written.
         unsafe {
             out.set_len(count);
@@ -122,12 +122,12 @@ impl<'a> Matrix<'a> {
     /// When the sizes do not agree.
     pub fn multiply(self, other: Matrix<'_>, scale: f32, out: &mut [f32]) {
         #[allow(unsafe_code, reason = "to share `write` with `product`")]
-        // SAFETY: `write` puts numbers into each place, and takes none out.
+        // SAFETY: `write` initialises every element and reads none.
         let out = unsafe { &mut *(out as *mut [f32] as *mut [MaybeUninit<f32>]) };
         self.write(other, scale, out, Parallelism::None);
     }
 
-    /// Writes every place of `out`.
+    /// Writes every element of `out`.
     fn write(
         self,
         other: Matrix<'_>,
@@ -145,7 +145,7 @@ impl<'a> Matrix<'a> {
         self.check();
         other.check();
         #[allow(unsafe_code, reason = "gemm takes pointers")]
-        // SAFETY: both views lie within their slices, and `out` has a place for each result.
+        // SAFETY: both views lie within their slices, and `out` has an element for each result.
         unsafe {
             gemm::gemm(
                 self.rows,

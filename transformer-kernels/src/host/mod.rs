@@ -1,8 +1,8 @@
-//! The kernels of flex and ndarray, as functions on slices: they know no tensor and no backend.
+//! The kernels of flex and ndarray, as functions on slices, independent of tensors and backends.
 //!
-//! Numbers stand row after row. A function checks the lengths of its slices once, when it is called, and
-//! panics with both sizes where they do not agree. Work is dealt to rayon's threads in tasks of a fixed
-//! size, so that no sum depends on the number of threads.
+//! Slices hold tensors in row-major order. A function checks the lengths of its slices once, when it is
+//! called, and panics with both sizes where they do not agree. Work is dealt to rayon's threads in tasks
+//! of a fixed size, so that no sum depends on the number of threads.
 
 mod activation;
 mod adam;
@@ -32,15 +32,15 @@ pub use sums::{sum_of_squares, sum_rows};
 pub use crate::kernels::{AttentionParents, NormParents};
 pub use crate::random::Keep;
 
-/// Numbers that one thread takes at a time. It does not depend on the threads, so that neither do sums.
+/// Numbers in one task of a thread. It does not depend on the number of threads, so that neither do sums.
 const TASK: usize = 16_384;
 
-/// Rows of a width that one thread takes at a time.
+/// Rows of a width in one task of a thread.
 fn rows_of_task(width: usize) -> usize {
     (TASK / width.max(1)).max(1)
 }
 
-/// The numbers of these rows, and at least one, as chunks need it.
+/// Numbers in the rows of a task; at least one, as `chunks` requires.
 fn task_of_rows(width: usize) -> usize {
     rows_of_task(width) * width.max(1)
 }

@@ -7,7 +7,7 @@ use super::{rows_of_task, task_of_rows};
 use crate::kernels::NormParents;
 use crate::simd::{sum, sum2, vectorised};
 
-/// Normalised rows, and what their backward pass needs.
+/// Normalised rows, and the statistics that their backward pass needs.
 #[derive(Debug, Clone)]
 pub struct Normed {
     /// `[rows, d_model]`
@@ -33,7 +33,7 @@ fn rows_of(x: &[f32], [gamma, beta]: [&[f32]; 2]) -> usize {
     assert_eq!(width, beta.len(), "numbers of gamma and beta");
     assert!(
         x.len().is_multiple_of(width.max(1)),
-        "{} numbers are no rows of {width}",
+        "{} numbers are not whole rows of {width}",
         x.len()
     );
     x.len() / width.max(1)
@@ -42,7 +42,7 @@ fn rows_of(x: &[f32], [gamma, beta]: [&[f32]; 2]) -> usize {
 /// `γ (x - m) / √(v + ε) + β` of rows as wide as gamma and beta.
 ///
 /// # Panics
-/// When `x` is not whole rows.
+/// When the lengths of gamma and beta differ, or that of `x` is not a multiple of theirs.
 ///
 /// ```
 /// use transformer_kernels::host::layer_norm;
@@ -146,7 +146,7 @@ pub fn layer_norm_backward(
     }
 }
 
-/// What one task reads in the backward pass.
+/// The rows of one task in the backward pass.
 struct Rows<'a> {
     grad: &'a [f32],
     x: &'a [f32],

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::{TASK, task_of_rows};
 use crate::simd::{sum, vectorised};
 
-/// The sum of all rows of a width.
+/// The sum of all rows, each of `width` numbers.
 pub fn sum_rows(x: &[f32], width: usize) -> Vec<f32> {
     let parts: Vec<Vec<f32>> = x
         .par_chunks(task_of_rows(width))
@@ -22,7 +22,7 @@ pub fn sum_rows(x: &[f32], width: usize) -> Vec<f32> {
     add_up(&parts, width)
 }
 
-/// The sum of parts of one width, one after another.
+/// The sum of vectors of one width, in their order.
 pub(super) fn add_up(parts: &[Vec<f32>], width: usize) -> Vec<f32> {
     let mut all = vec![0.0; width];
     for part in parts {
@@ -33,7 +33,8 @@ pub(super) fn add_up(parts: &[Vec<f32>], width: usize) -> Vec<f32> {
     all
 }
 
-/// The sum of the squares of all numbers: those of a task in single precision, the tasks' in double.
+/// The sum of the squares of all numbers, added up in single precision within a task and in double
+/// precision over tasks.
 pub fn sum_of_squares(x: &[f32]) -> f32 {
     let parts: Vec<f32> = x
         .par_chunks(TASK)

@@ -4,10 +4,10 @@ use tch::{Device, Tensor};
 
 use crate::adam::AdamStep;
 
-/// Numbers whose passes follow each other in the processor's cache.
+/// Numbers per block: all passes over a block find it in the processor's cache.
 const CACHED: i64 = 1 << 17;
 
-/// Changes a parameter and its two moments, contiguous and held by nobody else, by a gradient.
+/// Changes a parameter and its two moments, contiguous and without another holder, by a gradient.
 pub fn adam(parameter_and_moments: &[Tensor; 3], grad: &Tensor, step: &AdamStep) {
     let (size, epsilon) = step.size_and_epsilon();
     let grad = grad.contiguous().view(-1);

@@ -7,7 +7,7 @@ use super::dropout::dropout;
 use crate::heads::{Heads, score_scale};
 use crate::kernels::{Attended, AttentionParents, Bias, Packed};
 
-/// The output, and what the backward pass needs.
+/// The output, and the state for the backward pass.
 pub fn forward(
     packed: &Packed<LibTorch>,
     mask: Option<&Bias<LibTorch>>,
@@ -22,7 +22,7 @@ pub fn forward(
     };
     let mut weights = scores.softmax(-1, Kind::Float);
     if let Some(rows) = mask.and_then(|mask| mask.blocked_rows.as_ref())
-        // To ask costs nothing on the CPU, to fill does.
+        // On the CPU the check is cheaper than the fill.
         && (rows.tensor.device() != Device::Cpu || rows.tensor.any().int64_value(&[]) != 0)
     {
         let _ = weights.masked_fill_(&rows.tensor, 0.0);

@@ -6,14 +6,14 @@ use tch::{Device, Kind, Tensor};
 use crate::random::{Keep, draw};
 use crate::simd::vectorised;
 
-/// Numbers that dropout takes for a row.
+/// Numbers that dropout treats as one row.
 const ROW: usize = 1 << 14;
 
-/// What dropout kept. libtorch draws on one thread, by the Mersenne twister, and keeps a mask: a hash
-/// costs less, and needs none.
+/// The entries that dropout kept. libtorch draws on one thread, by the Mersenne twister, and keeps a mask;
+/// a hash is cheaper and needs no mask.
 #[derive(Debug)]
 pub enum Dropped {
-    /// On the CPU.
+    /// On the CPU: recomputed by a hash.
     Hashed(Keep),
     /// Elsewhere: `true` where an entry is kept.
     Mask(Tensor),
@@ -54,7 +54,7 @@ pub fn dropout(mut tensor: Tensor, p: f64) -> (Tensor, Dropped) {
     }
 }
 
-/// On the CPU, where nobody else holds the tensor.
+/// Drops entries of a tensor that is on the CPU and has no other holder.
 fn drop_in_place(tensor: &mut Tensor, keep: Keep) {
     assert!(tensor.kind() == Kind::Float && tensor.device() == Device::Cpu);
     if tensor.numel() == 0 {
@@ -62,11 +62,11 @@ fn drop_in_place(tensor: &mut Tensor, keep: Keep) {
     }
     *tensor = tensor.contiguous();
     #[allow(unsafe_code, reason = "libtorch's numbers as a slice")]
-    // SAFETY: so many numbers of this kind stand there one after another, and the tensor, which is
-    // borrowed mutably, keeps them.
+    // SAFETY: the tensor is contiguous, of this type and length, and keeps its memory while it is borrowed
+    // mutably.
     let values: &mut [f32] =
         unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast(), tensor.numel()) };
-    // libtorch's threads still spin: another pool would wait for them.
+    // On this thread: libtorch's threads still spin, and another pool would wait for them.
     vectorised(|| {
         for (row, values) in values.chunks_mut(ROW).enumerate() {
             keep.apply(row, values);

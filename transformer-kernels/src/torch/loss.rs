@@ -2,7 +2,7 @@
 
 use tch::{Kind, Tensor};
 
-/// Of each row the smoothed loss, the logarithm of the summed exponentials, the label's logit and the
+/// For each row the smoothed loss, the logarithm of the summed exponentials, the label's logit and the
 /// largest logit.
 pub fn cross_entropy(logits: &Tensor, labels: &Tensor, smoothing: f64) -> [Tensor; 4] {
     let labels = labels.to_kind(Kind::Int64);

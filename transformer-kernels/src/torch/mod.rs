@@ -19,7 +19,7 @@ use crate::linear::WeightLayout;
 impl Kernels for LibTorch {
     type Dropped = Dropped;
 
-    fn takes(tensor: &FloatTensor<Self>) -> bool {
+    fn accepts(tensor: &FloatTensor<Self>) -> bool {
         tensor.tensor.kind() == Kind::Float
     }
 
@@ -192,13 +192,13 @@ impl Kernels for LibTorch {
     }
 }
 
-/// The sum of all rows of a width.
+/// The sum of all rows, each of `width` numbers.
 fn sum_rows(x: &Tensor, width: i64) -> Tensor {
     let rows = x.reshape([-1, width]);
     rows.sum_dim_intlist([0i64].as_slice(), false, Kind::Float)
 }
 
-/// A contiguous tensor that nobody else holds.
+/// A contiguous tensor without another holder.
 fn owned(tensor: TchTensor) -> Tensor {
     if tensor.storage.can_mut() && tensor.tensor.is_contiguous() {
         tensor.tensor

@@ -4,7 +4,7 @@ use tch::{Kind, Tensor};
 
 use super::sum_rows;
 
-/// All as rows of d_model numbers.
+/// Operands of the backward pass, as rows of d_model numbers.
 pub struct Rows<'a> {
     grad: Tensor,
     normed: Tensor,
@@ -14,7 +14,7 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Of the output's gradient, and what libtorch's forward pass returned: means and reciprocal deviations.
+    /// From the output's gradient, and the means and reciprocal deviations of libtorch's forward pass.
     pub fn new(
         grad: &Tensor,
         x: &Tensor,

@@ -1,7 +1,7 @@
 //! Byte-pair encoding (§5.1): one vocabulary of pieces shared by source and target.
 //!
 //! The alphabet is the 256 bytes, so every string has an encoding and nothing is out of
-//! vocabulary. A space is put before each sentence and taken off when it is decoded, so that a
+//! vocabulary. A space is added before each sentence and removed when it is decoded, so that a
 //! word is the same piece at the start of a sentence and inside one, and
 //! `decode(encode(x)) == x` holds for every string.
 
@@ -79,8 +79,8 @@ fn trained<'a>(
 }
 
 fn untrained() -> tokenizers::Tokenizer {
-    // `ByteLevel::add_prefix_space` leaves a sentence that starts with a space as it is, and
-    // decoding could not tell which of the two it was: the normalizer always adds one.
+    // `ByteLevel::add_prefix_space` adds none before a sentence that starts with one, so that decoding
+    // could not know whether to remove it: the normalizer always adds one.
     let bytes = ByteLevel::new(false, false, true);
     let mut tokenizer = tokenizers::Tokenizer::new(BPE::default());
     tokenizer
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn loaded_tokenizer_reads_typed_special_tokens_as_text_once_told() {
+    fn loaded_tokenizer_reads_typed_special_tokens_as_text_when_set_to() {
         let mut loaded = reloaded(&TOKENIZER);
         assert_eq!(encode(&loaded, "<eos>"), [2]);
         loaded.set_encode_special_tokens(true);

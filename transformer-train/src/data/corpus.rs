@@ -33,9 +33,8 @@ pub struct Pair {
 
 /// Parallel text, in the order of its files.
 ///
-/// Files are UTF-8, plain or gzip; which of the two is read from their first bytes, whatever their
-/// name. Lines end in `\n` or `\r\n`. White space and byte-order marks around a sentence are
-/// removed.
+/// Files are UTF-8, plain or gzip, as their first bytes say and not their names. Lines end in `\n`
+/// or `\r\n`. White space and byte-order marks around a sentence are removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Corpus {
     pairs: Vec<Pair>,
@@ -82,7 +81,7 @@ impl Corpus {
     /// Reads two files in which line *n* of one translates line *n* of the other.
     ///
     /// Where either line is blank the pair is skipped: such files keep an empty line for a sentence
-    /// that has no translation, and an empty side teaches nothing. A tab is read as a space.
+    /// that has no translation. A tab is read as a space.
     ///
     /// # Errors
     /// When a file cannot be read to its end or is not UTF-8, when one has more lines than the
@@ -160,14 +159,14 @@ impl Corpus {
             .flat_map(|pair| [pair.source.as_str(), pair.target.as_str()])
     }
 
-    /// Takes `n_sources` distinct source sentences away from training: `(training, validation)`.
+    /// Holds `n_sources` distinct source sentences out of training: `(training, validation)`.
     ///
     /// Validation holds one pair for each of them, the first that the corpus has: a sentence with
-    /// several translations counts once. All pairs with these sources leave training, so that the
+    /// several translations counts once. Training holds no pair with any of these sources, so that the
     /// two never share a source sentence. Both keep the order of the corpus. Sources are the same
     /// when their text is the same.
     ///
-    /// The corpus and `seed` decide the split, on any machine.
+    /// The split depends on the corpus and on `seed` only, on any machine.
     ///
     /// # Errors
     /// [`CorpusError::TooFewSources`] when training would be left without a sentence.
@@ -208,7 +207,7 @@ impl Corpus {
     ///
     /// # Errors
     /// [`CorpusError::Unwritable`] when a sentence would not read back as it is,
-    /// [`CorpusError::Write`] when the disk refuses.
+    /// [`CorpusError::Write`] when the file cannot be written.
     pub fn write_tsv(&self, path: impl AsRef<Path>) -> Result<(), CorpusError> {
         let path = path.as_ref();
         for (i, pair) in self.pairs.iter().enumerate() {
@@ -235,9 +234,9 @@ impl Corpus {
         })
     }
 
-    /// Writes the two parts of a corpus into a directory, which is made where there is none, as
-    /// [`TRAINING_FILE`] and [`VALIDATION_FILE`]: what a run was trained on, for whoever measures the
-    /// model later.
+    /// Writes the two parts of a corpus into a directory, which is created if missing, as
+    /// [`TRAINING_FILE`] and [`VALIDATION_FILE`]: a record of the training data, for later
+    /// evaluations of the model.
     ///
     /// # Errors
     /// As [`write_tsv`](Self::write_tsv).
@@ -256,7 +255,7 @@ impl Corpus {
     }
 
     /// The pairs as pieces. A pair with more than `max_pieces` on a side is left out and counted:
-    /// the memory that attention takes grows by the square of the length.
+    /// the memory of attention grows with the square of the length.
     ///
     /// # Errors
     /// [`CorpusError::Tokenizer`] when the tokenizer cannot encode a sentence.
@@ -290,9 +289,9 @@ impl Corpus {
     }
 }
 
-/// The pairs of a corpus as pieces, and how many are not among them.
+/// The pairs of a corpus as pieces, and the number of pairs left out.
 ///
-/// Displayed as a report in a line: `176396 pairs, 12 of more than 128 pieces left out`.
+/// Displayed in one line: `176396 pairs, 12 of more than 128 pieces left out`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg(feature = "text")]
@@ -400,8 +399,8 @@ mod tests {
         );
     }
 
-    /// Recorded, not derived: a change means that another version splits the same corpus otherwise,
-    /// and scores what earlier models were trained on.
+    /// Recorded, not derived: if it changes, another version splits the same corpus otherwise, and
+    /// evaluates earlier models on their training data.
     const CHOSEN_BY_SEED_1: [&str; 5] = [
         "source 6",
         "source 38",

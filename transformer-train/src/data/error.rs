@@ -1,4 +1,4 @@
-//! What can be wrong with text.
+//! Errors of corpora.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use thiserror::Error;
 #[cfg(feature = "text")]
 use transformer_core::TextError;
 
-/// What is wrong with a corpus or its file. Lines and bytes count from 1.
+/// An error of a corpus or its file. Lines and bytes count from 1.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CorpusError {
@@ -16,10 +16,10 @@ pub enum CorpusError {
     Open {
         /// File that was asked for.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A folder stands where a file was expected.
+    /// The path is a folder, not a file.
     #[error("{}: is a directory, not a file", path.display())]
     Directory {
         /// The folder.
@@ -32,17 +32,17 @@ pub enum CorpusError {
         path: PathBuf,
         /// Line that was reached.
         line: usize,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The gzip data ends before its end mark, or does not agree with its checksum.
+    /// The gzip data ends before its end mark, or does not match its checksum.
     #[error("{}: line {line}: gzip data is truncated or corrupt: {source}", path.display())]
     Gzip {
         /// File that was being read.
         path: PathBuf,
         /// Line that was reached.
         line: usize,
-        /// What the decoder said.
+        /// The decoder's error.
         source: io::Error,
     },
     /// A line is not UTF-8.
@@ -131,7 +131,7 @@ pub enum CorpusError {
     Write {
         /// File that was to be written.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The tokenizer cannot encode a sentence.
@@ -142,7 +142,7 @@ pub enum CorpusError {
         pair: usize,
         /// `source` or `target`.
         side: &'static str,
-        /// What the tokenizer said.
+        /// The tokenizer's error.
         source: TextError,
     },
 }

@@ -1,13 +1,13 @@
-//! What a model is trained on, one at a time.
+//! Training examples.
 
 use std::fmt;
 
 use flate2::Crc;
 
-/// Something that a model learns from: a pair of sentences, a sequence, a text and its class.
+/// A training example of a model: a pair of sentences, a sequence, a text and its class.
 ///
 /// Batches hold examples of similar length, resumed runs recognise their data by its checksum, and
-/// the loss is a mean over the tokens that count.
+/// the loss is a mean over tokens.
 ///
 /// ```
 /// use transformer_train::{Checksum, Example, Lengths};
@@ -31,27 +31,27 @@ use flate2::Crc;
 /// }
 /// ```
 pub trait Example: Clone + Send + Sync + 'static {
-    /// What messages call one of them.
+    /// The noun for one of them in messages.
     const NAME: &'static str = "example";
 
     /// Lengths of its rows in a batch.
     fn lengths(&self) -> Lengths;
 
-    /// Tokens that count in its loss; those of its target unless said otherwise.
+    /// Tokens that count in its loss; by default those of its target.
     fn loss_tokens(&self) -> usize {
         self.lengths().target
     }
 
-    /// Adds all that training depends on to a checksum.
+    /// Adds all parts of the example that training depends on to a checksum.
     fn add_to(&self, checksum: &mut Checksum);
 }
 
 /// Lengths of an example's rows in a batch, in tokens, with those that the batch adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
-    /// Length of what the model reads; 0 where it reads nothing but the target.
+    /// Length of the model's input; 0 if it reads only the target.
     pub source: usize,
-    /// Length of what it is to predict.
+    /// Length of its labels.
     pub target: usize,
 }
 
@@ -98,7 +98,7 @@ impl Checksum {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExampleProblem {
-    /// It is longer than the model has positions.
+    /// It has more tokens than the model has positions.
     #[error("has {length} tokens, more than the model's {max_len} learned positions")]
     TooLong {
         /// Tokens of its longest row, `<eos>` or `<bos>` included.
@@ -135,8 +135,7 @@ impl TokenizedPair {
         self.source.len() + 1
     }
 
-    /// Length of the decoder's row: `<bos>` and the pieces going in, the pieces and `<eos>` to come
-    /// out.
+    /// Length of the decoder's row: `<bos>` and the pieces as input, the pieces and `<eos>` as labels.
     pub fn tgt_len(&self) -> usize {
         self.target.len() + 1
     }
@@ -158,7 +157,7 @@ impl Example for TokenizedPair {
     }
 }
 
-/// A sequence of token ids, without `<bos>` and `<eos>`: what a language model learns from.
+/// A sequence of token ids, without `<bos>` and `<eos>`: the training example of a language model.
 impl Example for Vec<u32> {
     const NAME: &'static str = "sequence";
 

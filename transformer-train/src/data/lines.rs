@@ -8,15 +8,15 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::error::CorpusError;
 
-/// Longest line that is still taken for text: it bounds the memory that a damaged file can claim.
+/// Longest line that is accepted as text: it bounds the memory that a damaged file can claim.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Reads a text file, plain or gzip, sentence by sentence: one a line, blank lines skipped. Read as
-/// [`Corpus`](crate::Corpus) reads its files.
+/// Reads a text file of one sentence a line, plain or gzip, as [`Corpus`](crate::Corpus) reads its
+/// files. Blank lines are skipped.
 ///
 /// # Errors
 /// When the file cannot be read to its end, or a line is not UTF-8 or too long.
@@ -37,8 +37,7 @@ pub(super) fn sentence(text: &str) -> String {
     trimmed(text).replace('\t', " ")
 }
 
-/// A byte-order mark stands wherever files that begin with one were joined, not only at the start
-/// of a file.
+/// Removes white space and byte-order marks, which are also inside files that were concatenated.
 pub(super) fn trimmed(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || c == BYTE_ORDER_MARK)
 }
@@ -103,13 +102,13 @@ impl Lines {
         }
     }
 
-    /// Reads the rest and says how many lines the file has.
+    /// Reads the rest and returns the number of lines of the file.
     pub fn count_to_end(&mut self) -> Result<usize, CorpusError> {
         while self.read_line()? {}
         Ok(self.number)
     }
 
-    /// Reads one line into `bytes`; whether there was one.
+    /// Reads one line into `bytes`; `false` at the end of the file.
     fn read_line(&mut self) -> Result<bool, CorpusError> {
         self.bytes.clear();
         let line = self.number + 1;

@@ -10,8 +10,8 @@ use super::sampler::BatchSampler;
 
 /// The batches whose gradients make one update.
 ///
-/// They hold examples, not tensors: the model makes the tensors, on whichever device its part of the
-/// update is computed.
+/// They hold examples, not tensors: the model makes the tensors, on the device that computes its part
+/// of the update.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Update<E> {
     /// One or more batches of examples.
@@ -65,8 +65,8 @@ impl<E: Example> Examples<E> {
 
 /// Endless updates: epoch after epoch, from any update on.
 ///
-/// Which examples make update `n` is a function of the examples, the configuration and `n`, so that
-/// a resumed run continues as the stopped one would have. The last update of an epoch may hold fewer
+/// The examples of update `n` are a function of all examples, the configuration and `n`, so that a
+/// resumed run continues as the stopped one would have. The last update of an epoch may hold fewer
 /// batches.
 #[derive(Clone)]
 pub(crate) struct UpdateLoader<E> {
@@ -115,8 +115,8 @@ struct Updates<'a, E> {
 }
 
 impl<E: Example> Updates<'_, E> {
-    /// The range of this epoch's batches that the next update is made of, a new epoch begun where
-    /// the last one ended.
+    /// The range of the next update's batches in their epoch; begins a new epoch after the last batch
+    /// of one.
     fn advance(&mut self) -> std::ops::Range<usize> {
         if self.at == self.batches.len() {
             self.epoch += 1;
@@ -177,7 +177,7 @@ impl<B: Backend, E: Example> DataLoader<B, Vec<E>> for ValidLoader<E> {
     }
 
     fn slice(&self, _start: usize, _end: usize) -> Arc<dyn DataLoader<B, Vec<E>>> {
-        // Burn slices loaders to give each device a part; validation runs on one, whole.
+        // Burn slices loaders to give each device a part; validation runs on one device.
         Arc::new(self.clone())
     }
 }

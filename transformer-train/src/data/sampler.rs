@@ -14,24 +14,24 @@ pub enum BatchError {
     /// There is nothing to train on.
     #[error("no {name} to put into batches")]
     NoExamples {
-        /// What an example is called.
+        /// The noun for an example.
         name: &'static str,
     },
     /// One example is longer than a whole batch.
     #[error("{name} {index} has {lengths}, more than the {batch_tokens} of a batch")]
     TooLong {
-        /// What an example is called.
+        /// The noun for an example.
         name: &'static str,
         /// Position of the example, from 0.
         index: usize,
         /// Lengths of its rows.
         lengths: Lengths,
-        /// Tokens that a batch may have a side.
+        /// The most tokens that a side of a batch may have.
         batch_tokens: usize,
     },
 }
 
-/// Decides which examples stand together in each batch of an epoch.
+/// Groups examples into the batches of an epoch.
 ///
 /// A batch of examples *e* fills, once padded, at most `batch_tokens` on each side:
 ///
@@ -81,8 +81,8 @@ impl BatchSampler {
     /// The batches of an epoch: each example's index once, batches in random order, and
     /// examples of equal lengths dealt out at random.
     ///
-    /// The examples' lengths, the budget, the seed and `epoch` decide it and nothing else, so that a
-    /// resumed run finds the batches of the run that stopped.
+    /// They depend on the examples' lengths, the budget, the seed and `epoch` only, so that a resumed
+    /// run has the batches of the run that stopped.
     pub fn epoch(&self, epoch: usize) -> Vec<Vec<usize>> {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(epoch as u64);
@@ -98,8 +98,7 @@ impl BatchSampler {
         self.cut((0..self.lengths.len()).collect())
     }
 
-    /// Sorts by length, examples of equal lengths staying in their order, and cuts where the next
-    /// one would pass the budget.
+    /// Sorts by length (stably), and cuts where the next example would exceed the budget.
     fn cut(&self, mut indices: Vec<usize>) -> Vec<Vec<usize>> {
         indices.sort_by_key(|&i| {
             let Lengths { source, target } = self.lengths[i];
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn batch_is_cut_where_the_next_pair_would_pass_the_budget() {
+    fn batch_is_cut_where_the_next_pair_would_exceed_the_budget() {
         // Rows of 4 and 6 tokens: 3 · 6 ≤ 20 < 4 · 6.
         let pairs = pairs(&[(3, 5); 7]);
         let sampler = BatchSampler::new(&pairs, 20, 0).unwrap();
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_differ_in_what_stands_together_not_only_in_order() {
+    fn epochs_differ_in_their_batches_not_only_in_order() {
         let pairs = short_sentences(2000);
         let sampler = BatchSampler::new(&pairs, 256, 0).unwrap();
         let groups = |epoch| {

@@ -13,7 +13,7 @@ use super::error::{MetricError, pairs};
 /// N, the longest n-gram that BLEU counts.
 const MAX_ORDER: usize = 4;
 
-/// Corpus BLEU and what it was computed from; [`Display`](fmt::Display) prints sacreBLEU's line.
+/// Corpus BLEU and its terms; [`Display`](fmt::Display) prints sacreBLEU's line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bleu {
     /// BLEU, from 0 to 100.
@@ -162,7 +162,7 @@ pub(super) fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(is_python_space).filter(|word| !word.is_empty())
 }
 
-/// How often the n-grams of one order occur, and co-occur.
+/// Numbers of n-grams of one order, and of matches.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Overlap {
     /// n-grams of the hypothesis.
@@ -208,8 +208,8 @@ fn is_python_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{1c}'..='\u{1f}')
 }
 
-/// A dash before a final line break survives, because sacreBLEU strips the line before 13a joins
-/// hyphenated words.
+/// Tokens of a segment. A dash before a final line break is kept, because sacreBLEU strips the line
+/// before 13a joins hyphenated words.
 fn segment_tokens(segment: &str) -> Vec<String> {
     tokenize_13a(segment.trim_end_matches(is_python_space))
 }

@@ -1,4 +1,4 @@
-//! What the displays of a training run show: means over tokens rather than over batches, and the
+//! The metrics in the displays of a training run: means over tokens rather than over batches, and the
 //! numbers that [`Trainer::on_validation`](crate::Trainer::on_validation) measures.
 
 use std::sync::Arc;
@@ -141,7 +141,7 @@ impl Metric for Throughput {
 
     fn update(&mut self, item: &Statistics, _metadata: &MetricMetadata) -> SerializedEntry {
         let now = Instant::now();
-        // The first update after a pause has nothing to be measured from.
+        // The first update after a pause has no earlier time to be measured from.
         if let Some(last) = self.last.replace(now) {
             let elapsed = now - last;
             self.current = item.tokens / elapsed.as_secs_f64();
@@ -169,7 +169,7 @@ impl Numeric for Throughput {
     }
 }
 
-/// A number of a whole validation: NaN but for the batch that it comes with.
+/// A number of a whole validation: NaN except with the batch that carries it.
 #[derive(Debug, Clone)]
 pub(crate) struct ValidationNumber {
     name: MetricName,
@@ -178,7 +178,7 @@ pub(crate) struct ValidationNumber {
 }
 
 impl ValidationNumber {
-    /// The number with this place among those of a validation.
+    /// The number with this index among those of a validation.
     pub fn new(name: &str, index: usize) -> Self {
         Self {
             name: Arc::new(name.to_owned()),

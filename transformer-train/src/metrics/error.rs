@@ -1,4 +1,4 @@
-//! What the metrics ask of a corpus.
+//! Requirements of the metrics.
 
 use thiserror::Error;
 
@@ -6,11 +6,11 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MetricError {
-    /// There is nothing to score.
+    /// The corpus is empty.
     #[error("a corpus metric needs at least one hypothesis and its reference")]
     Empty,
 
-    /// Hypotheses and references do not pair up.
+    /// The numbers of hypotheses and references differ.
     #[error("{hypotheses} hypotheses for {references} references; a metric needs one of each")]
     UnequalCounts {
         /// Number of hypotheses.

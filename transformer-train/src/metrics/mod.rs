@@ -1,4 +1,4 @@
-//! What is measured: translation quality as sacreBLEU measures it, and training as it goes.
+//! Measures: translation quality as sacreBLEU computes it, and the progress of training.
 
 mod bleu;
 mod chrf;

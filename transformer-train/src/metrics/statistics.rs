@@ -1,4 +1,4 @@
-//! Sums over tokens, from which every mean is made.
+//! Sums over tokens, from which all means are computed.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl Statistics {
     }
 }
 
-/// [`TokenSums`] still on the device: one tensor, so that they are read back at once.
+/// [`TokenSums`] on the device, in one tensor, so that they are read back at once.
 #[derive(Debug, Clone)]
 pub struct DeviceStatistics<B: Backend>(Tensor<B, 1>);
 
@@ -100,16 +100,16 @@ impl Adaptor<Statistics> for Statistics {
     }
 }
 
-/// A batch of the validation, as the displays get it.
+/// A batch of the validation, as passed to the displays.
 #[derive(Debug, Clone)]
 pub struct ValidationItem<S> {
     /// The batch's own sums.
     pub statistics: S,
-    /// Numbers of the whole validation, which come with its last batch.
+    /// Numbers of the whole validation, with its last batch only.
     pub(crate) numbers: Numbers,
 }
 
-/// A number for each name of [`Trainer::on_validation`](crate::Trainer::on_validation), or none.
+/// A number for each name of [`Trainer::on_validation`](crate::Trainer::on_validation), or no numbers.
 #[derive(Debug, Clone, Default)]
 pub struct Numbers(pub(crate) Arc<[f64]>);
 

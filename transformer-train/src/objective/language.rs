@@ -1,4 +1,4 @@
-//! A language model learns from sequences: each token from those before it.
+//! The objective of a language model: predict each token of a sequence from those before it.
 
 use std::path::Path;
 
@@ -13,12 +13,12 @@ use crate::data::{Example, ExampleProblem};
 use crate::error::{TrainError, same_config};
 use crate::loss::TokenSums;
 
-/// Sequences side by side, filled up with `<pad>`.
+/// A batch of sequences, padded with `<pad>`.
 #[derive(Debug, Clone)]
 pub struct SequenceBatch<B: Backend> {
-    /// What the model reads, `<bos>` first: `[batch, len]`.
+    /// The model's input, `<bos>` first: `[batch, len]`.
     pub tokens: Tensor<B, 2, Int>,
-    /// What it is to predict, `<eos>` last: `[batch, len]`.
+    /// The labels, `<eos>` last: `[batch, len]`.
     pub labels: Tensor<B, 2, Int>,
 }
 

@@ -1,4 +1,4 @@
-//! What the trainer needs to know of a model: its examples, their batches, and their loss.
+//! The interface between the trainer and a model: its examples, their batches, and their loss.
 
 mod language;
 mod translation;
@@ -21,8 +21,8 @@ pub use translation::PairBatch;
 /// loss.
 ///
 /// [`Transformer`](transformer_core::Transformer) is one, and so is
-/// [`LanguageModel`](transformer_core::LanguageModel). So is any module for which this is
-/// written, here a classifier of texts:
+/// [`LanguageModel`](transformer_core::LanguageModel). So is any module that implements this
+/// trait, here a classifier of texts:
 ///
 /// ```
 /// use burn::module::Module;
@@ -72,16 +72,16 @@ pub use translation::PairBatch;
 ///
 ///     fn loss(&self, (texts, classes): Self::Batch, label_smoothing: f64) -> TokenSums<B> {
 ///         let logits = self.output.forward(self.embedding.forward(texts).sum_dim(1).squeeze_dim(1));
-///         // No class stands for padding: an id that is none of theirs.
+///         // No class is padding: pad_id is an id that no class has.
 ///         LabelSmoothedCrossEntropy::new(label_smoothing, 3).sums(logits, classes)
 ///     }
 /// }
 /// ```
 ///
-/// A model with a configuration also writes [`save`](Self::save) and [`restore`](Self::restore), so
-/// that a run is not resumed with another one.
+/// A model with a configuration also implements [`save`](Self::save) and [`restore`](Self::restore),
+/// so that a run is not resumed with another configuration.
 pub trait Objective<B: Backend>: Module<B> {
-    /// What it learns from.
+    /// The type of its training examples.
     type Example: Example;
 
     /// Examples as tensors.
@@ -93,7 +93,7 @@ pub trait Objective<B: Backend>: Module<B> {
     /// Checks that the model can learn from an example.
     ///
     /// # Errors
-    /// What is wrong with the example. The run then does not start.
+    /// The problem with the example. The run then does not start.
     fn check(&self, _example: &Self::Example) -> Result<(), ExampleProblem> {
         Ok(())
     }
@@ -101,14 +101,14 @@ pub trait Objective<B: Backend>: Module<B> {
     /// The tensors of a batch, on the model's device.
     fn batch(&self, examples: &[Self::Example], device: &B::Device) -> Self::Batch;
 
-    /// The loss summed over the tokens of a batch, and how many there are.
+    /// The loss summed over the tokens of a batch, and their number.
     ///
-    /// Their number must be that of [`Example::loss_tokens`].
+    /// The number must be the sum of the examples' [`Example::loss_tokens`].
     fn loss(&self, batch: Self::Batch, label_smoothing: f64) -> TokenSums<B>;
 
-    /// Writes the model into a directory, which is made where there is none.
+    /// Writes the model into a directory, which is created if missing.
     ///
-    /// Unless said otherwise, all parameters into `model.safetensors`.
+    /// By default, writes all parameters into `model.safetensors`.
     ///
     /// # Errors
     /// When a file cannot be written.
@@ -118,18 +118,18 @@ pub trait Objective<B: Backend>: Module<B> {
 
     /// Fills the model with the weights that [`save`](Self::save) wrote, for a run that is resumed.
     ///
-    /// What is frozen must stay frozen, as [`load_weights`] keeps it.
+    /// Frozen parameters must stay frozen, as [`load_weights`] keeps them.
     ///
     /// # Errors
     /// When a file is missing or damaged, or is another model's. [`same_config`](crate::same_config)
-    /// names what differs between two configurations.
+    /// names the first key that differs between two configurations.
     fn restore(self, directory: &Path) -> Result<Self, TrainError> {
         Ok(load_weights(self, directory.join(WEIGHTS_FILE))?)
     }
 }
 
-/// An [`Objective`] with gradients, whose model without gradients is one, too. Nobody has to
-/// implement it: every such model is `Trainable`.
+/// An [`Objective`] with gradients, whose model without gradients is one, too. It is implemented for
+/// every such model.
 pub trait Trainable<B: AutodiffBackend>:
     Objective<B>
     + AutodiffModule<
@@ -156,7 +156,7 @@ where
 ///
 /// # Shapes
 /// - logits: `[batch, tgt_len, vocab_size]`
-/// - labels: `[batch, tgt_len]`, of which `pad_id` counts for nothing
+/// - labels: `[batch, tgt_len]`, of which `pad_id` is ignored
 pub fn sequence_loss<B: Backend>(
     logits: Tensor<B, 3>,
     labels: Tensor<B, 2, Int>,
@@ -173,7 +173,7 @@ pub fn sequence_loss<B: Backend>(
 /// Checks that tokens are in a vocabulary.
 ///
 /// # Errors
-/// The first that is not.
+/// The first token that is not.
 pub fn check_tokens(tokens: &[u32], vocab_size: usize) -> Result<(), ExampleProblem> {
     match tokens.iter().find(|&&token| token as usize >= vocab_size) {
         Some(&token) => Err(ExampleProblem::UnknownToken { token, vocab_size }),

@@ -1,4 +1,4 @@
-//! The encoder–decoder learns from pairs of sentences, by teacher forcing.
+//! The objective of the encoder–decoder: translate pairs of sentences, by teacher forcing.
 
 use std::path::Path;
 
@@ -13,14 +13,14 @@ use crate::data::{Example, ExampleProblem, TokenizedPair};
 use crate::error::{TrainError, same_config};
 use crate::loss::TokenSums;
 
-/// Pairs side by side, filled up with `<pad>`.
+/// A batch of pairs, padded with `<pad>`.
 #[derive(Debug, Clone)]
 pub struct PairBatch<B: Backend> {
     /// The sources, each ending in `<eos>`: `[batch, src_len]`.
     pub source: Tensor<B, 2, Int>,
-    /// What the decoder reads, `<bos>` first: `[batch, tgt_len]`.
+    /// The decoder's input, `<bos>` first: `[batch, tgt_len]`.
     pub target: Tensor<B, 2, Int>,
-    /// What it is to predict, `<eos>` last: `[batch, tgt_len]`.
+    /// The labels, `<eos>` last: `[batch, tgt_len]`.
     pub labels: Tensor<B, 2, Int>,
 }
 

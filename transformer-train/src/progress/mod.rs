@@ -1,4 +1,4 @@
-//! What a run shows: Burn's TUI in a terminal, plain lines elsewhere.
+//! The displays of a run: Burn's TUI in a terminal, plain lines elsewhere.
 
 mod plain_lines;
 mod silent;
@@ -31,7 +31,7 @@ pub enum ProgressDisplay {
 }
 
 impl ProgressDisplay {
-    /// What shows the progress of a run that `interrupter` ends.
+    /// The renderer of a run that `interrupter` ends.
     #[cfg_attr(not(feature = "tui"), expect(unused_variables, reason = "the TUI's"))]
     pub(crate) fn renderer(self, interrupter: &Interrupter) -> Box<dyn MetricsRenderer> {
         match self {

@@ -22,7 +22,7 @@ const LINE_WITHIN: Duration = Duration::from_secs(30);
 pub struct PlainLines {
     out: Box<dyn Write + Send + Sync>,
     names: HashMap<MetricId, String>,
-    /// In the order of the first line.
+    /// Metrics in the order of their first values.
     metrics: Vec<(String, Mean)>,
     last_line: Option<Instant>,
 }
@@ -32,7 +32,7 @@ pub struct PlainLines {
 struct Mean {
     sum: f64,
     weight: f64,
-    /// Whether it is the logarithms that are summed.
+    /// Whether the mean is geometric: the sum is of logarithms.
     geometric: bool,
 }
 
@@ -90,18 +90,18 @@ impl PlainLines {
                 count,
             } => (aggregated_value, count as f64),
         };
-        let place = self.metrics.iter().position(|(known, _)| known == name);
-        let place = place.unwrap_or_else(|| {
+        let index = self.metrics.iter().position(|(known, _)| known == name);
+        let index = index.unwrap_or_else(|| {
             self.metrics.push((name.clone(), Mean::of(name)));
             self.metrics.len() - 1
         });
-        self.metrics[place].1.add(value, weight);
+        self.metrics[index].1.add(value, weight);
     }
 
     fn line(&mut self, title: &str) {
         let line = self.take_line(title);
         self.last_line = Some(Instant::now());
-        // Progress that nobody reads any more must not end the training.
+        // A closed output must not end the training.
         let _ = writeln!(self.out, "{line}");
     }
 
@@ -117,8 +117,7 @@ impl PlainLines {
     }
 }
 
-/// A metric's name inside a line: words lose the capital that they begin with, but for
-/// abbreviations.
+/// A metric's name inside a line: the initials of words in lower case, except abbreviations.
 fn uncapitalized(name: &str) -> String {
     let word = |word: &str| {
         let mut rest = word.chars().skip(1).peekable();
@@ -131,7 +130,7 @@ fn uncapitalized(name: &str) -> String {
     name.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// Four digits that matter.
+/// About four significant digits.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
@@ -217,7 +216,7 @@ mod tests {
         assert_eq!(names.map(uncapitalized), expected);
     }
 
-    /// What a line says is what all tokens together have, whatever batches they came in.
+    /// The means of a line are over all its tokens, independent of their batches.
     #[test]
     fn a_line_has_the_means_over_its_tokens() {
         let batches = [(9.0, 6.0, 1.0, 3.0), (2.0, 1.0, 5.0, 7.0)];

@@ -1,4 +1,4 @@
-//! No progress to see.
+//! No display.
 
 use burn::train::metric::MetricDefinition;
 use burn::train::renderer::{

@@ -1,4 +1,4 @@
-//! Burn's TUI, and the terminal that it takes over.
+//! Burn's TUI, and the terminal that it controls.
 
 use burn::train::Interrupter;
 use burn::train::renderer::MetricsRenderer;
@@ -9,8 +9,8 @@ pub(super) fn tui(interrupter: &Interrupter) -> Box<dyn MetricsRenderer> {
     Box::new(TuiMetricsRendererWrapper::new(interrupter.clone(), None))
 }
 
-/// Lets Ctrl-C end the run although Burn's TUI has put the terminal in raw mode, which would make a
-/// key press of it that nobody reads.
+/// Lets Ctrl-C end the run although Burn's TUI has put the terminal into raw mode, in which it would be
+/// a key press that is not read.
 pub(crate) fn let_ctrl_c_through() {
     #[cfg(unix)]
     {

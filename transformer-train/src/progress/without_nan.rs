@@ -1,4 +1,4 @@
-//! What every display is spared.
+//! Keeps NaN from displays.
 
 use std::error::Error;
 
@@ -9,8 +9,8 @@ use burn::train::renderer::{
     MetricsRendererTraining, ProgressType, TrainingProgress,
 };
 
-/// Passes on everything but NaN, for which a plot has no place: a number of a whole validation comes
-/// with its last batch alone.
+/// Passes on all values but NaN, which cannot be plotted: a number of a whole validation is NaN except
+/// with its last batch.
 pub(crate) struct WithoutNaN(pub Box<dyn MetricsRenderer>);
 
 fn is_number(state: &MetricState) -> bool {

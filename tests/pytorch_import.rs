@@ -3,6 +3,8 @@
 
 #![cfg(feature = "ndarray")]
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -24,8 +26,7 @@ use transformer_program::parity::WeightsFile;
 type Tensors = BTreeMap<String, TensorData>;
 
 fn fixture(system: &str, file: WeightsFile) -> PathBuf {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    fixtures.join(system).join(file.name())
+    support::fixture(system).join(file.name())
 }
 
 /// The configuration of a system's fixture.
@@ -481,7 +482,7 @@ fn files_that_are_no_state_dict_are_errors() {
 /// A file that Python would run a command for: see tests/pytorch/make_malicious.py.
 #[test]
 fn a_pickle_that_calls_code_is_refused() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/malicious.pt");
+    let path = support::fixture("malicious.pt");
     let error = import(&path, PytorchSystem::NotebookMini).unwrap_err();
     assert!(error.to_string().contains("posix.system"), "{error}");
 }

@@ -1,14 +1,9 @@
 //! The comparison with PyTorch sees whatever is wrong. That nothing is, on any backend, is
 //! tests/parity.rs's to show, by the program's `parity`.
 
-use std::path::PathBuf;
+mod support;
 
 use transformer_program::parity::{Fixture, WeightsFile};
-
-fn folder(system: &str) -> PathBuf {
-    let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    fixtures.join(system)
-}
 
 /// A copy of a fixture whose `io.safetensors` was changed.
 fn changed(
@@ -20,7 +15,7 @@ fn changed(
     use safetensors::SafeTensors;
     use safetensors::tensor::TensorView;
 
-    let folder = folder(system);
+    let folder = support::fixture(system);
     let copy = tempfile::tempdir().unwrap();
     for file in ["config.json", "weights.safetensors"] {
         std::fs::copy(folder.join(file), copy.path().join(file)).unwrap();

@@ -192,10 +192,21 @@ fn a_run_without_data_says_what_to_give() {
 #[test]
 fn a_resumed_run_with_another_recipe_is_refused_by_its_flag() {
     let (folder, model) = trained();
-    let mut command = train(folder.path(), &model);
-    let error = fails(command.args(["--resume", "--batches-per-update", "2"]));
-    assert!(
-        error.ends_with("made with --batches-per-update 1, not 2"),
-        "{error}"
-    );
+    // At a warm-up of 4 updates, the paper's rate rises to 1 / √(128 · 4) = 0.0442.
+    for (flag, value, expected) in [
+        (
+            "--batches-per-update",
+            "2",
+            "made with --batches-per-update 1, not 2",
+        ),
+        (
+            "--peak-rate",
+            "0.01",
+            "made with --peak-rate 1.0 times the paper's, not 0.226",
+        ),
+    ] {
+        let mut command = train(folder.path(), &model);
+        let error = fails(command.args(["--resume", flag, value]));
+        assert!(error.contains(expected), "{error}");
+    }
 }

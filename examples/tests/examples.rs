@@ -2,7 +2,12 @@
 //!
 //! `cargo test` has built the examples beside this test.
 
-use std::process::{Command, Output, Stdio};
+#[path = "../../tests/support/process.rs"]
+mod process;
+
+use std::process::Command;
+
+use process::{fails, run, stdout, succeeds};
 
 fn example(name: &str) -> Command {
     let this = std::env::current_exe().expect("a running test has a path");
@@ -10,41 +15,6 @@ fn example(name: &str) -> Command {
     let path = profile.join("examples").join(name);
     assert!(path.exists(), "{} is not built", path.display());
     Command::new(path)
-}
-
-fn run(command: &mut Command) -> Output {
-    let output = command.stdin(Stdio::null()).output();
-    output.expect("the example starts")
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// The output of an example that must succeed.
-fn succeeds(command: &mut Command) -> String {
-    let output = run(command);
-    let (out, err) = (stdout(&output), stderr(&output));
-    assert!(output.status.success(), "{command:?}\n{out}\n{err}");
-    out
-}
-
-/// The error line of an example that must fail: with exit code 1 and no panic.
-fn fails(command: &mut Command) -> String {
-    let output = run(command);
-    let err = stderr(&output);
-    assert_eq!(output.status.code(), Some(1), "{command:?}\n{err}");
-    assert!(!err.contains("panicked"), "{command:?}\n{err}");
-    let errors: Vec<_> = err
-        .lines()
-        .filter(|line| line.starts_with("Error: "))
-        .collect();
-    assert_eq!(errors.len(), 1, "{command:?}\n{err}");
-    errors[0].to_owned()
 }
 
 #[test]

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use clap::{Args, ValueEnum};
-use transformer_core::{Tokenizer, Translator};
-use transformer_program::{BackendTask, run_on};
+use transformer_core::{DecodeOptions, Tokenizer, Translator};
 
 use self::picture::{Format, Map, Picture};
-use super::{Common, Result};
+use super::inference::{Inference, TranslatorTask};
+use super::{Common, Result, check_lengths};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,44 +65,27 @@ const MOST_TOKENS: usize = 256;
 impl Attention {
     /// Runs the command.
     pub fn run(self, common: Common) -> Result {
-        let format = Format::of(&self.out)?;
-        let task = Task {
-            flags: self,
-            format,
-        };
-        run_on(common.backend, task)?
+        // Before the model is loaded.
+        Format::of(&self.out)?;
+        let models = vec![self.model.clone()];
+        Inference::default().run(common.backend, models, DecodeOptions::default(), self)
     }
 }
 
-struct Task {
-    flags: Attention,
-    format: Format,
-}
-
-impl BackendTask for Task {
-    type Output = Result;
-
-    fn run<B: Backend>(self, device: B::Device) -> Result {
-        let Self { flags, format } = self;
-        let translator = Translator::<B>::load(&flags.model, &device)?;
+impl TranslatorTask for Attention {
+    fn run_with<B: Backend>(self, translator: Translator<B>) -> Result {
         let (model, tokenizers) = (translator.model(), translator.tokenizers());
-        let target = match &flags.target {
+        let target = match &self.target {
             Some(target) => target.clone(),
-            None => translator.translate(&flags.source)?,
+            None => translator.translate(&self.source)?,
         };
-        writeln!(io::stdout(), "{}\n{target}", flags.source)?;
-        let mut source = tokenizers.source().encode(flags.source.trim())?;
+        writeln!(io::stdout(), "{}\n{target}", self.source)?;
+        let mut source = tokenizers.source().encode(self.source.trim())?;
         source.push(model.config().eos_id);
         let target = tokenizers.target().encode(target.trim())?;
-        for (side, tokens) in [("source", source.len()), ("target", target.len() + 1)] {
-            if tokens > MOST_TOKENS {
-                return Err(
-                    format!("the {side} has {tokens} tokens, more than {MOST_TOKENS}").into(),
-                );
-            }
-        }
+        check_lengths(source.len(), target.len() + 1, MOST_TOKENS)?;
         let maps = model.attention_maps(&source, &target)?;
-        let maps = match flags.kind {
+        let maps = match self.kind {
             Kind::Encoder => maps.encoder,
             Kind::Decoder => maps.decoder,
             Kind::Cross => maps.cross,
@@ -114,18 +97,18 @@ impl BackendTask for Task {
         let source = names(&source, tokenizers.source());
         let target = [&[model.config().bos_id], &target[..]].concat();
         let target = names(&target, tokenizers.target());
-        let (rows, columns) = match flags.kind {
+        let (rows, columns) = match self.kind {
             Kind::Encoder => (&source, &source),
             Kind::Decoder => (&target, &target),
             Kind::Cross => (&target, &source),
         };
-        let maps = flags.chosen(maps)?;
+        let maps = self.chosen(maps)?;
         let picture = Picture::new(rows, columns, &maps);
-        picture.save(&flags.out, format)?;
+        picture.save(&self.out)?;
         Ok(writeln!(
             io::stdout(),
             "{}: {} maps",
-            flags.out.display(),
+            self.out.display(),
             maps.len()
         )?)
     }

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::{DecodeOptions, TextError, Tokenizers, Translator, replace_file_with};
-use transformer_program::{BackendTask, run_at};
+use transformer_core::{TextError, Tokenizers, Translator, replace_file_with};
 use transformer_train::metrics::{Bleu, Chrf, corpus_bleu, corpus_chrf};
 use transformer_train::{Corpus, Pair, TokenizedPair, TrainingConfig, evaluate};
 
 use super::decoding::Decoding;
-use super::{Common, Inference, Result, read_corpora, refuse_overwriting};
+use super::inference::{Inference, TranslatorTask};
+use super::{Common, Result, check_lengths, read_corpora, refuse_overwriting};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -57,28 +57,15 @@ impl Evaluate {
                 return Err(format!("{}: no such directory", folder.display()).into());
             }
         }
-        let precision = self.inference.precision;
-        let task = Task {
-            flags: self,
-            options,
-        };
-        run_at(common.backend, precision, task)?
+        let models = vec![self.model.clone()];
+        self.inference.run(common.backend, models, options, self)
     }
 }
 
-struct Task {
-    flags: Evaluate,
-    options: DecodeOptions,
-}
-
-impl BackendTask for Task {
-    type Output = Result;
-
-    fn run<B: Backend>(self, device: B::Device) -> Result {
-        let Self { flags, options } = self;
-        let translator = Translator::<B>::load(&flags.model, &device)?.with_options(options)?;
-        let corpus = read_corpora(&flags.data)?;
-        let pairs = flags.tokenized(&corpus, translator.tokenizers())?;
+impl TranslatorTask for Evaluate {
+    fn run_with<B: Backend>(self, translator: Translator<B>) -> Result {
+        let corpus = read_corpora(&self.data)?;
+        let pairs = self.tokenized(&corpus, translator.tokenizers())?;
         let TrainingConfig {
             batch_tokens,
             label_smoothing,
@@ -88,7 +75,7 @@ impl BackendTask for Task {
         let batch_tokens = batch_tokens.max(longest.unwrap_or(0));
 
         // Before the loss: what cannot be translated is known at once.
-        let (translations, references) = flags.translate(&translator, &corpus)?;
+        let (translations, references) = self.translate(&translator, &corpus)?;
         let model = translator.model();
         let statistics = evaluate(model, pairs, batch_tokens, label_smoothing)?;
         let mut output = io::stdout().lock();
@@ -102,7 +89,7 @@ impl BackendTask for Task {
             statistics.tokens
         )?;
 
-        if let Some(path) = &flags.hypotheses {
+        if let Some(path) = &self.hypotheses {
             let lines = translations.join("\n") + "\n";
             write(path, &lines).map_err(|error| format!("{}: {error}", path.display()))?;
         }
@@ -124,15 +111,9 @@ impl Evaluate {
                 source: tokenizers.source().encode(source)?,
                 target: tokenizers.target().encode(target)?,
             };
-            for (side, tokens) in [("source", pair.src_len()), ("target", pair.tgt_len())] {
-                if tokens > limit {
-                    let pair = index + 1;
-                    return Err(format!(
-                        "pair {pair}: the {side} has {tokens} tokens, more than the limit of {limit}; see --max-source-length"
-                    )
-                    .into());
-                }
-            }
+            check_lengths(pair.src_len(), pair.tgt_len(), limit).map_err(|problem| {
+                format!("pair {}: {problem}; see --max-source-length", index + 1)
+            })?;
             pairs.push(pair);
         }
         Ok(pairs)

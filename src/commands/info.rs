@@ -14,7 +14,7 @@ use transformer_core::{
 };
 use transformer_train::Validation;
 
-use super::Result;
+use super::{Result, validation_line};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -210,16 +210,8 @@ fn run(text: &mut String, path: &Path, checkpoints: &[PathBuf]) -> Result {
         let name = checkpoint.file_name().unwrap_or_default().display();
         writeln!(text, "  checkpoint {name}, {:.1} MiB", mib(bytes.into()))?;
     }
-    for v in &record.validations {
-        writeln!(
-            text,
-            "  update {:>6}  {:>7.0} s  training loss {:.3}  validation loss {:.3}  perplexity {:.2}",
-            v.update,
-            v.seconds,
-            v.train_loss,
-            v.valid_loss,
-            v.valid_nll.exp()
-        )?;
+    for validation in &record.validations {
+        writeln!(text, "  {}", validation_line(validation))?;
     }
     Ok(())
 }

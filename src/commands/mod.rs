@@ -3,6 +3,7 @@
 pub mod attention;
 mod decoding;
 pub mod evaluate;
+mod inference;
 pub mod info;
 mod lines;
 pub mod parity;
@@ -14,8 +15,8 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use transformer_core::DecodeOptionsError;
-use transformer_program::{BackendChoice, Precision};
-use transformer_train::{Corpus, CorpusError, TrainError};
+use transformer_program::BackendChoice;
+use transformer_train::{Corpus, CorpusError, TrainError, Validation};
 
 /// The result of a command: an error is shown in one line.
 pub type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -32,18 +33,11 @@ pub struct Common {
     pub seed: u64,
 }
 
-/// Flags of commands that run a model without training it.
-#[derive(Debug, Clone, Copy, clap::Args)]
-pub struct Inference {
-    /// Numbers to compute with: 16 bits need half the memory, and are less exact
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t)]
-    pub precision: Precision,
-}
-
 /// The flag that sets an option of the library.
 fn flag(option: &str) -> String {
     match option {
         "max_src_len" => "--max-source-length".into(),
+        "learning_rate_factor" => "--peak-rate".into(),
         option => format!("--{}", option.replace('_', "-")),
     }
 }
@@ -59,11 +53,12 @@ fn options_error(error: DecodeOptionsError) -> String {
 }
 
 /// Options of training that have a flag.
-const TRAINING_FLAGS: [&str; 7] = [
+const TRAINING_FLAGS: [&str; 8] = [
     "seed",
     "batch_tokens",
     "batches_per_update",
     "warmup",
+    "learning_rate_factor",
     "updates",
     "validate_every",
     "keep_checkpoints",
@@ -86,11 +81,17 @@ fn train_error(error: TrainError) -> String {
             now,
         } => {
             let key = what.trim_matches('`');
+            // The library has the peak rate as a factor.
+            let unit = match key {
+                "learning_rate_factor" => " times the paper's",
+                _ => "",
+            };
             let what = match TRAINING_FLAGS.contains(&key) {
                 true => flag(key),
                 false => what,
             };
-            format!("{}: made with {what} {before}, not {now}", path.display())
+            let path = path.display();
+            format!("{path}: made with {what} {before}{unit}, not {now}{unit}")
         }
         error => error.to_string(),
     }
@@ -110,6 +111,30 @@ fn refuse_overwriting(read: &[PathBuf], written: &Path) -> std::result::Result<(
         )),
         None => Ok(()),
     }
+}
+
+/// That neither side of a pair has more than `limit` tokens.
+fn check_lengths(source: usize, target: usize, limit: usize) -> std::result::Result<(), String> {
+    for (side, tokens) in [("source", source), ("target", target)] {
+        if tokens > limit {
+            return Err(format!(
+                "the {side} has {tokens} tokens, more than the limit of {limit}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The line that shows a validation.
+fn validation_line(validation: &Validation) -> String {
+    format!(
+        "update {:>6}  {:>7.0} s  training loss {:.3}  validation loss {:.3}  perplexity {:.2}",
+        validation.update,
+        validation.seconds,
+        validation.train_loss,
+        validation.valid_loss,
+        validation.valid_nll.exp()
+    )
 }
 
 /// All pairs of several files of `source<TAB>target` lines.

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use burn::tensor::backend::Backend;
 use clap::Args;
 use transformer_core::{DecodeOptions, TargetScore, TextError, Translator};
-use transformer_program::{BackendTask, run_at};
 
+use super::inference::{Inference, TranslatorTask};
 use super::lines::Lines;
-use super::{Common, Inference, Result, options_error};
+use super::{Common, Result, check_lengths, options_error};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,35 +53,21 @@ impl Score {
             ..DecodeOptions::default()
         };
         options.validate().map_err(options_error)?;
-        let precision = self.inference.precision;
-        let task = Task {
-            flags: self,
-            options,
-        };
-        run_at(common.backend, precision, task)?
+        let models = self.model.clone();
+        self.inference.run(common.backend, models, options, self)
     }
 }
 
-struct Task {
-    flags: Score,
-    options: DecodeOptions,
-}
-
-impl BackendTask for Task {
-    type Output = Result;
-
-    fn run<B: Backend>(self, device: B::Device) -> Result {
-        let Self { flags, options } = self;
-        let translator = Translator::<B>::load_ensemble(&flags.model, &device)?;
-        let translator = translator.with_options(options)?;
-        let mut lines = Lines::open(flags.input.as_deref())?;
+impl TranslatorTask for Score {
+    fn run_with<B: Backend>(self, translator: Translator<B>) -> Result {
+        let mut lines = Lines::open(self.input.as_deref())?;
         let mut output = io::stdout().lock();
         loop {
             let texts = lines.next_chunk()?;
             if texts.is_empty() {
                 break;
             }
-            for score in flags.scores(&translator, &texts, &mut lines)? {
+            for score in self.scores(&translator, &texts, &mut lines)? {
                 match score {
                     Some(score) => writeln!(
                         output,
@@ -159,20 +145,11 @@ impl Score {
             return Ok(Err("the source is empty".into()));
         }
         let tokenizers = translator.tokenizers();
-        for (side, tokenizer, text) in [
-            ("source", tokenizers.source(), source),
-            ("target", tokenizers.target(), target),
-        ] {
-            // With the end of the sentence.
-            let tokens = tokenizer.encode(text)?.len() + 1;
-            let limit = self.max_source_length;
-            if tokens > limit {
-                return Ok(Err(format!(
-                    "the {side} has {tokens} tokens, more than the limit of {limit}"
-                )));
-            }
-        }
-        Ok(Ok(Pair {
+        // With the end of the sentence.
+        let source_len = tokenizers.source().encode(source)?.len() + 1;
+        let target_len = tokenizers.target().encode(target)?.len() + 1;
+        let checked = check_lengths(source_len, target_len, self.max_source_length);
+        Ok(checked.map(|()| Pair {
             index,
             source,
             target,

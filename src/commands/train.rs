@@ -19,7 +19,7 @@ use transformer_train::{
 };
 
 use self::data::{Data, Prepared};
-use super::{Common, Result, train_error};
+use super::{Common, Result, train_error, validation_line};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -291,15 +291,8 @@ fn say_how_it_went<M>(trained: &Trained<M>, out: &Path) {
         _ => "stopped",
     };
     say(format_args!("{why}: {} updates", trained.updates));
-    for v in &trained.validations {
-        say(format_args!(
-            "update {:>6}  {:>7.0} s  training loss {:.3}  validation loss {:.3}  perplexity {:.2}",
-            v.update,
-            v.seconds,
-            v.train_loss,
-            v.valid_loss,
-            v.valid_nll.exp()
-        ));
+    for validation in &trained.validations {
+        say(validation_line(validation));
     }
     say(format_args!("model: {}", out.display()));
 }

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::{DecodeOptions, TextError, Translation, Translator};
-use transformer_program::{BackendTask, note, run_at};
+use transformer_core::{TextError, Translation, Translator};
+use transformer_program::note;
 
 use super::decoding::Decoding;
+use super::inference::{Inference, TranslatorTask};
 use super::lines::Lines;
-use super::{Common, Inference, Result};
+use super::{Common, Result};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -57,28 +58,14 @@ impl Translate {
     /// Runs the command.
     pub fn run(self, common: Common) -> Result {
         let options = self.decoding.options(self.n_best, common.seed)?;
-        let precision = self.inference.precision;
-        let task = Task {
-            flags: self,
-            options,
-        };
-        run_at(common.backend, precision, task)?
+        let models = self.model.clone();
+        self.inference.run(common.backend, models, options, self)
     }
 }
 
-struct Task {
-    flags: Translate,
-    options: DecodeOptions,
-}
-
-impl BackendTask for Task {
-    type Output = Result;
-
-    fn run<B: Backend>(self, device: B::Device) -> Result {
-        let Self { flags, options } = self;
-        let translator = Translator::<B>::load_ensemble(&flags.model, &device)?;
-        let translator = translator.with_options(options)?;
-        let mut lines = Lines::open(flags.input.as_deref())?;
+impl TranslatorTask for Translate {
+    fn run_with<B: Backend>(self, translator: Translator<B>) -> Result {
+        let mut lines = Lines::open(self.input.as_deref())?;
         let mut output = io::stdout().lock();
         let mut progress = Progress::new();
         loop {
@@ -88,14 +75,14 @@ impl BackendTask for Task {
             let Some(first) = sentences.first() else {
                 break;
             };
-            if lines.are_typed() && flags.streams() {
+            if lines.are_typed() && self.streams() {
                 stream(&translator, first, &mut lines, &mut output)?;
             } else {
-                let translations = flags.translate(&translator, &mut sentences, &mut lines)?;
+                let translations = self.translate(&translator, &mut sentences, &mut lines)?;
                 for (index, translations) in translations.into_iter().enumerate() {
                     let line = lines.number(index);
                     let sentence = &sentences[index];
-                    flags.write(&translator, line, sentence, translations, &mut output)?;
+                    self.write(&translator, line, sentence, translations, &mut output)?;
                 }
             }
             output.flush()?;

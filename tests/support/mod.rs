@@ -1,12 +1,16 @@
 //! What the tests of the program share: starting it, and a tiny model to try things with.
 
-#![allow(dead_code, reason = "each test uses some of these")]
+#![allow(dead_code, unused_imports, reason = "each test uses some of these")]
+
+mod process;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
+
+pub use process::{fails, run, stderr, stdout, succeeds};
 
 /// The program `transformer` with a subcommand.
 pub fn program(subcommand: &str) -> Command {
@@ -20,12 +24,6 @@ pub fn with_model(subcommand: &str, model: &Path) -> Command {
     let mut command = program(subcommand);
     command.arg("--model").arg(model);
     command
-}
-
-/// Runs a command to its end.
-pub fn run(command: &mut Command) -> Output {
-    let output = command.stdin(Stdio::null()).output();
-    output.expect("the program starts")
 }
 
 /// Runs a command on that standard input.
@@ -42,36 +40,6 @@ pub fn run_on_input(command: &mut Command, input: &[u8]) -> Output {
 pub fn started(command: &mut Command) -> Child {
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("the program starts")
-}
-
-pub fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-pub fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// The output of a command that must succeed.
-pub fn succeeds(command: &mut Command) -> String {
-    let output = run(command);
-    let (out, err) = (stdout(&output), stderr(&output));
-    assert!(output.status.success(), "{command:?}\n{out}\n{err}");
-    out
-}
-
-/// The error line of a command that must fail: with exit code 1 and no panic.
-pub fn fails(command: &mut Command) -> String {
-    let output = run(command);
-    let err = stderr(&output);
-    assert_eq!(output.status.code(), Some(1), "{command:?}\n{err}");
-    assert!(!err.contains("panicked"), "{command:?}\n{err}");
-    let errors: Vec<_> = err
-        .lines()
-        .filter(|line| line.starts_with("error: "))
-        .collect();
-    assert_eq!(errors.len(), 1, "{command:?}\n{err}");
-    errors[0].to_owned()
 }
 
 /// `transformer train` on a small corpus, for a few updates.

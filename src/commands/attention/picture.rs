@@ -81,7 +81,8 @@ impl<'a> Picture<'a> {
     }
 
     /// Writes the picture.
-    pub fn save(&self, path: &Path, format: Format) -> Result<(), Box<dyn Error>> {
+    pub fn save(&self, path: &Path) -> Result<(), Box<dyn Error>> {
+        let format = Format::of(path)?;
         let font = dejavu::sans::regular();
         register_font("sans-serif", FontStyle::Normal, font)
             .map_err(|_| "the font cannot be read")?;

@@ -1,4 +1,4 @@
-//! The copy task: a Transformer learns from scratch to repeat what it is told.
+//! The copy task: a Transformer learns from scratch to copy sequences.
 //!
 //! `cargo run --release --example copy_task`
 //!
@@ -60,7 +60,7 @@ fn main() -> Result<(), Failure> {
     let valid = sequences.split_off(TRAIN);
     let train = sequences;
 
-    // A small model of the paper's kind: what is not said is the base model's.
+    // A small model of the paper's kind: every other field is the base model's.
     let config = TransformerConfig {
         d_model: flags.d_model,
         n_heads: 4,
@@ -135,7 +135,7 @@ impl Flags {
     }
 }
 
-/// How many sequences are decoded to themselves.
+/// The number of sequences that are decoded to themselves.
 fn count_exact(model: &Transformer<Backend>, test: &[TokenizedPair]) -> Result<usize, Failure> {
     let mut exact = 0;
     for pairs in test.chunks(100) {

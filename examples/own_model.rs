@@ -99,7 +99,7 @@ impl<B: Backend> SharedEncoder<B> {
     }
 }
 
-/// What training needs: batches, and their loss.
+/// For training: batches, and their loss.
 impl<B: Backend> Objective<B> for SharedEncoder<B> {
     type Example = TokenizedPair;
     type Batch = PairBatch<B>;
@@ -119,7 +119,7 @@ impl<B: Backend> Objective<B> for SharedEncoder<B> {
     }
 }
 
-/// What decoding needs: the next token.
+/// For decoding: the next token.
 impl<B: Backend> NextToken<B> for SharedEncoder<B> {
     type State = DecoderCache<B>;
 
@@ -201,7 +201,7 @@ fn main() -> Result<(), Failure> {
     println!("{:?} backwards is {:?}", test[0].source, found[0][0].tokens);
     println!("read backwards without an error: {right} of {}", test.len());
     if right < flags.at_least {
-        return Err(format!("fewer than {}", flags.at_least).into());
+        return Err(format!("fewer than {} without an error", flags.at_least).into());
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Is the model what the paper describes? The base model's shape, mask, heads and size, checked in seconds.
+//! Checks the base model against the paper: its shape, mask, heads and size, in seconds.
 //!
 //! `cargo run --release --example smoke_test`
 
@@ -43,7 +43,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is checked, what was found, and whether it is right.
+/// A check's name, the value found, and whether it is right.
 type Check = (&'static str, String, bool);
 
 /// Tokens that are neither special nor the last.

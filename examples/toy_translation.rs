@@ -35,7 +35,7 @@ struct Flags {
     /// Updates to train for, each on all six pairs
     #[arg(long, default_value_t = 200)]
     updates: usize,
-    /// Where layer normalisation stands: before each sub-layer, as in the notebook that the pairs are from,
+    /// Placement of layer normalisation: before each sub-layer, as in the notebook that the pairs are from,
     /// or after it, as in the paper
     #[arg(long, value_enum, default_value_t = Norm::Pre)]
     norm: Norm,

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release --example translate -- train.en train.fr model "Where are you going?"`
 //!
-//! The program `transformer` does this and more, with a flag for everything that stands in the code here.
+//! The program `transformer` does this and more, with a flag for each choice that is fixed in this code.
 
 use std::path::PathBuf;
 

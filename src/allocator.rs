@@ -1,9 +1,9 @@
 //! An allocator that keeps the pages of freed tensors for the next ones.
 //!
 //! glibc's returns large blocks to the system at once, and half of a training step on the CPU is then
-//! spent on page faults. jemalloc does so in three cases: with blocks of 8 MiB and more, and after some
-//! seconds, which settings change, and where zeros are asked for, which are written here. It serves
-//! libtorch, too.
+//! spent on page faults. jemalloc returns blocks of 8 MiB and more, and any block after some seconds: both
+//! are switched off by its settings. For zeroed memory it asks the system for new pages: here, a block is
+//! allocated like any other, and zeros are written to it. libtorch allocates with it, too.
 
 #![cfg(unix)]
 #![allow(unsafe_code, reason = "an allocator's interface is unsafe")]
@@ -16,14 +16,14 @@ use tikv_jemallocator::Jemalloc;
 #[global_allocator]
 static ALLOCATOR: PageKeeper = PageKeeper;
 
-/// What jemalloc looks for by this name: its settings. The last lets a small tensor have a part of however
-/// large a freed block; by default it would get new pages, and memory would grow without end.
+/// jemalloc's settings, which it looks for under this name. The last lets a small tensor have a part of a
+/// freed block of any size; by default it would get new pages, and memory would grow without end.
 #[used]
 #[unsafe(export_name = "malloc_conf")]
 static SETTINGS: &[u8; 67] =
     b"oversize_threshold:0,dirty_decay_ms:-1,lg_extent_max_active_fit:16\0";
 
-/// jemalloc, but for zeros.
+/// jemalloc, except that zeros are written here.
 struct PageKeeper;
 
 // SAFETY: every call is jemalloc's; zeros are written to a block of that size.

@@ -1,7 +1,7 @@
-//! What programs run on every backend, compiled here rather than in each of them.
+//! Code that every program runs on every backend, compiled once: here, and not in each of them.
 //!
-//! rustc shares such instances between crates up to `opt-level` 1, that of cargo's dev profile, and
-//! compiling them is most of the time that the examples and tests take.
+//! rustc shares such instances between crates up to `opt-level` 1, that of cargo's dev profile. To compile
+//! them is most of the work of building the examples and tests.
 
 use std::error::Error;
 use std::hint::black_box;

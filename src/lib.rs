@@ -1,6 +1,6 @@
-//! What the program `transformer` shares with the tests and benches: the choice of a backend at run time,
-//! the allocator, and the comparison with PyTorch. It is no library to build on: that is
-//! `transformer-core` and `transformer-train`.
+//! Parts that the program `transformer` shares with its tests and benches: the choice of a backend at run
+//! time, the allocator, and the comparison with PyTorch. The libraries to build on are `transformer-core`
+//! and `transformer-train`.
 
 mod allocator;
 mod backend;
@@ -13,7 +13,7 @@ use std::io::{self, Write};
 
 pub use backend::{BackendChoice, BackendError, BackendTask, Precision, run_at, run_on};
 
-/// Prints a line on standard error. That nobody reads it is no error, as in `transformer … 2>&1 | head`.
+/// Prints a line on standard error. A closed pipe is no error, as in `transformer … 2>&1 | head`.
 pub fn note(line: impl Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }

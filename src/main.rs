@@ -1,7 +1,7 @@
 //! The program `transformer`: trains, runs and measures translation models.
 //!
-//! Exit codes: 0; 1 with the error in one line; 2 for flags that make no sense; 130 where a second Ctrl-C
-//! ended a training run at once.
+//! Exit codes: 0; 1 with the error in one line; 2 for flags that are unknown, malformed or in conflict; 130
+//! where a second Ctrl-C ended a training run at once.
 
 mod commands;
 
@@ -35,7 +35,7 @@ struct Cli {
     common: Common,
 }
 
-// The order is that of `--help`: what a newcomer needs comes first.
+// The order of `--help`: the commands that a newcomer needs come first.
 #[derive(Debug, Subcommand)]
 enum Command {
     Train(train::Train),
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads our output, such as `head`, has enough of it.
+        // The reader of our output, such as `head`, has read enough.
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
             note(format_args!("error: {error}"));

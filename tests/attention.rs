@@ -1,4 +1,4 @@
-//! Pictures of what attends to what.
+//! Pictures of attention weights.
 
 mod support;
 
@@ -43,7 +43,7 @@ fn attention_is_drawn_with_rows_that_attend_and_columns_that_are_attended_to() {
         .map(|(fill, _)| fill)
         .collect();
     assert_eq!(fields.len(), count * count);
-    assert_eq!(fields[0], SHADES[0], "<bos> has nothing but itself");
+    assert_eq!(fields[0], SHADES[0], "<bos> attends to itself alone");
     for row in 0..count {
         for column in 0..count {
             let is_future = fields[row * count + column] == SHADES[1];

@@ -1,8 +1,8 @@
 //! One saved model gives the same numbers on every backend that is compiled in.
 //!
-//! The reference is ndarray in 32 bits. For each model of [`models`], every other backend loads what
-//! the reference saved, and computes what a [`Quantity`] names; the output is one table of the largest
-//! errors. `cargo test --features flex,wgpu,tch --test backend_parity` prints it.
+//! The reference is ndarray in 32 bits. For each model of [`models`], every backend loads the model that
+//! the reference saved and computes each [`Quantity`]; the output is one table of the largest errors.
+//! `cargo test --features flex,wgpu,tch --test backend_parity` prints it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,19 +26,19 @@ use transformer_train::{
     noam_schedule,
 };
 
-/// What is compared, and how far it may be from the reference.
+/// A quantity that is compared, and the bound of its error.
 struct Quantity {
     name: &'static str,
-    /// The largest error, relative to the largest number that there should be in a list; none where
-    /// no number may differ.
+    /// The largest error, relative to the largest expected number of a list; `None` where no number may
+    /// differ.
     bound: Option<f64>,
     /// Whether it is compared in 16 bits, too.
     in_half: bool,
     why: &'static str,
 }
 
-/// 16 bits keep 11 or 8 bits of each number: a few roundings of 5e-4 or 4e-3, of what is not the
-/// largest.
+/// 16 bits keep 11 or 8 bits of each number: a few roundings of 5e-4 or 4e-3, of numbers that are not
+/// the largest.
 const F16_BOUND: f64 = 1e-3;
 const BF16_BOUND: f64 = 8e-3;
 
@@ -64,7 +64,7 @@ const QUANTITIES: [Quantity; 10] = [
         "losses, as loss; at this learning rate roundings do not grow",
     ),
     same("greedy", "tokens of a sentence"),
-    same("saved", "the file it writes of what it read"),
+    same("saved", "the file that it writes of the model that it read"),
     same(
         "again",
         "two trainings of one seed, dropout on (libtorch: one thread)",
@@ -105,7 +105,7 @@ impl Quantity {
         }
     }
 
-    /// The largest error of what was measured; without a bound, how many lists are not the same.
+    /// The largest error; without a bound, the number of lists that differ.
     fn error(&self, found: &[Vec<f64>], expected: &[Vec<f64>]) -> f64 {
         assert_eq!(found.len(), expected.len(), "{}", self.name);
         let lists = || found.iter().zip(expected);
@@ -116,12 +116,12 @@ impl Quantity {
     }
 }
 
-/// The larger error, of which what is not a number is the largest.
+/// The larger error; NaN is larger than any number.
 fn larger(a: f64, b: f64) -> f64 {
     if b.total_cmp(&a).is_gt() { b } else { a }
 }
 
-/// A model of each kind: the norm's place, positions, tying, and what else a layer may have.
+/// Models with each placement of the norm, positions, tying, and sizes of heads.
 fn models() -> [(&'static str, TransformerConfig); 4] {
     let base = TransformerConfig {
         d_model: 32,
@@ -170,7 +170,7 @@ fn models() -> [(&'static str, TransformerConfig); 4] {
 const VOCAB_SIZE: usize = 24;
 const MODEL_SEED: u64 = 11;
 
-/// Sources of several lengths, one of them of nothing: every key of its row is blocked.
+/// Sources of several lengths, one of them empty: every key of its row is blocked.
 fn sources() -> Vec<Vec<u32>> {
     vec![
         vec![5, 9, 3, 7, 2],
@@ -209,7 +209,7 @@ impl<B: Backend> Batch<B> {
     }
 }
 
-/// What a backend computed, by the quantity's name: lists of numbers, each compared by itself.
+/// The numbers that a backend computed, by the quantity's name: lists, each compared by itself.
 type Measured = BTreeMap<&'static str, Vec<Vec<f64>>>;
 
 /// Measures a backend on the model in a directory.
@@ -225,7 +225,7 @@ impl<'a> Measure<'a> {
     }
 }
 
-/// What can be measured in 16 bits.
+/// Measures only the quantities that are compared in 16 bits, too.
 struct MeasureInference<'a>(Measure<'a>);
 
 impl BackendTask for MeasureInference<'_> {
@@ -250,7 +250,7 @@ impl BackendTask for Measure<'_> {
         let bytes = std::fs::read(again.path().join(WEIGHTS_FILE)).unwrap();
         measured.insert("saved", vec![bytes.into_iter().map(f64::from).collect()]);
 
-        // Greedy decoding refuses the source of nothing.
+        // Greedy decoding refuses the empty source.
         let mut sources = sources();
         sources.retain(|source| !source.is_empty());
         let requests: Vec<_> = sources.into_iter().map(Request::exact).collect();
@@ -391,7 +391,7 @@ fn relative(found: &[f64], expected: &[f64]) -> f64 {
     let largest = expected.iter().fold(0.0, |most: f64, e| most.max(e.abs()));
     let differences = found.iter().zip(expected).map(|(f, e)| (f - e).abs());
     let worst = differences.fold(0.0, larger);
-    // Where all should be zero, what is there counts as it is.
+    // Where all expected numbers are zero, the error is absolute.
     if largest > 1e-6 {
         worst / largest
     } else {
@@ -421,7 +421,7 @@ impl Reference {
         }
     }
 
-    /// What a backend computes of the model; none where it lacks the precision.
+    /// The numbers that a backend computes of the model; `None` where it lacks the precision.
     fn measure(&self, backend: BackendChoice, precision: Precision) -> Option<Measured> {
         let measure = Measure::new(&self.config, &self.directory);
         match precision {
@@ -430,7 +430,7 @@ impl Reference {
         }
     }
 
-    /// What a quantity should be where a backend computed that.
+    /// The expected numbers of a quantity; some are the same backend's, computed in another way.
     fn expected<'a>(&'a self, quantity: &Quantity, measured: &'a Measured) -> &'a [Vec<f64>] {
         match quantity.name {
             "cached" => &self.measured["logits"],
@@ -470,7 +470,7 @@ fn main() -> ExitCode {
                     let expected = reference.expected(quantity, &measured);
                     let error = quantity.error(&measured[quantity.name], expected);
                     let bound = quantity.bound_in(precision);
-                    // In this order, so that what is not a number fails.
+                    // In this order, so that NaN fails.
                     if error.total_cmp(&bound).is_gt() {
                         let (model, quantity) = (reference.model, quantity.name);
                         failures.push(format!(

@@ -1,5 +1,4 @@
-//! Training on wgpu, on batches of ever other shapes, does not take more and more of the device's
-//! memory.
+//! Training on wgpu on batches of many shapes does not use more and more device memory.
 
 use burn::lr_scheduler::LrScheduler;
 use burn::optim::{GradientsParams, Optimizer};
@@ -29,7 +28,7 @@ impl Memory {
     fn now(device: &WgpuDevice) -> Self {
         let tensor = Tensor::<Wgpu, 1>::zeros([1], device);
         let usage = tensor.into_primitive().tensor().client.memory_usage();
-        let usage = usage.expect("the device tells its memory");
+        let usage = usage.expect("the device reports its memory");
         Self {
             in_use: usage.bytes_in_use,
             reserved: usage.bytes_reserved,
@@ -77,7 +76,7 @@ fn three_hundred_updates_need_no_more_memory_than_the_first_hundred() {
     };
     let (first, rest) = (most(&memory[..100]), most(&memory[100..]));
     println!("first 100 updates: {first:?}; the 200 after: {rest:?}");
-    // What lives between updates is the model and the optimizer's moments.
+    // Between updates, the device holds the model and the optimizer's moments.
     assert!(
         rest.in_use <= first.in_use + first.in_use / 10,
         "{first:?} {rest:?}"

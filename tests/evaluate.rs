@@ -41,7 +41,7 @@ fn a_pair_that_is_too_long_is_named() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_read_is_not_written_over() {
+fn a_file_that_is_read_is_not_overwritten() {
     let (folder, model) = trained();
     let valid = model.join("valid.tsv");
     let before = fs::read(&valid).expect("pairs");
@@ -54,7 +54,7 @@ fn what_is_read_is_not_written_over() {
     );
     assert!(fs::read(&valid).expect("pairs") == before);
 
-    // At the end of a link, not in its place.
+    // The file that a link leads to is replaced, not the link.
     let file = folder.path().join("file.txt");
     let link = folder.path().join("link.txt");
     fs::write(&file, "").expect("a file");

@@ -192,7 +192,7 @@ fn a_precision_that_the_backend_lacks_is_refused() {
 
 #[cfg(feature = "wgpu")]
 #[test]
-fn without_a_vulkan_driver_wgpu_says_what_to_do() {
+fn without_a_vulkan_driver_wgpu_names_the_script_that_installs_one() {
     let mut command = with_model("translate", Path::new("no-model"));
     let command = command.args(["--backend", "wgpu"]);
     let error = fails(command.env("VK_DRIVER_FILES", "/dev/null"));
@@ -200,10 +200,10 @@ fn without_a_vulkan_driver_wgpu_says_what_to_do() {
     assert!(error.contains("scripts/setup-wgpu"), "{error}");
 }
 
-/// `transformer … | head`: whoever has read enough is no error.
+/// `transformer … | head`: a reader that has read enough is no error.
 #[cfg(unix)]
 #[test]
-fn output_that_nobody_reads_is_no_error() {
+fn a_closed_pipe_is_no_error() {
     let (folder, model) = trained();
     let pairs = fs::read_to_string(corpus(folder.path())).expect("the corpus");
     let input = file(folder.path(), "input.tsv", pairs);

@@ -1,4 +1,4 @@
-//! What a directory holds.
+//! Descriptions of model directories and of training runs.
 
 mod support;
 

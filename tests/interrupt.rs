@@ -46,7 +46,7 @@ fn endless(folder: &Path, out: &Path) -> Command {
     command
 }
 
-/// Waits until a run has made updates, which it says line by line.
+/// Waits until a run has made updates, which it reports line by line.
 #[cfg(unix)]
 fn wait_for_updates(child: &mut Child) {
     use std::io::{BufRead, BufReader};
@@ -83,8 +83,8 @@ fn ctrl_c_keeps_a_checkpoint_to_resume_from() {
     assert!((1..=2).contains(&checkpoints.count()));
 }
 
-/// The second one is sent as soon as the first is answered, which the update at hand may outlast; a run
-/// that has ended meanwhile is tried again.
+/// The second one is sent as soon as the first is answered. A run whose current update has ended by then
+/// has ended, too: it is tried again.
 #[cfg(unix)]
 #[test]
 fn a_second_ctrl_c_ends_the_program_at_once() {

@@ -81,7 +81,7 @@ fn bits(tensors: &Tensors) -> Vec<(&str, &[usize], &[u8])> {
         .collect()
 }
 
-/// A safetensors file's tensors, read without us.
+/// A safetensors file's tensors, read without our code.
 fn stored(path: &Path) -> Vec<(String, Vec<usize>, Vec<u8>)> {
     let bytes = fs::read(path).unwrap();
     let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
@@ -115,7 +115,7 @@ fn both_formats_hold_the_same_model() {
 }
 
 #[test]
-fn export_is_what_was_imported() {
+fn export_equals_import() {
     for system in PytorchSystem::ALL {
         let path = fixture(system.name(), WeightsFile::Safetensors);
         let ours = exported(&import(&path, system).unwrap(), system);
@@ -377,7 +377,7 @@ fn position_tables_must_be_the_paper_s() {
     written.put(name, &[1, 5000, 4], table(-1.0));
     assert!(written.read(system, &config).is_ok());
 
-    // The sign of the exponent that the encoder-layer seed has wrong.
+    // The sign of the exponent that the reference system encoder-layer has wrong.
     written.put(name, &[1, 5000, 4], table(1.0));
     assert_eq!(
         written.problems(system, &config)[0].to_string(),
@@ -391,7 +391,7 @@ fn position_tables_must_be_the_paper_s() {
 }
 
 #[test]
-fn what_a_system_has_no_name_for_is_an_error() {
+fn a_parameter_that_a_system_has_no_name_for_is_an_error() {
     let config = TransformerConfig {
         final_norm: true,
         tying: WeightTying::None,
@@ -406,7 +406,7 @@ fn what_a_system_has_no_name_for_is_an_error() {
 }
 
 #[test]
-fn other_extensions_and_unwritable_places_are_errors() {
+fn other_extensions_and_unwritable_paths_are_errors() {
     let system = PytorchSystem::NotebookMini;
     let model = config(system)
         .init::<NdArray>(0, &Default::default())
@@ -427,7 +427,7 @@ fn other_extensions_and_unwritable_places_are_errors() {
     assert!(matches!(error, PytorchError::Io { .. }), "{error}");
 }
 
-/// Reads bytes as a system's weights; a panic fails the test and says where.
+/// Reads bytes as a system's weights; a panic fails the test, which keeps the file.
 fn read_bytes(bytes: &[u8], system: PytorchSystem) -> Result<Transformer<NdArray>, PytorchError> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(bytes).unwrap();

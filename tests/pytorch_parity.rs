@@ -1,5 +1,5 @@
-//! The comparison with PyTorch sees whatever is wrong. That nothing is, on any backend, is
-//! tests/parity.rs's to show, by the program's `parity`.
+//! The comparison with PyTorch notices every kind of error. That there is none, on any backend, is shown
+//! by tests/parity.rs.
 
 mod support;
 
@@ -44,7 +44,7 @@ fn changed(
     (copy, passed.map_err(|error| error.to_string()))
 }
 
-/// Whatever is wrong, and wherever in a tensor it stands, it is seen.
+/// Whichever number it is, and wherever in its tensor.
 #[test]
 fn a_wrong_number_fails() {
     for (system, name) in [
@@ -71,7 +71,7 @@ fn a_wrong_number_fails() {
 }
 
 #[test]
-fn what_is_missing_or_empty_is_an_error_that_names_it() {
+fn a_missing_or_empty_tensor_is_an_error_that_names_it() {
     for (system, name, problem) in [
         ("torch-nn", "loss", "is missing"),
         ("torch-nn", "training_losses", "is missing"),

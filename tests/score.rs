@@ -4,7 +4,7 @@ mod support;
 
 use support::{file, run, run_on_input, stderr, stdout, succeeds, trained, with_model};
 
-/// Three fields a line, which agree with each other and with a whole file at once.
+/// The three fields of a line agree with each other, and a pair alone has the score that it has in a file.
 #[test]
 fn every_pair_has_a_score_its_tokens_and_a_perplexity() {
     let (_folder, model) = trained();
@@ -46,7 +46,7 @@ fn every_pair_has_a_score_its_tokens_and_a_perplexity() {
 }
 
 #[test]
-fn what_cannot_be_scored_is_named_and_the_rest_is_scored() {
+fn a_line_that_cannot_be_scored_is_named_and_the_rest_is_scored() {
     let (folder, model) = trained();
     let long = "x ".repeat(2000);
     let mut bytes = format!("one\tun\nno tab\n\tun\none\t{long}\n").into_bytes();

@@ -1,4 +1,4 @@
-//! Training: what a run leaves, what it refuses, and what `--dry-run` says.
+//! Training: the files that a run leaves, the data and flags that it refuses, and the report of `--dry-run`.
 
 mod support;
 
@@ -57,7 +57,7 @@ fn a_seed_gives_the_same_model_and_validation_never_shares_a_source() {
 }
 
 #[test]
-fn a_model_is_not_written_over_without_resume() {
+fn a_model_is_not_overwritten_without_resume() {
     let (folder, model) = trained();
     let before = fs::read(model.join("tokenizer.json")).expect("the tokenizer");
     let error = fails(&mut train(folder.path(), &model));
@@ -98,13 +98,13 @@ fn a_bad_corpus_is_named_with_its_line() {
     assert!(error.contains("missing.tsv: cannot open"), "{error}");
 }
 
-/// Line by line of two files; without `--out` where nothing is written.
+/// From two files, line by line; without `--out`, because nothing is written.
 #[test]
-fn a_dry_run_says_what_would_be_and_writes_nothing() {
+fn a_dry_run_reports_the_run_and_writes_nothing() {
     let folder = folder();
     let text = fs::read_to_string(corpus(folder.path())).expect("the corpus");
     let mut sides = [String::new(), String::new()];
-    // Each source twice: what is held out takes its twin with it. And one that is too long.
+    // Each source twice: one that is held out leaves with its twin. And one that is too long.
     for line in text.lines().chain(text.lines()) {
         let (source, target) = line.split_once('\t').expect("a pair");
         sides[0] += &format!("{source}\n");
@@ -140,9 +140,9 @@ fn a_dry_run_says_what_would_be_and_writes_nothing() {
     let parameters = count(" parameters");
     assert_eq!(parameters, 926_208 + 128 * pieces, "{out}");
     // A number of 32 bits for each parameter, its gradient, and its two moments.
-    for (what, copies) in [("weights", 1), ("gradients", 1), ("Adam's moments", 2)] {
+    for (name, copies) in [("weights", 1), ("gradients", 1), ("Adam's moments", 2)] {
         let mib = (4 * copies * parameters) as f64 / f64::from(1 << 20);
-        let line = format!("{mib:.1} MiB of {what}");
+        let line = format!("{mib:.1} MiB of {name}");
         assert!(out.contains(&line), "{line}: {out}");
     }
     assert!(
@@ -163,7 +163,7 @@ fn listed(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_a_run_reads_is_not_written_over() {
+fn a_file_that_is_read_is_not_overwritten() {
     let folder = folder();
     let data = file(folder.path(), "train.tsv", "");
     fs::copy(corpus(folder.path()), &data).expect("a copy");
@@ -177,7 +177,7 @@ fn what_a_run_reads_is_not_written_over() {
 }
 
 #[test]
-fn a_run_without_data_says_what_to_give() {
+fn a_run_without_data_names_the_flags_to_give() {
     let folder = folder();
     let out = folder.path().join("model");
     let error = fails(program("train").arg("--out").arg(&out));

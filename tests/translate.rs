@@ -20,7 +20,7 @@ fn every_line_in_gives_a_line_out() {
     assert_eq!(stdout(&output).lines().count(), 2);
 }
 
-/// Each field where it should be, and the first of three translations the only one of one.
+/// The fields are in their order, and the best of three translations is the one that is given alone.
 #[test]
 fn translations_come_with_scores_and_alignments() {
     let (folder, model) = trained();
@@ -43,7 +43,7 @@ fn translations_come_with_scores_and_alignments() {
         for pair in row[3].split_whitespace() {
             let (source, target) = pair.split_once('-').expect("a pair");
             let [source, _]: [usize; 2] =
-                [source, target].map(|place| place.parse().expect("a place"));
+                [source, target].map(|index| index.parse().expect("an index"));
             assert!(source < 20, "{row:?}");
         }
     }
@@ -71,7 +71,7 @@ fn translations_come_with_scores_and_alignments() {
 }
 
 #[test]
-fn what_cannot_be_translated_is_named_and_the_rest_is_translated() {
+fn a_line_that_cannot_be_translated_is_named_and_the_rest_is_translated() {
     let (folder, model) = trained();
     let input = folder.path().join("input.txt");
     let long = "a ".repeat(50_000);

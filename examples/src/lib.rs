@@ -1,4 +1,4 @@
-//! What the examples share: the backend that they run on, and how they fail.
+//! Parts shared by the examples: the backend that they run on, and the error that they end with.
 
 use std::error::Error;
 use std::fmt;

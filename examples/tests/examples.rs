@@ -1,4 +1,4 @@
-//! Every example runs, at a tiny size, as a user would run it, and says when it fails.
+//! Every example runs, at a tiny size, as a user would run it, and ends with an error when it fails.
 //!
 //! `cargo test` has built the examples beside this test.
 
@@ -41,7 +41,7 @@ fn every_example_has_help_and_a_seed() {
 }
 
 #[test]
-fn copy_task_counts_and_says_when_it_is_not_enough() {
+fn copy_task_counts_exact_copies_and_fails_below_its_bound() {
     let mut command = example("copy_task");
     command.args(["--d-model", "8", "--batch-tokens", "64", "--updates", "6"]);
     let out = stdout(&run(&mut command));
@@ -54,7 +54,7 @@ fn copy_task_counts_and_says_when_it_is_not_enough() {
 }
 
 #[test]
-fn copy_task_refuses_sequences_that_there_are_not() {
+fn copy_task_refuses_flags_that_make_too_few_sequences() {
     for (flags, expected) in [
         (
             ["--min-length", "9", "--max-length", "8"],
@@ -112,7 +112,7 @@ fn language_model_learns_and_prints_samples() {
 }
 
 #[test]
-fn own_model_is_trained_and_decoded_and_says_when_it_is_not_enough() {
+fn own_model_is_trained_and_decoded_and_fails_below_its_bound() {
     let mut command = example("own_model");
     command.args(["--updates", "8", "--batch-tokens", "128", "--at-least"]);
     let error = fails(command.arg("200"));

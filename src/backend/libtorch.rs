@@ -1,4 +1,4 @@
-//! Which libtorch is loaded.
+//! The libtorch that the process has loaded.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub(super) fn describe() -> Result<String, BackendError> {
     }
 }
 
-/// The folder above the `lib` that the process has libtorch from, where the system tells.
+/// The folder above the `lib` that libtorch was loaded from, where the system reports it.
 fn loaded_from() -> Option<PathBuf> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let library = maps
@@ -42,8 +42,8 @@ fn loaded_from() -> Option<PathBuf> {
     Some(library.parent()?.parent()?.to_owned())
 }
 
-/// What is written beside libtorch: `build-version` in its own archives and by scripts/setup-tch,
-/// `version.py` in PyTorch.
+/// The version of the libtorch in a folder: in `build-version`, by its own archives and by
+/// scripts/setup-tch, or in `version.py`, by PyTorch.
 fn version_in(folder: &Path) -> Option<String> {
     if let Ok(version) = fs::read_to_string(folder.join("build-version")) {
         return Some(version.trim().to_owned());

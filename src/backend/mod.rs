@@ -55,7 +55,7 @@ impl std::fmt::Display for BackendChoice {
     }
 }
 
-/// What a backend computes with.
+/// The type of a backend's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Precision {
     /// 32 bits: any backend.
@@ -78,18 +78,18 @@ fn value_name(value: &impl ValueEnum) -> String {
     value.map_or(String::new(), |value| value.get_name().to_owned())
 }
 
-/// Why a backend cannot start.
+/// An error that keeps a backend from starting.
 #[derive(Debug, Error)]
 pub enum BackendError {
-    /// wgpu found nothing to run on.
+    /// wgpu found no adapter.
     #[error(
-        "wgpu: no {api} adapter ({reason}); install a GPU's driver, or by scripts/setup-wgpu one that needs no GPU"
+        "wgpu: no {api} adapter ({reason}); install a GPU's driver, or run scripts/setup-wgpu for one that needs no GPU"
     )]
     #[cfg(feature = "wgpu")]
     NoAdapter {
         /// The graphics interface that was asked.
         api: String,
-        /// What it said.
+        /// Its error.
         reason: String,
     },
     /// The adapter cannot compute in 16 bits.
@@ -98,7 +98,7 @@ pub enum BackendError {
     Adapter {
         /// Its name.
         adapter: String,
-        /// What was asked of it.
+        /// The precision asked for.
         precision: Precision,
     },
     /// libtorch is not the one that the program was built for.
@@ -110,35 +110,34 @@ pub enum BackendError {
     LibtorchVersion {
         /// The version found.
         found: String,
-        /// Where.
+        /// Its folder.
         folder: std::path::PathBuf,
         /// The version needed.
         wanted: &'static str,
     },
-    /// The backend has no such numbers.
+    /// The backend lacks the precision.
     #[error("{backend} does not compute in {precision}; f16 runs on wgpu and tch, bf16 on tch")]
     Precision {
         /// The backend.
         backend: BackendChoice,
-        /// What was asked of it.
+        /// The precision asked for.
         precision: Precision,
     },
 }
 
-/// A program that runs on any backend.
+/// A task that runs on any backend.
 pub trait BackendTask {
-    /// What it gives back.
+    /// Its result.
     type Output;
 
     /// Runs on the backend `B`.
     fn run<B: Backend>(self, device: B::Device) -> Self::Output;
 }
 
-/// Runs a program in 32 bits on the backend of that name, on its default device, and says on standard
-/// error which they are.
+/// Runs a task in 32 bits on a backend's default device, and names both on standard error.
 ///
 /// # Errors
-/// What the backend runs on is missing.
+/// When the device or its driver is missing.
 pub fn run_on<T: BackendTask>(backend: BackendChoice, task: T) -> Result<T::Output, BackendError> {
     Ok(match backend {
         #[cfg(feature = "ndarray")]
@@ -168,7 +167,7 @@ pub fn run_on<T: BackendTask>(backend: BackendChoice, task: T) -> Result<T::Outp
 /// Like [`run_on`], in that precision: for inference. Adam's small steps need 32 bits.
 ///
 /// # Errors
-/// What the backend runs on is missing, or does not compute in that precision.
+/// When the device or its driver is missing, or the device does not compute in that precision.
 pub fn run_at<T: BackendTask>(
     backend: BackendChoice,
     precision: Precision,

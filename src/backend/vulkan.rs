@@ -1,4 +1,4 @@
-//! What wgpu runs on.
+//! The device of wgpu.
 
 use std::sync::OnceLock;
 
@@ -24,7 +24,7 @@ pub(super) fn start() -> Result<(WgpuDevice, String), BackendError> {
     Ok((device, adapter.clone()))
 }
 
-/// That there is an adapter: Burn panics where there is none.
+/// Checks that there is an adapter: without one, Burn panics.
 fn find_adapter() -> Result<(), BackendError> {
     let backend = AutoGraphicsApi::backend();
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {

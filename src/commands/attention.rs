@@ -20,9 +20,10 @@ Examples:
   transformer attention --model model --source \"Where are you?\" --layer 3 --head 4 --out head.png
   transformer attention --model model --source \"Where is he?\" --target \"Où est-il ?\" --kind decoder";
 
-/// Draws what attends to what in a sentence and its translation, as the paper's appendix does.
+/// Draws the attention weights of a sentence and its translation, as the paper's appendix does.
 ///
-/// Each row is a token that attends, each column one that is attended to, and the darker a field, the more.
+/// Each row is a token that attends, each column one that is attended to; the darker a field, the larger
+/// the weight.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Attention {
@@ -35,7 +36,7 @@ pub struct Attention {
     /// Its translation; without it, the model's own
     #[arg(long, value_name = "TEXT")]
     target: Option<String>,
-    /// Which attention
+    /// Kind of attention
     #[arg(long, value_enum, default_value_t = Kind::Cross)]
     kind: Kind,
     /// Layer, from 1 [default: all]
@@ -59,7 +60,7 @@ enum Kind {
     Cross,
 }
 
-/// Tokens of a sentence beyond which nothing can be seen in its picture.
+/// Most tokens of a sentence: a picture of more would be too large to read.
 const MOST_TOKENS: usize = 256;
 
 impl Attention {
@@ -114,7 +115,7 @@ impl TranslatorTask for Attention {
     }
 }
 
-/// What a token says, without the space before it.
+/// The text of a token, without the space before it.
 fn name(tokenizer: &Tokenizer, token: u32) -> String {
     match tokenizer.token(token).trim() {
         // Byte-level vocabularies' name for a space.

@@ -1,11 +1,11 @@
-//! Flags of everything that translates.
+//! Flags of the commands that translate.
 
 use clap::Args;
 use transformer_core::{DecodeOptions, LengthPenalty, MaxLength, Sampling, Strategy};
 
 use super::options_error;
 
-/// How translations are searched for.
+/// The search for translations.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Decoding")]
 pub struct Decoding {
@@ -16,7 +16,7 @@ pub struct Decoding {
     /// `average` divides them by the length
     #[arg(long, value_name = "A", default_value = "0.6", value_parser = length_penalty, allow_negative_numbers = true)]
     length_penalty: LengthPenalty,
-    /// Weight of the penalty for source tokens that nothing attends to
+    /// Weight of the penalty for source tokens that no target token attends to
     #[arg(
         long,
         value_name = "B",

@@ -74,7 +74,7 @@ impl TranslatorTask for Evaluate {
         let longest = pairs.iter().map(|p| p.src_len().max(p.tgt_len())).max();
         let batch_tokens = batch_tokens.max(longest.unwrap_or(0));
 
-        // Before the loss: what cannot be translated is known at once.
+        // Before the loss, so that a sentence that cannot be translated is reported at once.
         let (translations, references) = self.translate(&translator, &corpus)?;
         let model = translator.model();
         let statistics = evaluate(model, pairs, batch_tokens, label_smoothing)?;
@@ -102,7 +102,7 @@ impl TranslatorTask for Evaluate {
 }
 
 impl Evaluate {
-    /// Every pair as tokens; one that is too long is named before memory runs out.
+    /// Every pair as tokens. One that is too long is an error here, before memory runs out.
     fn tokenized(&self, corpus: &Corpus, tokenizers: &Tokenizers) -> Result<Vec<TokenizedPair>> {
         let limit = self.decoding.max_source_length;
         let mut pairs = Vec::with_capacity(corpus.len());
@@ -143,11 +143,11 @@ impl Evaluate {
     }
 }
 
-/// Puts a file in the place of an older one, at the end of links; a device or a pipe is written to.
+/// Replaces a file, or the file that a link leads to; a device or a pipe is written to.
 fn write(path: &Path, lines: &str) -> io::Result<()> {
-    let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    match place.metadata() {
-        Ok(there) if !there.is_file() && !there.is_dir() => fs::write(place, lines),
-        _ => replace_file_with(&place, lines),
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    match target.metadata() {
+        Ok(there) if !there.is_file() && !there.is_dir() => fs::write(target, lines),
+        _ => replace_file_with(&target, lines),
     }
 }

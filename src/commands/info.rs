@@ -21,9 +21,10 @@ Examples:
   transformer info model
   transformer info model/checkpoints/update-00005000";
 
-/// Says what a directory holds: a model, its tokenizer, the files, and the run that made them.
+/// Describes a directory: a model, its tokenizer, the files, and the run that made them.
 ///
-/// Of the configuration, it lists what differs from the paper's base model, whose value stands in brackets.
+/// Of the configuration, it lists the keys that differ from the paper's base model, whose value stands in
+/// brackets.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Info {
@@ -99,7 +100,7 @@ fn model(text: &mut String, directory: &Path) -> Result {
     if differences.is_empty() {
         writeln!(text, "  as the paper's base model in everything else")?;
     } else {
-        writeln!(text, "  beside the paper's base model")?;
+        writeln!(text, "  unlike the paper's base model")?;
     }
     for (key, ours, base) in differences {
         writeln!(text, "    {key} = {ours} ({base})")?;
@@ -108,7 +109,7 @@ fn model(text: &mut String, directory: &Path) -> Result {
 }
 
 /// The keys in which a configuration differs from the paper's base model, with both values. The sizes of
-/// the vocabularies, which the paper's depend on its data, are none of them.
+/// the vocabularies are left out: they depend on the data.
 fn differences(config: &TransformerConfig) -> Result<Vec<(String, String, String)>> {
     let base = TransformerConfig::base(config.src_vocab_size);
     let (ours, base) = (serde_json::to_value(config)?, serde_json::to_value(base)?);
@@ -151,7 +152,7 @@ fn tokenizer(text: &mut String, directory: &Path) -> Result {
             writeln!(text, "tokenizer")?;
         }
         found = true;
-        // Also that it can be read at all.
+        // An error where the file is damaged.
         let entries = Tokenizer::from_file(&path)?.vocab_size();
         let json: Value = read_json(&path)?;
         let kind = json["model"]["type"].as_str().unwrap_or("unknown kind");
@@ -168,7 +169,7 @@ fn files(text: &mut String, directory: &Path) -> Result {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).map_err(named)? {
         let entry = entry.map_err(named)?;
-        // At the end of links, of which one may lead nowhere.
+        // Links are followed; one that leads nowhere is left out.
         if let Ok(about) = fs::metadata(entry.path())
             && about.is_file()
         {
@@ -183,7 +184,7 @@ fn files(text: &mut String, directory: &Path) -> Result {
     Ok(())
 }
 
-/// What `run.json` says of a run; the rest of it is for resuming.
+/// The part of `run.json` that describes a run; the rest of it is for resuming.
 #[derive(Deserialize)]
 struct Record {
     update: usize,
@@ -224,7 +225,7 @@ fn checkpoints(directory: &Path) -> Result<Vec<PathBuf>> {
     if below.is_dir() {
         for entry in fs::read_dir(&below).map_err(named)? {
             let path = entry.map_err(named)?.path();
-            // What a killed run left half-written has no record, or ends in `.tmp`.
+            // A checkpoint that a killed run left half-written has no record, or ends in `.tmp`.
             if path.extension().is_none() && path.join(RUN_FILE).exists() {
                 found.push(path);
             }

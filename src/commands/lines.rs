@@ -7,14 +7,14 @@ use std::path::Path;
 
 use transformer_program::note;
 
-/// What stands in a line.
+/// A line that was read.
 enum Line {
     Text(String),
-    /// What is wrong with it.
+    /// The problem with it.
     Unreadable(String),
 }
 
-/// Bytes of a line beyond which it is no sentence.
+/// Most bytes of a line.
 const MOST_BYTES: usize = 1 << 20;
 /// Lines, and bytes, that are read at a time.
 const CHUNK: (usize, usize) = (1000, MOST_BYTES);
@@ -23,7 +23,7 @@ const CHUNK: (usize, usize) = (1000, MOST_BYTES);
 pub struct Lines {
     name: String,
     input: Box<dyn BufRead>,
-    /// Who types wants each answer at once.
+    /// Whether somebody types the lines, and wants each answer at once.
     typed: bool,
     /// Lines of the chunks before the last.
     before: usize,
@@ -54,7 +54,7 @@ impl Lines {
         })
     }
 
-    /// Whether somebody types them.
+    /// Whether somebody types the lines.
     pub fn are_typed(&self) -> bool {
         self.typed
     }
@@ -69,8 +69,8 @@ impl Lines {
         self.before + index + 1
     }
 
-    /// The next lines, in place of an unreadable one, which is reported, none; at the end of the input no
-    /// line.
+    /// The next lines, with `None` for one that is unreadable, which is reported. At the end of the input
+    /// there are none.
     pub fn next_chunk(&mut self) -> Result<Vec<Option<String>>, String> {
         self.before += self.current;
         self.current = 0;
@@ -90,7 +90,7 @@ impl Lines {
         Ok(texts)
     }
 
-    /// Says what is wrong with a line of the last chunk.
+    /// Reports a problem with a line of the last chunk.
     pub fn report(&mut self, index: usize, problem: &dyn Display) {
         self.failed += 1;
         note(format_args!(
@@ -100,7 +100,7 @@ impl Lines {
         ));
     }
 
-    /// Fails where a line was reported: `done` is what could not be done with it.
+    /// Fails where a line was reported. `done` names the work on a line: `translated`, `scored`.
     pub fn finish(&self, done: &str) -> Result<(), String> {
         match self.failed {
             0 => Ok(()),
@@ -112,7 +112,7 @@ impl Lines {
     }
 }
 
-/// Passes over the mark that some editors begin a file with.
+/// Skips the mark that some editors begin a file with.
 fn skip_byte_order_mark(input: &mut impl BufRead) -> io::Result<()> {
     if input.fill_buf()?.starts_with("\u{feff}".as_bytes()) {
         input.consume('\u{feff}'.len_utf8());

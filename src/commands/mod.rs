@@ -1,4 +1,4 @@
-//! One file per subcommand, and what several of them share.
+//! One file per subcommand, and the parts that several of them share.
 
 pub mod attention;
 mod decoding;
@@ -28,7 +28,7 @@ pub struct Common {
     /// Backend to run on, of those compiled in (Cargo features ndarray, flex, wgpu, tch)
     #[arg(long, global = true, value_enum, value_name = "NAME", default_value_t)]
     pub backend: BackendChoice,
-    /// Seed of everything random: weights, what is held out, batches, dropout, samples
+    /// Seed of everything random: weights, held-out pairs, batches, dropout, samples
     #[arg(long, global = true, value_name = "N", default_value_t = 0)]
     pub seed: u64,
 }
@@ -64,7 +64,7 @@ const TRAINING_FLAGS: [&str; 8] = [
     "keep_checkpoints",
 ];
 
-/// What training refuses, in the words of the flags.
+/// Errors of training, in the words of the flags.
 fn train_error(error: TrainError) -> String {
     match error {
         TrainError::Config {
@@ -81,7 +81,7 @@ fn train_error(error: TrainError) -> String {
             now,
         } => {
             let key = what.trim_matches('`');
-            // The library has the peak rate as a factor.
+            // In the library, the peak rate is a factor of the paper's.
             let unit = match key {
                 "learning_rate_factor" => " times the paper's",
                 _ => "",
@@ -97,7 +97,7 @@ fn train_error(error: TrainError) -> String {
     }
 }
 
-/// Refuses to write over what is read.
+/// Refuses to overwrite a file that is read.
 fn refuse_overwriting(read: &[PathBuf], written: &Path) -> std::result::Result<(), String> {
     let Ok(written) = written.canonicalize() else {
         // Not there yet.
@@ -113,7 +113,7 @@ fn refuse_overwriting(read: &[PathBuf], written: &Path) -> std::result::Result<(
     }
 }
 
-/// That neither side of a pair has more than `limit` tokens.
+/// Checks that neither side of a pair has more than `limit` tokens.
 fn check_lengths(source: usize, target: usize, limit: usize) -> std::result::Result<(), String> {
     for (side, tokens) in [("source", source), ("target", target)] {
         if tokens > limit {

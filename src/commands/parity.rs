@@ -15,7 +15,7 @@ Examples:
   transformer parity tests/fixtures/torch-nn tests/fixtures/annotated
   scripts/make-pytorch-fixture torch-nn mine --d-model 48 --n-heads 6 && transformer parity mine";
 
-/// Compares our models with what PyTorch computed: outputs, loss, gradients, decoding and training.
+/// Compares our models with PyTorch's: outputs, loss, gradients, decoding and training.
 ///
 /// Exits 1 when an error is beyond its bound. The folders are those of scripts/make-pytorch-fixture.
 #[derive(Debug, Args)]
@@ -39,7 +39,7 @@ impl Parity {
         run_on(common.backend, self)?
     }
 
-    /// How far our model of a folder is from PyTorch's.
+    /// The differences between our model of a folder and PyTorch's.
     fn compare<B: Backend>(&self, folder: &Path, device: &B::Device) -> Result<Report> {
         let fixture = Fixture::open(folder)?;
         let report = fixture.compare::<B>(self.weights, device)?;

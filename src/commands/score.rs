@@ -16,7 +16,7 @@ Examples:
   transformer score --model model --input model/valid.tsv
   printf 'Where is he?\\tOù est-il ?\\n' | transformer score --model model";
 
-/// Says how probable given translations are: one line out for each line in.
+/// Scores given translations: one line out for each line in.
 ///
 /// A line in is `source<TAB>target`; columns after the second are ignored. A line out has three fields,
 /// separated by tabs: the log-probability of the target given the source (natural logarithm, the sum over
@@ -87,14 +87,14 @@ impl TranslatorTask for Score {
 
 /// A line that can be scored.
 struct Pair<'a> {
-    /// Its place among the lines.
+    /// Its index among the lines.
     index: usize,
     source: &'a str,
     target: &'a str,
 }
 
 impl Score {
-    /// The score of each line; none where it was reported.
+    /// The score of each line; `None` where the line was reported.
     fn scores<B: Backend>(
         &self,
         translator: &Translator<B>,
@@ -130,7 +130,7 @@ impl Score {
         Ok(scores)
     }
 
-    /// The pair in a line, or what is wrong with it.
+    /// The pair in a line, or the problem with the line.
     fn pair<'a, B: Backend>(
         &self,
         translator: &Translator<B>,

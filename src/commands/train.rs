@@ -26,7 +26,7 @@ Examples:
   Two text files, line n of one translating line n of the other:
     transformer train --parallel train.en train.fr --out model
 
-  One file of `source<TAB>target` lines; what a run would do, then the run, then twice as long:
+  One file of `source<TAB>target` lines; a dry run, then the run, then twice as long:
     transformer train --data examples/data/tatoeba.en-fr.tsv.gz --dry-run
     transformer train --data examples/data/tatoeba.en-fr.tsv.gz --out model
     transformer train --data examples/data/tatoeba.en-fr.tsv.gz --out model --updates 10000 --resume
@@ -36,9 +36,9 @@ Examples:
 
 /// Trains a model on sentence pairs and keeps the best one in a directory.
 ///
-/// Reads the pairs, holds some out for validation, trains a tokenizer on the others and a model on what it
-/// makes of them. Ctrl-C ends the run after the update at hand, with a checkpoint that --resume goes on
-/// from; a second Ctrl-C ends it at once.
+/// Reads the pairs, holds some out for validation, and trains first a tokenizer, then a model on the others.
+/// Ctrl-C ends the run after the current update, with a checkpoint that --resume goes on from; a second
+/// Ctrl-C ends it at once.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Train {
@@ -48,7 +48,7 @@ pub struct Train {
     /// Continue from the newest checkpoint in --out
     #[arg(long, requires = "out")]
     resume: bool,
-    /// Read and prepare everything, say what the run would be, and write nothing
+    /// Read and prepare everything, report pairs, batches, parameters and memory, and write nothing
     #[arg(long)]
     dry_run: bool,
     /// Plain lines, even in a terminal
@@ -60,7 +60,7 @@ pub struct Train {
     recipe: Recipe,
 }
 
-/// Flags that say what is trained, and how.
+/// Flags of the model and of its training.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Model and training")]
 struct Recipe {
@@ -111,7 +111,8 @@ enum Preset {
 impl Preset {
     fn config(self, vocab_size: usize) -> TransformerConfig {
         let base = TransformerConfig::base(vocab_size);
-        // What torch.nn.Transformer has and the paper does not helps small models on little text.
+        // The final norms, biases and dropout that torch.nn.Transformer has and the paper lacks help small
+        // models on little text.
         let small = TransformerConfig {
             final_norm: true,
             attention_bias: true,
@@ -156,7 +157,7 @@ impl Preset {
 impl Train {
     /// Runs the command.
     pub fn run(self, common: Common) -> Result {
-        // Before anything else: nothing is read for a run that cannot start, or written over a model.
+        // Before anything is read: a run that cannot start, or would overwrite a model, ends here.
         let new_run = self.out.as_deref().filter(|_| !self.resume);
         if let Some(out) = new_run.filter(|out| holds_model(out)) {
             return Err(format!(
@@ -206,7 +207,7 @@ impl Recipe {
         {
             return Err(format!("--peak-rate {rate}: must be positive and finite"));
         }
-        // No size of a model depends on its vocabulary but that of the embeddings.
+        // The width of a model does not depend on its vocabulary.
         let d_model = self.preset.config(1).d_model;
         let paper_peak = (d_model as f64 * self.warmup as f64).sqrt().recip();
         Ok(TrainingConfig {
@@ -232,7 +233,7 @@ impl Recipe {
     }
 }
 
-/// A run that nothing stands in the way of.
+/// A run whose flags and data have been checked.
 struct Run {
     prepared: Prepared,
     model: TransformerConfig,
@@ -297,12 +298,12 @@ fn say_how_it_went<M>(trained: &Trained<M>, out: &Path) {
     say(format_args!("model: {}", out.display()));
 }
 
-/// Prints a line. That nobody reads it any more must not end the training.
+/// Prints a line. A closed pipe must not end the training.
 fn say(line: impl Display) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
-/// Lets Ctrl-C end a training run after the update at hand; a second one ends the program.
+/// Lets Ctrl-C end a training run after the current update; a second one ends the program.
 fn stop_on_ctrl_c(interrupter: &Interrupter) {
     let interrupter = interrupter.clone();
     let handler = move || {

@@ -35,7 +35,7 @@ pub struct Translate {
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Translations of each sentence, the best first, each in a line that begins with the number of
-    /// the sentence's line; none for one that cannot be translated
+    /// the sentence's line; no line for a sentence that cannot be translated
     #[arg(long, value_name = "N", default_value_t = 1)]
     n_best: usize,
     /// Text that every translation begins with
@@ -69,7 +69,7 @@ impl TranslatorTask for Translate {
         let mut output = io::stdout().lock();
         let mut progress = Progress::new();
         loop {
-            // What could not be read is translated as nothing.
+            // A line that could not be read is translated as an empty one.
             let sentences = lines.next_chunk()?.into_iter();
             let mut sentences: Vec<String> = sentences.map(Option::unwrap_or_default).collect();
             let Some(first) = sentences.first() else {
@@ -96,7 +96,7 @@ impl TranslatorTask for Translate {
 }
 
 impl Translate {
-    /// Translates what can be; a sentence that cannot is reported and made empty.
+    /// Translates the sentences; one that cannot be translated is reported and made empty.
     fn translate<B: Backend>(
         &self,
         translator: &Translator<B>,
@@ -187,7 +187,7 @@ fn stream<B: Backend>(
     Ok(writeln!(output)?)
 }
 
-/// Says on standard error how far a long input has come.
+/// Reports the progress of a long input on standard error.
 struct Progress {
     start: Instant,
     shown: Option<Instant>,
@@ -209,7 +209,7 @@ impl Progress {
     fn show(&mut self, lines: usize) {
         if self.shown.unwrap_or(self.start).elapsed() >= self.every {
             self.shown = Some(Instant::now());
-            // That nobody reads it is no error.
+            // A closed pipe is no error.
             let end = if self.in_place { "\r" } else { "\n" };
             let _ = write!(io::stderr(), "{}{end}", self.line(lines));
         }

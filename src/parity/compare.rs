@@ -1,4 +1,4 @@
-//! Runs a model or a layer as PyTorch ran it, and says how far apart the two are.
+//! Runs a model or a layer as PyTorch ran it, and measures the differences.
 
 use std::path::Path;
 
@@ -19,11 +19,11 @@ use super::config::ModelSystem;
 use super::io::Io;
 use super::report::{Difference, Row, difference};
 
-/// Largest absolute error of what the model computes.
+/// Largest absolute error of the model's outputs.
 const OUTPUT_BOUND: f64 = 2e-5;
 /// Largest absolute error of the first losses of training, before small differences grow.
 const FIRST_LOSSES_BOUND: f64 = 2e-5;
-/// How many losses those are.
+/// The number of those losses.
 const FIRST_LOSSES: usize = 3;
 /// Largest absolute error of any loss of training.
 const LOSSES_BOUND: f64 = 1e-3;
@@ -86,7 +86,7 @@ impl ModelSystem {
             .mean(logits.flatten(0, 1), batch.labels.clone().flatten(0, 1))
     }
 
-    /// How many rows are decoded to other tokens than PyTorch's.
+    /// The number of rows that are decoded to other tokens than PyTorch's.
     fn greedy_row<B: Backend>(&self, model: &Transformer<B>, io: &Io) -> Result<Row> {
         let config = &self.config;
         let sources = io.tokens("src", config.src_vocab_size)?;
@@ -221,8 +221,8 @@ fn scalar<B: Backend>(tensor: &Tensor<B, 1>) -> f64 {
         .expect("a tensor of one element")
 }
 
-/// A module that holds each parameter's gradient in the parameter's place, so that names and layouts
-/// of parameters are those of gradients.
+/// A module that holds each parameter's gradient instead of the parameter, so that gradients have the
+/// names and layouts of parameters.
 fn as_module<B: AutodiffBackend, M: AutodiffModule<B>>(
     module: &M,
     gradients: GradientsParams,
@@ -237,7 +237,7 @@ struct Replace {
 impl<B: Backend> ModuleMapper<B> for Replace {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         let gradient = self.gradients.remove::<B, D>(param.id);
-        // What no gradient reaches has gradient zero.
+        // A parameter that no gradient reaches has gradient zero.
         param.map(|value| gradient.unwrap_or_else(|| value.zeros_like()))
     }
 }

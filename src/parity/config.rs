@@ -1,4 +1,4 @@
-//! What a fixture's `config.json` describes.
+//! The systems that a fixture's `config.json` describes.
 
 use serde::Deserialize;
 use transformer_core::{
@@ -12,7 +12,7 @@ use super::Result;
 /// Positions that a class's table of sines and cosines may have.
 const MOST_POSITIONS: usize = 1_000_000;
 
-/// What a `config.json` describes.
+/// The system that a `config.json` describes.
 pub(super) enum System {
     Model(ModelSystem),
     Layer(LayerConfig),
@@ -107,7 +107,10 @@ impl System {
 impl LayerJson {
     fn config(&self) -> Result<LayerConfig> {
         if !self.layer_norm_eps.is_finite() || self.layer_norm_eps <= 0.0 {
-            return Err(format!("`layer_norm_eps` is {}", self.layer_norm_eps).into());
+            let eps = self.layer_norm_eps;
+            return Err(
+                format!("`layer_norm_eps` is {eps}; it must be positive and finite").into(),
+            );
         }
         Ok(LayerConfig {
             norm: self.norm,
@@ -163,7 +166,8 @@ impl ModelJson {
             return Err(format!("`max_len` is {max_len}, not 1 to {MOST_POSITIONS}").into());
         }
         if !(0.0..=1.0).contains(&self.label_smoothing) {
-            return Err(format!("`label_smoothing` is {}", self.label_smoothing).into());
+            let smoothing = self.label_smoothing;
+            return Err(format!("`label_smoothing` is {smoothing}; it must be in [0, 1]").into());
         }
         Ok(ModelSystem {
             system: self.system,

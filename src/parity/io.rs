@@ -1,4 +1,4 @@
-//! The tensors of a fixture's `io.safetensors`: inputs, and what PyTorch computed of them.
+//! The tensors of a fixture's `io.safetensors`: inputs, and PyTorch's results.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -56,7 +56,7 @@ impl Io {
         self.0.contains_key(name)
     }
 
-    /// A tensor of `D` dimensions of numbers of the given kind, not empty.
+    /// A tensor of `D` dimensions and of the type `dtype`, not empty.
     pub fn of_rank<const D: usize>(
         &self,
         name: &str,
@@ -92,7 +92,7 @@ impl Io {
         Ok(tokens.chunks(len).map(<[u32]>::to_vec).collect())
     }
 
-    /// How far a tensor is from the one of that name.
+    /// The difference between a tensor and the expected one of that name.
     fn difference(&self, name: &str, found: &TensorData) -> Result<Difference> {
         let expected = self.get(name)?;
         let shapes = [&expected.shape[..], &found.shape[..]];
@@ -114,7 +114,7 @@ impl Io {
         Ok(Row::new("loss", error, LOSS_BOUND))
     }
 
-    /// The gradient that takes most of its bound.
+    /// The gradient with the largest error relative to its bound.
     pub fn gradient_row(&self, found: &BTreeMap<String, TensorData>) -> Result<Row> {
         let mut worst: Option<Row> = None;
         let mut count = 0;

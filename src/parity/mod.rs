@@ -1,4 +1,4 @@
-//! A model against what PyTorch computed: fixtures, errors and their bounds.
+//! A model against PyTorch's results: fixtures, errors and their bounds.
 //!
 //! A fixture is a folder as `scripts/make-pytorch-fixture` makes it, of any sizes.
 
@@ -19,17 +19,17 @@ use self::config::{ModelSystem, System};
 use self::io::Io;
 pub use self::report::Report;
 
-/// The file of inputs and of what PyTorch computed.
+/// The file of inputs and of PyTorch's results.
 const IO_FILE: &str = "io.safetensors";
 
-/// A system's weights, inputs, and what PyTorch computed.
+/// A system's weights and inputs, and PyTorch's results.
 pub struct Fixture {
     folder: PathBuf,
     system: System,
     io: Io,
 }
 
-/// Which of a fixture's two weight files.
+/// One of a fixture's two files of weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum WeightsFile {
     /// `weights.safetensors`
@@ -89,8 +89,8 @@ impl Fixture {
         })
     }
 
-    /// Writes the weights, read and written by us, to a folder of the same name in `out`, in both
-    /// formats and with the buffers that the PyTorch classes keep.
+    /// Reads the weights, and writes them to a folder of the same name in `out`, in both formats and with
+    /// the buffers that the PyTorch classes keep.
     ///
     /// # Errors
     /// When the weights cannot be read or written, or the folder would be the fixture's own.

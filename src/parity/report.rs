@@ -1,8 +1,8 @@
-//! How far a model is from PyTorch, quantity by quantity.
+//! A model's errors, measured against PyTorch.
 
 use std::fmt;
 
-/// How far a model is from PyTorch, quantity by quantity.
+/// A model's errors, measured against PyTorch, quantity by quantity.
 pub struct Report {
     pub(super) title: String,
     pub(super) rows: Vec<Row>,
@@ -38,11 +38,11 @@ pub(super) struct Row {
     pub note: String,
 }
 
-/// How far two tensors are apart.
+/// The difference between two tensors.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Difference {
     pub absolute: f64,
-    /// The largest entry that there should be.
+    /// The largest expected entry.
     pub largest: f64,
 }
 
@@ -56,7 +56,7 @@ impl Row {
         }
     }
 
-    /// How much of its bound an error takes; more than 1 is too much, and so is NaN.
+    /// The error as a fraction of its bound; infinite where the error is NaN.
     pub fn share(&self) -> f64 {
         let share = self.error.absolute / self.bound;
         if share.is_nan() { f64::INFINITY } else { share }
@@ -70,7 +70,7 @@ impl Row {
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Difference { absolute, largest } = self.error;
-        // Nothing is relative to what is zero up to rounding.
+        // No error is relative to an entry that is zero up to rounding.
         let relative = match absolute / largest {
             relative if largest > f64::from(f32::EPSILON) => format!("{relative:.1e}"),
             _ => "-".to_owned(),

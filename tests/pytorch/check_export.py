@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Check that PyTorch loads what transformer-core exports, and computes the same from it.
+"""Check that PyTorch loads the files that transformer-core exports, and computes the same from them.
 
 For each fixture, both exported files are loaded with `load_state_dict(strict=True)` into the classes
-of systems.py, run in double precision, and compared with what PyTorch computed when the fixture was
-made; the weights themselves must be those of the fixture, bit for bit. Exits 1 otherwise. Needs
+of systems.py, run in double precision, and compared with the outputs that PyTorch computed for the
+fixture; the weights themselves must be those of the fixture, bit for bit. Exits 1 otherwise. Needs
 PyTorch and safetensors.
 
     cargo run --release -- parity --export exported tests/fixtures/*
@@ -61,7 +61,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("exported", type=pathlib.Path, help="what --export was given")
+    parser.add_argument("exported", type=pathlib.Path, help="the directory that --export was given")
     parser.add_argument("fixtures", type=pathlib.Path, nargs="+")
     args = parser.parse_args()
     good = True

@@ -1,6 +1,6 @@
 """The PyTorch systems that transformer-core knows by name, as PyTorch modules.
 
-The five seed systems keep the structure and the parameter names of their sources, with the
+The five reference systems keep the structure and the parameter names of their sources, with the
 corrections that the fixtures list; `torch-nn` is PyTorch's own `nn.Transformer` inside the model of
 PyTorch's translation tutorial; `annotated` is The Annotated Transformer.
 
@@ -297,7 +297,7 @@ class PaperReadme(nn.Module):
         self.scale = math.sqrt(d_model)
         self.src_embed = nn.Embedding(config["src_vocab"], d_model)
         self.tgt_embed = nn.Embedding(config["tgt_vocab"], d_model)
-        # The seed does not show under which name it keeps the table.
+        # The reference system does not show the name of its table.
         self.positions = PositionTable(d_model, config["max_len"], persistent=False)
         self.encoder = NormedStack(
             [SublayerEncoderLayer(config, PaperAttention, PostNorm) for _ in layers], d_model
@@ -617,7 +617,7 @@ class AnnotatedGenerator(nn.Module):
 
 
 class Annotated(nn.Module):
-    """`EncoderDecoder` as `make_model` builds it; logits are taken before its log-softmax."""
+    """`EncoderDecoder` as `make_model` builds it; its logits are those before the log-softmax."""
 
     def __init__(self, config):
         super().__init__()

@@ -1,4 +1,4 @@
-//! What the tests of the program share: starting it, and a tiny model to try things with.
+//! Parts shared by the tests of the program: starting it, and a tiny model to run.
 
 #![allow(dead_code, unused_imports, reason = "each test uses some of these")]
 

@@ -8,10 +8,10 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontTransform, register_font};
 
-/// Pixels of a .png.
+/// Most pixels of a .png.
 const MOST_PIXELS: u64 = 1 << 28;
 
-/// The weights of one head: what attends in rows, what is attended to in columns.
+/// The weights of one head: a row for each token that attends, a column for each that is attended to.
 pub struct Map {
     /// Layer, from 1.
     pub layer: usize,
@@ -47,7 +47,7 @@ pub struct Picture<'a> {
     /// Side of a field, and height of the letters beside it, in pixels.
     cell: i32,
     font: i32,
-    /// Room for the rows' labels, and for the columns'.
+    /// Margins for the rows' labels, and for the columns'.
     left: i32,
     top: i32,
 }
@@ -60,15 +60,15 @@ impl<'a> Picture<'a> {
         let (cell, font) = if maps.len() == 1 { (26, 16) } else { (16, 12) };
         let longest = |labels: &[String]| labels.iter().map(|label| label.chars().count()).max();
         // No letter of this font is wider than high.
-        let room = |labels: &[String]| longest(labels).unwrap_or(0) as i32 * font * 3 / 4 + 8;
+        let margin = |labels: &[String]| longest(labels).unwrap_or(0) as i32 * font * 3 / 4 + 8;
         Self {
             rows,
             columns,
             maps,
             cell,
             font,
-            left: room(rows),
-            top: room(columns) + Self::TITLE,
+            left: margin(rows),
+            top: margin(columns) + Self::TITLE,
         }
     }
 
@@ -141,15 +141,15 @@ impl<'a> Picture<'a> {
         let corner = (x, y - self.top + 4);
         area.draw(&Text::new(title, corner, style(anchor)))?;
         for (row, label) in self.rows.iter().enumerate() {
-            let place = (x - 5, y + row as i32 * self.cell + half);
+            let position = (x - 5, y + row as i32 * self.cell + half);
             let anchor = Pos::new(HPos::Right, VPos::Center);
-            area.draw(&Text::new(label.as_str(), place, style(anchor)))?;
+            area.draw(&Text::new(label.as_str(), position, style(anchor)))?;
         }
         for (column, label) in self.columns.iter().enumerate() {
-            let place = (x + column as i32 * self.cell + half, y - 5);
+            let position = (x + column as i32 * self.cell + half, y - 5);
             let anchor = Pos::new(HPos::Left, VPos::Center);
             let upwards = style(anchor).transform(FontTransform::Rotate270);
-            area.draw(&Text::new(label.as_str(), place, upwards))?;
+            area.draw(&Text::new(label.as_str(), position, upwards))?;
         }
         for (at, &weight) in map.weights.iter().enumerate() {
             let (row, column) = (at / self.columns.len(), at % self.columns.len());

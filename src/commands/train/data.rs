@@ -11,13 +11,13 @@ use transformer_train::{
 
 use crate::commands::{Result, read_corpora, refuse_overwriting};
 
-/// The pairs that come with the project, as its root sees them.
+/// The pairs that come with the project; the path is relative to its root.
 const SHIPPED_DATA: &str = "examples/data/tatoeba.en-fr.tsv.gz";
 
 /// Files that a run writes beside its model.
 const WRITTEN: [&str; 2] = [TRAINING_FILE, VALIDATION_FILE];
 
-/// Flags that say what to train on.
+/// Flags of the data.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Data")]
 pub struct Data {
@@ -42,7 +42,7 @@ pub struct Data {
     max_pieces: usize,
 }
 
-/// What a run trains and validates on.
+/// The data of a run, and its tokenizers.
 pub struct Prepared {
     /// The tokenizers, trained on the training pairs unless the run is resumed.
     pub tokenizers: Tokenizers,
@@ -50,7 +50,7 @@ pub struct Prepared {
     pub train: Part,
     /// Pairs to validate on.
     pub valid: Part,
-    /// Pairs in the files that are not validation's own.
+    /// Pairs in the files, without that of `--valid`.
     pub read: usize,
     /// Pairs whose source sentence is held out, beyond those to validate on.
     held_out_twice: usize,
@@ -65,10 +65,10 @@ pub struct Part {
 }
 
 impl Data {
-    /// That there is something to read, and that nothing of it would be overwritten in `out`.
+    /// Checks that there is something to read, and that a run in `out` would overwrite none of it.
     ///
     /// # Errors
-    /// Without `--data` and `--parallel`, or when a run would write over what it reads.
+    /// Without `--data` and `--parallel`, or when a run would overwrite a file that it reads.
     pub fn check(&self, out: Option<&Path>) -> Result {
         if self.data.is_empty() && self.parallel.is_empty() {
             return Err(format!(
@@ -85,7 +85,7 @@ impl Data {
     }
 
     /// Reads the files, holds pairs out, trains the tokenizer or loads that of the run in `resumed`, and
-    /// leaves out what is too long for `batch_tokens`. Writes nothing.
+    /// leaves out the pairs that are too long for `batch_tokens`. Writes nothing.
     ///
     /// # Errors
     /// When a file cannot be read, or nothing is left to train or to validate on.
@@ -112,7 +112,7 @@ impl Data {
             Some(out) => Tokenizers::load(out)?,
             None => self.trained_tokenizer(&train)?,
         };
-        // A pair of the longest kind fills a batch by itself, with the token that ends it.
+        // The longest pair, with the token that ends it, fills a batch by itself.
         let max_pieces = self.max_pieces.min(batch_tokens.saturating_sub(1));
         let train = Part::new(train, &tokenizers, max_pieces)?;
         let valid = Part::new(valid, &tokenizers, max_pieces)?;
@@ -169,7 +169,7 @@ impl Part {
 }
 
 impl Prepared {
-    /// What is not trained or validated on, and why: a line each.
+    /// The pairs that are left out, and why: a line for each reason.
     pub fn left_out(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.held_out_twice > 0 {
@@ -193,8 +193,8 @@ impl Prepared {
         lines
     }
 
-    /// Writes a new run's pairs and tokenizers into its directory, the tokenizers last: where they
-    /// stand, everything does.
+    /// Writes a new run's pairs and tokenizers into its directory, the tokenizers last: a directory that
+    /// has them has everything.
     ///
     /// # Errors
     /// When a file cannot be written.

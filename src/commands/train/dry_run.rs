@@ -1,4 +1,4 @@
-//! `transformer train --dry-run`: what a run would do, without doing it.
+//! `transformer train --dry-run`: a report on a run, without the run.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use transformer_train::{BatchSampler, TokenizedPair, TrainingConfig};
 use super::data::Prepared;
 use crate::commands::Result;
 
-/// What a run would train on, how long, and what its model needs.
+/// The data and the length of a run, and the memory that its model needs.
 ///
 /// # Errors
 /// When the pairs cannot be put into batches.
@@ -92,8 +92,8 @@ fn memory(text: &mut String, model: &TransformerConfig) -> Result {
     writeln!(text, "model")?;
     writeln!(text, "  {parameters:>10} parameters")?;
     writeln!(text, "memory, beside that of a batch's activations")?;
-    for (what, copies) in [("weights", 1), ("gradients", 1), ("Adam's moments", 2)] {
-        writeln!(text, "  {:>10.1} MiB of {what}", mib(copies))?;
+    for (name, copies) in [("weights", 1), ("gradients", 1), ("Adam's moments", 2)] {
+        writeln!(text, "  {:>10.1} MiB of {name}", mib(copies))?;
     }
     Ok(writeln!(text, "  {:>10.1} MiB together", mib(4))?)
 }

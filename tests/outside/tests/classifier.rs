@@ -1,4 +1,4 @@
-//! The classifier is trained, saved, resumed and loaded again; what is frozen stays as it is.
+//! The classifier is trained, saved, resumed and loaded again; its frozen embedding stays as it is.
 
 use std::path::Path;
 
@@ -25,8 +25,8 @@ fn texts(count: u32) -> Vec<Labelled> {
         let len = 3 + next(6);
         let mut text: Vec<u32> = (0..len).map(|_| 6 + next(6)).collect();
         if n % 2 == 0 {
-            let place = next(len) as usize;
-            text[place] = 5;
+            let position = next(len) as usize;
+            text[position] = 5;
         }
         text
     };

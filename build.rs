@@ -1,7 +1,7 @@
-//! Lets programs find libtorch where it was when they were built. Examples and benches use this file, too.
+//! Records in each program the folder of libtorch at the time of the build. Examples and benches share this file.
 
 fn main() {
-    // Run again when this changes, and when the file itself does, wherever the package that uses it lies.
+    // Only this variable and this file make Cargo run the script again.
     println!("cargo::rerun-if-env-changed=DEP_TCH_LIBTORCH_LIB");
     // Set by torch-sys, which links libtorch.
     if let Ok(lib) = std::env::var("DEP_TCH_LIBTORCH_LIB") {

@@ -141,8 +141,9 @@ impl LanguageModelConfig {
 
     /// Trainable parameters of a model of this configuration, tied ones counted once.
     pub fn num_params(&self) -> u128 {
-        count(&self.parameters_outside_layers())
-            + self.n_layers as u128 * count(&self.as_decoder().layer().language_layer_parameters())
+        // A decoder layer without a memory has the parameters of an encoder layer.
+        let layer = count(&self.as_decoder().layer().encoder_layer_parameters());
+        count(&self.parameters_outside_layers()) + self.n_layers as u128 * layer
     }
 
     /// Checks that the configuration describes a model.

@@ -32,12 +32,6 @@ impl LayerConfig {
         .concat()
     }
 
-    /// The parameters of a [`DecoderLayer`](crate::DecoderLayer) without a memory, which are an
-    /// encoder layer's.
-    pub(crate) fn language_layer_parameters(&self) -> Vec<Parameter> {
-        self.encoder_layer_parameters()
-    }
-
     /// Width of all heads' queries or keys.
     pub(crate) fn keys(&self) -> usize {
         self.n_heads * self.d_k

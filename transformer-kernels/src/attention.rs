@@ -135,8 +135,9 @@ fn attend<B: Backend>(
 ) -> (Tensor<B, 4>, Tensor<B, 4>) {
     let [_, _, _, d_k] = query.dims();
     // Scaling the queries rather than the scores touches query_len × d_k numbers, not
-    // query_len × key_len.
-    let scores = scores(query * score_scale(d_k), parts);
+    // query_len × key_len. A clone is scaled, because burn-tch changes a tensor that `swap_dims`
+    // returned in place, although it shares its memory with the tensor before (docs/burn.md).
+    let scores = scores(query.clone() * score_scale(d_k), parts);
     let weights = match mask {
         Some(mask) => {
             let weights = softmax(scores + mask.bias.clone(), 3);

@@ -15,7 +15,7 @@ use crate::testing::{
 use crate::{
     Activation, AdamStep, AttentionWeights, Heads, Mask, Moments, Operands, WeightLayout,
     activation_dropout, adam, add_dropout, attention, cross_entropy, dropout, layer_norm, linear,
-    log_softmax, sum_of_squares,
+    log_softmax, scaled_dot_product_attention, sum_of_squares,
 };
 
 on_each!(without_gradients_the_same_comes_out);
@@ -24,6 +24,7 @@ on_each!(wrong_moments_are_refused);
 on_each!(an_inner_size_of_zero_gives_the_bias);
 on_each!(nothing_is_dropped_with_probability_zero);
 on_each!(a_mask_that_is_learned_gets_a_gradient);
+on_each!(composed_attention_changes_no_operand);
 on_each!(balanced_checkpointing_gives_the_same_gradients);
 on_each!(frozen_parents_get_no_gradient_and_change_none);
 on_each!(empty_inputs_give_empty_outputs);

@@ -291,6 +291,21 @@ fn a_mask_that_is_learned_gets_a_gradient<I: Kernels>() {
     assert_close("bias", &run::<Autodiff<I>>(), &run::<Reference>());
 }
 
+fn composed_attention_changes_no_operand<I: Kernels>() {
+    let packed = plain::<I, 3>(1, [2, 5, 2 * (4 + 4 + 3)]);
+    let before = values(packed.clone());
+    // No kernel returns weights.
+    let operands = Operands::SelfPacked(&packed);
+    attention(operands, HEADS, None, 0.0, AttentionWeights::Return);
+    assert_eq!(values(packed), before);
+
+    let [query, key, value] = [1, 2, 3].map(|seed| plain::<I, 4>(seed, [2, 5, 3, 4]));
+    let before = values(query.clone());
+    let heads = |x: &Tensor<I, 4>| x.clone().swap_dims(1, 2);
+    scaled_dot_product_attention(heads(&query), heads(&key), heads(&value), None, 0.0);
+    assert_eq!(values(query), before);
+}
+
 /// All operations in sequence, with dropout from a fixed seed.
 fn chain<B: AutodiffBackend>() -> Vec<Vec<f64>> {
     B::seed(&Default::default(), 7);

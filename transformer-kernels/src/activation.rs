@@ -46,7 +46,7 @@ fn gelu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     x * phi
 }
 
-/// `dropout(activation(x + b))`, with [`dropout`].
+/// `dropout(activation(x + b))`, with [`dropout`]: between the two maps of the feed-forward network (§3.3).
 ///
 /// Fused for ReLU with a bias.
 ///

@@ -51,10 +51,13 @@ pub struct Moments<B: Backend, const D: usize> {
     pub second: Tensor<B, D>,
 }
 
-/// One step of Adam for one parameter, as Burn's: in place, where the kernel's tensors have no other
+/// One step of Adam for one parameter (§5.3), as Burn's: in place, where the kernel's tensors have no other
 /// holder. `None` for the moments before the parameter's first step.
 ///
 /// The tensors are of a backend without gradients: of `Autodiff`'s inner one.
+///
+/// # Shapes
+/// - parameter, grad, both moments and both outputs: any one shape
 ///
 /// # Panics
 /// When the shapes or the types of the numbers differ.

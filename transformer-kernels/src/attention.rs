@@ -24,8 +24,9 @@ pub enum AttentionWeights {
     Return,
 }
 
-/// The output of attention with all heads.
+/// The output of attention with all heads (§3.2.2).
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct AttentionOutput<B: Backend> {
     /// The weighted sums of the values, the heads side by side: `[batch, query_len, n_heads · d_v]`.
     pub output: Tensor<B, 3>,
@@ -39,6 +40,12 @@ pub struct AttentionOutput<B: Backend> {
 /// Fused for packed operands, unless the mask's bias is learned, and on flex and ndarray for all operands
 /// where neither gradients are taken nor weights dropped; [`scaled_dot_product_attention`] is the
 /// composition.
+///
+/// # Shapes
+/// - operands: queries, keys and values of all heads, see [`Operands`]
+/// - mask: `[batch or 1, n_heads or 1, query_len or 1, key_len]`, see [`Mask`]
+/// - output: `[batch, query_len, n_heads · d_v]`
+/// - weights, where asked for: `[batch, n_heads, query_len, key_len]`
 ///
 /// # Panics
 /// When the shapes do not agree, or `p` is not in [0, 1).
@@ -96,11 +103,12 @@ fn composed<B: Backend>(
 /// - query: `[batch, n_heads, query_len, d_k]`
 /// - key: `[batch, n_heads, key_len, d_k]`
 /// - value: `[batch, n_heads, key_len, d_v]`
+/// - mask: `[batch or 1, n_heads or 1, query_len or 1, key_len]`, see [`Mask`]
 /// - output: `[batch, n_heads, query_len, d_v]`
 /// - weights: `[batch, n_heads, query_len, key_len]`
 ///
 /// # Panics
-/// When the shapes do not agree.
+/// When the shapes do not agree, or `p` is not in [0, 1).
 ///
 /// ```
 /// use burn::tensor::Tensor;

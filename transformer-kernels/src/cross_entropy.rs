@@ -15,6 +15,7 @@ use crate::sizes::described;
 
 /// The cross entropy of each row of logits `x` with the label `y`, and its terms: `[rows]` each.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct RowLosses<B: Backend> {
     /// The loss `lse(x) - (1 - ε) x_y - ε mean(x)`, the only one with a gradient.
     pub loss: Tensor<B, 1>,
@@ -26,14 +27,16 @@ pub struct RowLosses<B: Backend> {
     pub largest: Tensor<B, 1>,
 }
 
-/// Cross entropy of each row, against labels smoothed by ε.
+/// Cross entropy of each row, against labels smoothed by ε (§5.4).
 ///
 /// # Shapes
 /// - logits: `[rows, vocab_size]`
 /// - labels: `[rows]`, each below vocab_size
+/// - output: see [`RowLosses`]
 ///
 /// # Panics
-/// When the numbers of labels and of rows differ.
+/// When the numbers of labels and of rows differ. A label that is not below vocab_size is not checked
+/// here: the backend may panic.
 pub fn cross_entropy<B: Backend>(
     logits: Tensor<B, 2>,
     labels: Tensor<B, 1, Int>,
@@ -75,7 +78,7 @@ fn composed<B: Backend>(
     }
 }
 
-/// The logarithm of the softmax over the last dimension. Fused where no gradients are taken.
+/// The logarithm of the softmax over the last dimension (§3.4). Fused where no gradients are taken.
 ///
 /// # Shapes
 /// - x and output: `[.., width]`

@@ -10,7 +10,10 @@ use crate::autodiff::{first, pass_back, plain, record, tracked, wrapped};
 use crate::kernels::Kernels;
 use crate::sizes::{check_alike, check_probability};
 
-/// Sets each entry to zero with probability `p` in [0, 1) and divides the others by `1 - p`.
+/// Sets each entry to zero with probability `p` in [0, 1) and divides the others by `1 - p` (§5.4).
+///
+/// # Shapes
+/// - x and output: any one shape
 ///
 /// # Panics
 /// When `p` is not in [0, 1).
@@ -22,7 +25,10 @@ pub fn dropout<B: Backend, const D: usize>(x: Tensor<B, D>, p: f64) -> Tensor<B,
     first!(fused_dropout::<B, D>(&x, p)).unwrap_or_else(|| composed(x, p))
 }
 
-/// `residual + dropout(x)`, both of one shape.
+/// `residual + dropout(x)`: a sub-layer's output into its residual connection (§3.1, §5.4).
+///
+/// # Shapes
+/// - residual, x and output: any one shape
 ///
 /// # Panics
 /// When the shapes or the types of the numbers differ, or `p` is not in [0, 1).

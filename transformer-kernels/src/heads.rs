@@ -23,11 +23,14 @@ pub(crate) fn score_scale(d_k: usize) -> f64 {
     1.0 / (d_k as f64).sqrt()
 }
 
-/// Splits columns of rows into heads.
+/// Splits columns of rows into heads (§3.2.2).
 ///
 /// # Shapes
 /// - rows: `[batch, len, column + n_heads · d_head or more]`, all heads from a column on
 /// - output: `[batch, n_heads, len, d_head]`
+///
+/// # Panics
+/// When the rows have fewer columns.
 pub fn split_heads<B: Backend>(
     rows: &Tensor<B, 3>,
     column: usize,
@@ -40,7 +43,7 @@ pub fn split_heads<B: Backend>(
     reshaped(columns, [batch, len, n_heads, d_head]).swap_dims(1, 2)
 }
 
-/// Puts all heads side by side.
+/// Puts all heads side by side: `Concat(head_1, …, head_h)` of §3.2.2.
 ///
 /// # Shapes
 /// - heads: `[batch, n_heads, len, d_head]`

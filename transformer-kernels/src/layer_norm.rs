@@ -11,7 +11,8 @@ use crate::autodiff::{first, pass_back, plain, record, tracked, wrapped};
 use crate::kernels::{Kernels, NormParents};
 use crate::sizes::check_vector;
 
-/// `γ (x - m) / √(v + ε) + β` over the last dimension, with its mean `m` and variance `v`.
+/// `γ (x - m) / √(v + ε) + β` over the last dimension, with its mean `m` and variance `v` (§3.1; Ba et al.,
+/// 2016).
 ///
 /// # Shapes
 /// - x and output: `[.., d_model]`

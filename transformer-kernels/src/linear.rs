@@ -31,7 +31,7 @@ impl WeightLayout {
     }
 }
 
-/// `x W + b`, of the last dimension.
+/// `x W + b`, of the last dimension: every projection of the paper (§3.2.2, §3.3, §3.4).
 ///
 /// All other dimensions are flattened into the rows of one matrix: with a batch dimension, Burn would
 /// multiply sentence by sentence and, in the backward pass, add up one gradient of `W` per sentence.

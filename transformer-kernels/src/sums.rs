@@ -6,10 +6,14 @@ use burn::tensor::backend::Backend;
 use crate::autodiff::{first, plain, wrapped};
 use crate::kernels::Kernels;
 
-/// The sum of the squares of all numbers: `[1]`.
+/// The sum of the squares of all numbers.
 ///
 /// Fused where no gradients are taken. On flex and ndarray the sum is then the same for any number of
 /// threads, bit for bit; Burn's own sum on flex is not, if the tensor is large.
+///
+/// # Shapes
+/// - x: any
+/// - output: `[1]`
 pub fn sum_of_squares<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, 1> {
     first!(fused::<B, D>(&x)).unwrap_or_else(|| x.square().sum())
 }

@@ -130,6 +130,7 @@ pub fn attention(
 
 /// The output of attention, and the weights that its backward pass needs.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Attended {
     /// `[batch, query_len, n_heads · d_v]`
     pub output: Vec<f32>,
@@ -177,6 +178,7 @@ pub fn attention_forward(
 
 /// Gradients of attention, those that are wanted: `[batch, n_heads, len, width]` each.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct HeadGradients {
     /// Of the queries.
     pub query: Option<Vec<f32>>,

@@ -29,6 +29,7 @@ pub fn log_softmax(x: &[f32], width: usize) -> Vec<f32> {
 
 /// The cross entropy of a row of logits, and its terms.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct RowLoss {
     /// The loss against the smoothed label.
     pub loss: f32,

@@ -9,6 +9,7 @@ use crate::simd::{sum, sum2, vectorised};
 
 /// Normalised rows, and the statistics that their backward pass needs.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Normed {
     /// `[rows, d_model]`
     pub output: Vec<f32>,
@@ -20,6 +21,7 @@ pub struct Normed {
 
 /// Gradients of layer normalisation, those that are wanted.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct NormGradients {
     /// Of the rows.
     pub x: Option<Vec<f32>>,

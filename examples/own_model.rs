@@ -6,7 +6,6 @@
 //! `cargo run --release --example own_model`
 
 use burn::module::Module;
-use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 use burn_autodiff::Autodiff;
@@ -17,7 +16,8 @@ use transformer_core::{
     AttentionMask, AttentionWeights, ConfigError, DecodeOptions, Decoder, DecoderCache,
     DecoderConfig, EmbeddingConfig, EncoderLayer, Generator, GeneratorConfig, LayerConfig, Memory,
     NextToken, NextTokenOutput, PositionalEncoding, PositionalEncodingConfig, Request,
-    RequestProblem, Search, SpecialTokens, TokenEmbedding, Vocabulary, padded, padding_positions,
+    RequestProblem, Search, SpecialTokens, TokenEmbedding, Vocabulary, ops, padded,
+    padding_positions,
 };
 use transformer_examples::{Backend as Chosen, Failure};
 use transformer_train::{
@@ -43,11 +43,11 @@ struct Flags {
 
 const VOCAB_SIZE: usize = 20;
 const D_MODEL: usize = 64;
-const SPECIAL: SpecialTokens = SpecialTokens {
-    pad: 0,
-    bos: 1,
-    eos: 2,
-};
+
+/// `<pad>`, `<bos>` and `<eos>`, with the ids that the library gives them.
+fn special() -> SpecialTokens {
+    SpecialTokens::default()
+}
 
 /// An encoder–decoder whose encoder is one layer, applied `depth` times.
 #[derive(Module, Debug)]
@@ -75,7 +75,7 @@ impl<B: Backend> SharedEncoder<B> {
 
     /// `[batch, src_len]` to a memory.
     fn encode(&self, src: Tensor<B, 2, Int>) -> Memory<B> {
-        let padding = padding_positions(src.clone(), SPECIAL.pad);
+        let padding = padding_positions(src.clone(), special().pad);
         let mask = AttentionMask::padding(padding.clone());
         let mut hidden = self.positions.forward(self.embedding.forward(src), 0);
         for _ in 0..self.depth {
@@ -94,8 +94,8 @@ impl<B: Backend> SharedEncoder<B> {
         let weights = AttentionWeights::Discard;
         let output = self
             .decoder
-            .decode_next(tgt, x, cache, SPECIAL.pad, weights);
-        self.generator.forward(output.hidden, &self.embedding)
+            .decode_next(tgt, x, cache, special().pad, weights);
+        self.generator.forward(output.hidden, None)
     }
 }
 
@@ -109,13 +109,13 @@ impl<B: Backend> Objective<B> for SharedEncoder<B> {
     }
 
     fn batch(&self, pairs: &[TokenizedPair], device: &B::Device) -> PairBatch<B> {
-        PairBatch::new(pairs, SPECIAL, device)
+        PairBatch::new(pairs, special(), device)
     }
 
     fn loss(&self, batch: PairBatch<B>, label_smoothing: f64) -> TokenSums<B> {
         let mut cache = self.decoder.read_once(&self.encode(batch.source));
         let logits = self.decode(batch.target, &mut cache);
-        sequence_loss(logits, batch.labels, SPECIAL.pad, label_smoothing)
+        sequence_loss(logits, batch.labels, special().pad, label_smoothing)
     }
 }
 
@@ -130,7 +130,7 @@ impl<B: Backend> NextToken<B> for SharedEncoder<B> {
     fn vocabulary(&self) -> Vocabulary {
         Vocabulary {
             size: VOCAB_SIZE,
-            special_tokens: SPECIAL,
+            special_tokens: special(),
         }
     }
 
@@ -142,7 +142,7 @@ impl<B: Backend> NextToken<B> for SharedEncoder<B> {
     }
 
     fn start(&self, sources: &[&[u32]]) -> DecoderCache<B> {
-        let src = padded(sources, SPECIAL.pad, &self.device());
+        let src = padded(sources, special().pad, &self.device());
         self.decoder.start_decoding(&self.encode(src))
     }
 
@@ -153,9 +153,9 @@ impl<B: Backend> NextToken<B> for SharedEncoder<B> {
         _: AttentionWeights,
     ) -> NextTokenOutput<B> {
         let column: Vec<[u32; 1]> = last.iter().map(|&token| [token]).collect();
-        let tgt = padded(&column, SPECIAL.pad, &self.device());
+        let tgt = padded(&column, special().pad, &self.device());
         let logits = self.decode(tgt, cache).squeeze_dim(1);
-        NextTokenOutput::new(log_softmax(logits, 1))
+        NextTokenOutput::new(ops::log_softmax(logits))
     }
 
     fn select(&self, cache: &mut DecoderCache<B>, sources: &[usize], rows: &[usize]) {

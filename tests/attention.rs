@@ -10,6 +10,15 @@ use support::{fails, succeeds, trained, with_model};
 /// The darkest field of a picture, and the lightest: all the attention, and none.
 const SHADES: [&str; 2] = ["#08306B", "#EEF2F7"];
 
+/// Every text of a picture: the title, then the tokens of rows and columns.
+fn labels(svg: &str) -> Vec<&str> {
+    svg.split("<text ")
+        .skip(1)
+        .filter_map(|text| text.split_once('>')?.1.split_once("</text>"))
+        .map(|(label, _)| label.trim())
+        .collect()
+}
+
 /// The decoder's attention to itself: every token named beside its row and above its column, and no
 /// row with a shade above the diagonal.
 #[test]
@@ -24,12 +33,7 @@ fn attention_is_drawn_with_rows_that_attend_and_columns_that_are_attended_to() {
     let svg = folder.path().join("attention.svg");
     draw(&svg, &["--kind", "decoder", "--layer", "2", "--head", "3"]);
     let svg = fs::read_to_string(&svg).expect("a picture");
-    let labels: Vec<&str> = svg
-        .split("<text ")
-        .skip(1)
-        .filter_map(|text| text.split_once('>')?.1.split_once("</text>"))
-        .map(|(label, _)| label.trim())
-        .collect();
+    let labels = labels(&svg);
     let count = (labels.len() - 1) / 2;
     assert_eq!(labels[0], "layer 2, head 3");
     assert_eq!(labels[1], "&lt;bos&gt;");
@@ -50,6 +54,24 @@ fn attention_is_drawn_with_rows_that_attend_and_columns_that_are_attended_to() {
             assert_eq!(is_future, column > row, "row {row}, column {column}");
         }
     }
+
+    // The tokens as the model reads them: a source ends in `<eos>`, a target begins with `<bos>`.
+    let of_kind = |kind: &str| {
+        let svg = folder.path().join("kind.svg");
+        draw(&svg, &["--kind", kind, "--layer", "1", "--head", "1"]);
+        fs::read_to_string(&svg).expect("a picture")
+    };
+    let encoder = of_kind("encoder");
+    let encoder = self::labels(&encoder);
+    let (source, columns) = encoder[1..].split_at((encoder.len() - 1) / 2);
+    assert_eq!(source, columns);
+    assert_eq!(source.last(), Some(&"&lt;eos&gt;"));
+    let cross = of_kind("cross");
+    let mut cross = self::labels(&cross)[1..].to_vec();
+    let mut tokens = [source, &labels[1..=count]].concat();
+    cross.sort_unstable();
+    tokens.sort_unstable();
+    assert_eq!(cross, tokens);
 
     // Four heads in each of two layers, as many panels wide and high.
     let size = |name: &str, flags: &[&str]| -> [u32; 2] {

@@ -39,6 +39,7 @@ fn config(system: PytorchSystem) -> TransformerConfig {
         PytorchSystem::LearnedPositions => TransformerConfig::learned_positions(src, tgt, 64),
         PytorchSystem::TorchNn => TransformerConfig::torch_nn(src, tgt),
         PytorchSystem::Annotated => TransformerConfig::annotated(src, tgt),
+        other => panic!("no preset for {other}"),
     };
     TransformerConfig {
         d_model: 32,

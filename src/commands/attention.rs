@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use clap::{Args, ValueEnum};
-use transformer_core::{DecodeOptions, Tokenizer, Translator};
+use transformer_core::{DecodeOptions, SourceTarget, Tokenizer, Translator};
 
 use self::picture::{Format, Map, Picture};
 use super::inference::{Inference, TranslatorTask};
@@ -60,7 +60,7 @@ enum Kind {
     Cross,
 }
 
-/// Most tokens of a sentence: a picture of more would be too large to read.
+/// Most tokens of a sentence, special ones apart: a picture of more would be too large to read.
 const MOST_TOKENS: usize = 256;
 
 impl Attention {
@@ -81,27 +81,20 @@ impl TranslatorTask for Attention {
             None => translator.translate(&self.source)?,
         };
         writeln!(io::stdout(), "{}\n{target}", self.source)?;
-        let mut source = tokenizers.source().encode(self.source.trim())?;
-        source.push(model.config().eos_id);
+        let source = tokenizers.source().encode(self.source.trim())?;
         let target = tokenizers.target().encode(target.trim())?;
-        check_lengths(source.len(), target.len() + 1, MOST_TOKENS)?;
-        let maps = model.attention_maps(&source, &target)?;
-        let maps = match self.kind {
-            Kind::Encoder => maps.encoder,
-            Kind::Decoder => maps.decoder,
-            Kind::Cross => maps.cross,
-        };
+        check_lengths(source.len(), target.len(), MOST_TOKENS)?;
+        let maps = model.attention_maps(&SourceTarget::new(source, target))?;
 
         let names = |tokens: &[u32], tokenizer: &Tokenizer| -> Vec<String> {
             tokens.iter().map(|&token| name(tokenizer, token)).collect()
         };
-        let source = names(&source, tokenizers.source());
-        let target = [&[model.config().bos_id], &target[..]].concat();
-        let target = names(&target, tokenizers.target());
-        let (rows, columns) = match self.kind {
-            Kind::Encoder => (&source, &source),
-            Kind::Decoder => (&target, &target),
-            Kind::Cross => (&target, &source),
+        let source = names(&maps.source, tokenizers.source());
+        let target = names(&maps.target, tokenizers.target());
+        let (maps, rows, columns) = match self.kind {
+            Kind::Encoder => (maps.encoder, &source, &source),
+            Kind::Decoder => (maps.decoder, &target, &target),
+            Kind::Cross => (maps.cross, &target, &source),
         };
         let maps = self.chosen(maps)?;
         let picture = Picture::new(rows, columns, &maps);

@@ -76,7 +76,7 @@ impl TranslatorTask for Translate {
                 break;
             };
             if lines.are_typed() && self.streams() {
-                stream(&translator, first, &mut lines, &mut output)?;
+                self.stream(&translator, first, &mut lines, &mut output)?;
             } else {
                 let translations = self.translate(&translator, &mut sentences, &mut lines)?;
                 for (index, translations) in translations.into_iter().enumerate() {
@@ -157,34 +157,35 @@ impl Translate {
     }
 
     fn streams(&self) -> bool {
-        self.decoding.is_greedy() && !self.has_fields() && self.prefix.is_empty()
+        self.decoding.is_greedy() && !self.has_fields()
     }
-}
 
-/// Writes a translation while it grows.
-fn stream<B: Backend>(
-    translator: &Translator<B>,
-    sentence: &str,
-    lines: &mut Lines,
-    output: &mut impl Write,
-) -> Result {
-    let mut written = Ok(());
-    let streamed = translator.stream(sentence, |text| {
-        written = write!(output, "{text}").and_then(|()| output.flush());
-        match written {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(_) => ControlFlow::Break(()),
+    /// Writes a translation while it grows.
+    fn stream<B: Backend>(
+        &self,
+        translator: &Translator<B>,
+        sentence: &str,
+        lines: &mut Lines,
+        output: &mut impl Write,
+    ) -> Result {
+        let mut written = Ok(());
+        let streamed = translator.stream(sentence, &self.prefix, |text| {
+            written = write!(output, "{text}").and_then(|()| output.flush());
+            match written {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        });
+        match streamed {
+            Ok(()) => {}
+            Err(TextError::Decode(error)) => {
+                lines.report(0, &format!("the sentence {}", error.problem));
+            }
+            Err(error) => return Err(error.into()),
         }
-    });
-    match streamed {
-        Ok(()) => {}
-        Err(TextError::Decode(error)) => {
-            lines.report(0, &format!("the sentence {}", error.problem));
-        }
-        Err(error) => return Err(error.into()),
+        written?;
+        Ok(writeln!(output)?)
     }
-    written?;
-    Ok(writeln!(output)?)
 }
 
 /// Reports the progress of a long input on standard error.

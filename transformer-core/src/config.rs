@@ -14,6 +14,7 @@ use crate::parameters::count;
 use crate::positional_encoding::PositionalEncodingConfig;
 use crate::presets::paper;
 use crate::special_tokens::SpecialTokens;
+use crate::validation::check_sizes;
 
 /// The configuration of a [`Transformer`](crate::Transformer).
 ///
@@ -113,18 +114,20 @@ pub struct TransformerConfig {
     pub eos_id: u32,
 }
 
-/// The largest size of any dimension: far above any model, far below an overflow.
-const SIZE_LIMIT: usize = 1 << 24;
-
 impl TransformerConfig {
     /// Width of a head's queries and keys.
     pub fn d_k(&self) -> usize {
-        self.d_k.unwrap_or(self.d_model / self.n_heads)
+        self.d_k.unwrap_or(self.share_of_head())
     }
 
     /// Width of a head's values.
     pub fn d_v(&self) -> usize {
-        self.d_v.unwrap_or(self.d_model / self.n_heads)
+        self.d_v.unwrap_or(self.share_of_head())
+    }
+
+    /// `d_model / n_heads`; 0 without heads, which [`validate`](Self::validate) refuses.
+    fn share_of_head(&self) -> usize {
+        self.d_model.checked_div(self.n_heads).unwrap_or(0)
     }
 
     /// The longest sequence that the model accepts, or `None` where there is no limit.
@@ -226,20 +229,7 @@ impl TransformerConfig {
                 d_model: self.d_model,
             });
         }
-        for (key, value) in [
-            ("dropout", self.dropout),
-            ("attention_dropout", self.attention_dropout),
-            ("activation_dropout", self.activation_dropout),
-        ] {
-            if !(0.0..1.0).contains(&value) {
-                return Err(ConfigError::Dropout { key, value });
-            }
-        }
-        if !(self.layer_norm_eps > 0.0 && self.layer_norm_eps.is_finite()) {
-            return Err(ConfigError::Epsilon {
-                value: self.layer_norm_eps,
-            });
-        }
+        self.layer().validate()?;
         if self.tying.ties_source_target() && self.src_vocab_size != self.tgt_vocab_size {
             return Err(ConfigError::TiedVocabularies {
                 tying: self.tying.name(),
@@ -251,7 +241,7 @@ impl TransformerConfig {
     }
 
     fn validate_sizes(&self) -> Result<(), ConfigError> {
-        let sizes = [
+        check_sizes(&[
             ("src_vocab_size", self.src_vocab_size),
             ("tgt_vocab_size", self.tgt_vocab_size),
             ("d_model", self.d_model),
@@ -262,20 +252,7 @@ impl TransformerConfig {
             ("n_encoder_layers", self.n_encoder_layers),
             ("n_decoder_layers", self.n_decoder_layers),
             ("max_len", self.max_len().unwrap_or(1)),
-        ];
-        for (key, value) in sizes {
-            if value == 0 {
-                return Err(ConfigError::Zero { key });
-            }
-            if value > SIZE_LIMIT {
-                return Err(ConfigError::TooLarge {
-                    key,
-                    value,
-                    limit: SIZE_LIMIT,
-                });
-            }
-        }
-        Ok(())
+        ])
     }
 
     fn validate_special_tokens(&self) -> Result<(), ConfigError> {
@@ -435,5 +412,18 @@ mod tests {
         };
         config.validate().unwrap();
         assert_eq!((config.d_k(), config.d_v()), (16, 24));
+    }
+
+    /// Only `validate` says what is wrong with it.
+    #[test]
+    fn a_config_without_heads_can_be_asked_for_its_sizes() {
+        let config = TransformerConfig {
+            n_heads: 0,
+            ..TransformerConfig::base(100)
+        };
+        assert_eq!((config.layer().d_k, config.d_v()), (0, 0));
+        assert!(config.num_params() > 0);
+        let message = config.validate().unwrap_err().to_string();
+        assert_eq!(message, "`n_heads` is 0; it must be at least 1");
     }
 }

@@ -2,26 +2,37 @@
 
 use burn::config::Config;
 use burn::module::Module;
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::{Bool, Tensor};
 
-use crate::attention::MultiHeadAttention;
 use crate::cache::{Keep, LayerCache, MemoryKeyValue, TargetCache};
 use crate::feed_forward::PositionwiseFeedForward;
 use crate::init::WeightInit;
 use crate::layer_config::LayerConfig;
 use crate::layer_norm::LayerNorm;
 use crate::mask::AttentionMask;
+use crate::multi_head_attention::MultiHeadAttention;
 use crate::ops::AttentionWeights;
 use crate::self_attention::SelfAttention;
 use crate::sublayer::Sublayer;
 
-/// The masks of a decoder call: one for each kind of attention.
+/// The encoder's output for a batch of sources, which the decoder attends to.
+#[derive(Debug, Clone)]
+pub struct Memory<B: Backend> {
+    /// `[batch, src_len, d_model]`
+    pub hidden: Tensor<B, 3>,
+    /// The source's padding, `[batch, src_len]`, `true` = blocked.
+    pub padding: Tensor<B, 2, Bool>,
+}
+
+/// The masks of a decoder call: one for each kind of attention (§3.2.3).
 #[derive(Debug, Clone)]
 pub struct DecoderMasks<B: Backend> {
-    /// Blocks the future, the target's padding, and the slots of other targets and empty ones.
+    /// Blocks the future, the target's padding, and the slots of other targets and empty ones:
+    /// `[batch or 1, n_heads or 1, tgt_len or 1, key_len]`.
     pub self_attention: AttentionMask<B>,
-    /// Blocks the source's padding; `None` without a memory, or if no position is blocked.
+    /// Blocks the source's padding, `[batch or 1, n_heads or 1, tgt_len or 1, src_len]`; `None` without a
+    /// memory, or if no position is blocked.
     pub cross_attention: Option<AttentionMask<B>>,
 }
 
@@ -52,7 +63,7 @@ pub struct DecoderOutput<B: Backend> {
 }
 
 /// Masked self-attention, attention to the memory where there is one, then the feed-forward
-/// network, each inside its [`Sublayer`].
+/// network, each inside its [`Sublayer`] (§3.1).
 #[derive(Module, Debug)]
 pub struct DecoderLayer<B: Backend> {
     /// Each position attends to those before it.
@@ -71,6 +82,9 @@ pub struct DecoderLayer<B: Backend> {
 
 impl LayerConfig {
     /// A decoder layer with weights drawn from the backend's generator.
+    ///
+    /// # Panics
+    /// When the configuration is not [valid](Self::validate).
     pub fn init_decoder_layer<B: Backend>(
         &self,
         cross_attention: CrossAttention,
@@ -81,12 +95,16 @@ impl LayerConfig {
     }
 
     /// A decoder layer with weights from `init`.
+    ///
+    /// # Panics
+    /// When the configuration is not [valid](Self::validate).
     pub fn init_decoder_layer_from<B: Backend>(
         &self,
         cross_attention: CrossAttention,
         init: &mut WeightInit,
         device: &B::Device,
     ) -> DecoderLayer<B> {
+        self.assert_valid();
         let has_memory = cross_attention == CrossAttention::ToMemory;
         DecoderLayer {
             self_attention: self.attention().init_self_from(init, device),
@@ -115,9 +133,11 @@ impl<B: Backend> DecoderLayer<B> {
     /// # Shapes
     /// - x: `[batch, tgt_len, d_model]`
     /// - memory: `[batch, src_len, d_model]`; `None` if the layer attends to none
+    /// - masks: see [`DecoderMasks`], `key_len` being `tgt_len`
+    /// - output: see [`DecoderLayerOutput`]
     ///
     /// # Panics
-    /// When there is a memory and the layer attends to none, or the reverse.
+    /// When there is a memory and the layer attends to none, or the reverse; when the shapes do not agree.
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
@@ -208,11 +228,17 @@ pub struct DecoderConfig {
 
 impl DecoderConfig {
     /// A stack with weights drawn from the backend's generator.
+    ///
+    /// # Panics
+    /// When the layers' configuration is not [valid](LayerConfig::validate).
     pub fn init<B: Backend>(&self, device: &B::Device) -> Decoder<B> {
         self.init_from(&mut WeightInit::from_backend::<B>(device), device)
     }
 
     /// A stack with weights from `init`.
+    ///
+    /// # Panics
+    /// As [`init`](Self::init).
     pub fn init_from<B: Backend>(&self, init: &mut WeightInit, device: &B::Device) -> Decoder<B> {
         let Self {
             layer,
@@ -229,7 +255,7 @@ impl DecoderConfig {
     }
 }
 
-/// A stack of decoder layers, with a final norm if the configuration has one.
+/// A stack of decoder layers (§3.1), with a final norm if the configuration has one.
 #[derive(Module, Debug)]
 pub struct Decoder<B: Backend> {
     /// The layers, from the input up.
@@ -244,9 +270,11 @@ impl<B: Backend> Decoder<B> {
     /// # Shapes
     /// - x: `[batch, tgt_len, d_model]`
     /// - memory: `[batch, src_len, d_model]`; `None` if the layers attend to none
+    /// - masks: see [`DecoderMasks`], `key_len` being `tgt_len`
+    /// - output: see [`DecoderOutput`]
     ///
     /// # Panics
-    /// When there is a memory and the layers attend to none, or the reverse.
+    /// When there is a memory and the layers attend to none, or the reverse; when the shapes do not agree.
     pub fn forward(
         &self,
         x: Tensor<B, 3>,

@@ -4,10 +4,9 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor, TensorData};
 
 use crate::cache::{Keep, LayerCache, capacity, moved_slots, write};
-use crate::decoder::{Decoder, DecoderMasks, DecoderOutput};
+use crate::decoder::{Decoder, DecoderMasks, DecoderOutput, Memory};
 use crate::mask::{AttentionMask, padding_positions};
 use crate::ops::AttentionWeights;
-use crate::transformer::Memory;
 
 /// The decoder's cache between calls of
 /// [`Transformer::decode_next`](crate::Transformer::decode_next) or

@@ -7,7 +7,7 @@ use burn::tensor::backend::Backend;
 use crate::ops;
 
 /// Where gradients are taken, sets each entry to zero with probability `p` and divides the others by
-/// `1 - p`; elsewhere it is the identity.
+/// `1 - p`; elsewhere it is the identity (§5.4).
 #[derive(Module, Clone, Debug)]
 pub struct Dropout {
     p: f64,
@@ -23,25 +23,38 @@ impl Dropout {
         Self { p }
     }
 
-    /// The probability with which entries of a tensor on this device are dropped: zero where no
-    /// gradients are taken.
-    pub(crate) fn p<B: Backend>(&self, device: &B::Device) -> f64 {
-        if B::ad_enabled(device) { self.p } else { 0.0 }
+    /// The probability with which entries of `x` are dropped: zero where no gradients are taken. For
+    /// operations with a dropout of their own, such as [`ops::attention`].
+    pub fn probability<B: Backend, const D: usize>(&self, x: &Tensor<B, D>) -> f64 {
+        if B::ad_enabled(&x.device()) {
+            self.p
+        } else {
+            0.0
+        }
     }
 
-    /// Drops entries of a tensor of any shape.
+    /// Drops entries.
+    ///
+    /// # Shapes
+    /// - x and output: any one shape
     pub fn forward<B: Backend, const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
-        let p = self.p::<B>(&x.device());
+        let p = self.probability(&x);
         ops::dropout(x, p)
     }
 
-    /// `residual + dropout(x)`, both of one shape.
+    /// `residual + dropout(x)`.
+    ///
+    /// # Shapes
+    /// - residual, x and output: any one shape
+    ///
+    /// # Panics
+    /// When the shapes differ.
     pub fn add_to<B: Backend, const D: usize>(
         &self,
         residual: Tensor<B, D>,
         x: Tensor<B, D>,
     ) -> Tensor<B, D> {
-        let p = self.p::<B>(&x.device());
+        let p = self.probability(&x);
         ops::add_dropout(residual, x, p)
     }
 }

@@ -7,6 +7,7 @@ use burn::tensor::module::embedding;
 use burn::tensor::{Int, Tensor};
 
 use crate::init::WeightInit;
+use crate::validation::assert_sizes;
 
 /// The configuration of [`TokenEmbedding`].
 #[derive(Config, Debug)]
@@ -25,6 +26,9 @@ pub struct EmbeddingConfig {
 
 impl EmbeddingConfig {
     /// An embedding with vectors drawn from the backend's generator.
+    ///
+    /// # Panics
+    /// When a size is zero.
     pub fn init<B: Backend>(&self, device: &B::Device) -> TokenEmbedding<B> {
         self.init_from(&mut WeightInit::from_backend::<B>(device), device)
     }
@@ -33,11 +37,15 @@ impl EmbeddingConfig {
     ///
     /// Entries are `N(0, 1/d_model)` if they are scaled or used by the generator too, `N(0, 1)`
     /// otherwise: the input of the stack has unit variance, and the first logits are small.
+    ///
+    /// # Panics
+    /// As [`init`](Self::init).
     pub fn init_from<B: Backend>(
         &self,
         init: &mut WeightInit,
         device: &B::Device,
     ) -> TokenEmbedding<B> {
+        assert_sizes(&[("vocab_size", self.vocab_size), ("d_model", self.d_model)]);
         let std = match self.scaled || self.tied {
             true => (self.d_model as f64).powf(-0.5),
             false => 1.0,
@@ -49,8 +57,8 @@ impl EmbeddingConfig {
     }
 }
 
-/// A table of learned vectors, one per entry of a vocabulary, multiplied by √d_model when looked
-/// up.
+/// A table of learned vectors, one per entry of a vocabulary, multiplied by √d_model when looked up
+/// (§3.4).
 #[derive(Module, Debug)]
 pub struct TokenEmbedding<B: Backend> {
     /// `[vocab_size, d_model]`
@@ -64,6 +72,9 @@ impl<B: Backend> TokenEmbedding<B> {
     /// # Shapes
     /// - tokens: `[batch, len]`
     /// - output: `[batch, len, d_model]`
+    ///
+    /// # Panics
+    /// Tokens outside the vocabulary are not checked here: the backend may panic.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         let weight = self.weight.val();
         let [_, d_model] = weight.dims();

@@ -34,7 +34,7 @@ pub struct EncoderOutput<B: Backend> {
     pub self_attention: Vec<Tensor<B, 4>>,
 }
 
-/// Self-attention, then the feed-forward network, each inside its [`Sublayer`].
+/// Self-attention, then the feed-forward network, each inside its [`Sublayer`] (§3.1).
 ///
 /// ```
 /// use burn_ndarray::NdArray;
@@ -65,16 +65,23 @@ pub struct EncoderLayer<B: Backend> {
 
 impl LayerConfig {
     /// An encoder layer with weights drawn from the backend's generator.
+    ///
+    /// # Panics
+    /// When the configuration is not [valid](Self::validate).
     pub fn init_encoder_layer<B: Backend>(&self, device: &B::Device) -> EncoderLayer<B> {
         self.init_encoder_layer_from(&mut WeightInit::from_backend::<B>(device), device)
     }
 
     /// An encoder layer with weights from `init`.
+    ///
+    /// # Panics
+    /// When the configuration is not [valid](Self::validate).
     pub fn init_encoder_layer_from<B: Backend>(
         &self,
         init: &mut WeightInit,
         device: &B::Device,
     ) -> EncoderLayer<B> {
+        self.assert_valid();
         EncoderLayer {
             self_attention: self.attention().init_self_from(init, device),
             self_attention_sublayer: self.sublayer().init(device),
@@ -89,6 +96,11 @@ impl<B: Backend> EncoderLayer<B> {
     ///
     /// # Shapes
     /// - x: `[batch, src_len, d_model]`
+    /// - mask: `[batch or 1, n_heads or 1, src_len or 1, src_len]`
+    /// - output: see [`EncoderLayerOutput`]
+    ///
+    /// # Panics
+    /// When the shapes do not agree.
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
@@ -123,11 +135,17 @@ pub struct EncoderConfig {
 
 impl EncoderConfig {
     /// A stack with weights drawn from the backend's generator.
+    ///
+    /// # Panics
+    /// When the layers' configuration is not [valid](LayerConfig::validate).
     pub fn init<B: Backend>(&self, device: &B::Device) -> Encoder<B> {
         self.init_from(&mut WeightInit::from_backend::<B>(device), device)
     }
 
     /// A stack with weights from `init`.
+    ///
+    /// # Panics
+    /// As [`init`](Self::init).
     pub fn init_from<B: Backend>(&self, init: &mut WeightInit, device: &B::Device) -> Encoder<B> {
         let Self {
             layer,
@@ -143,7 +161,7 @@ impl EncoderConfig {
     }
 }
 
-/// A stack of encoder layers, with a final norm if the configuration has one.
+/// A stack of encoder layers (§3.1), with a final norm if the configuration has one.
 ///
 /// It can be used without a decoder: as the encoder of a classifier, for example.
 #[derive(Module, Debug)]
@@ -159,6 +177,11 @@ impl<B: Backend> Encoder<B> {
     ///
     /// # Shapes
     /// - x: `[batch, src_len, d_model]`
+    /// - mask: `[batch or 1, n_heads or 1, src_len or 1, src_len]`
+    /// - output: see [`EncoderOutput`]
+    ///
+    /// # Panics
+    /// When the shapes do not agree.
     pub fn forward(
         &self,
         x: Tensor<B, 3>,

@@ -1,13 +1,16 @@
 //! The Transformer in decoding: from sources to the log-probabilities of next tokens.
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{DType, Tensor};
 
 use crate::config::TransformerConfig;
 use crate::decoder_cache::DecoderCache;
-use crate::decoding::{NextToken, NextTokenOutput, Vocabulary, padded, unknown_token};
+use crate::decoding::{
+    NextToken, NextTokenOutput, SourceTarget, Vocabulary, column, label_log_probs, log_probs,
+    padded, read_before, unknown_token,
+};
 use crate::error::{DecodeError, RequestProblem};
-use crate::ops::{self, AttentionWeights};
+use crate::ops::AttentionWeights;
 use crate::transformer::Transformer;
 
 impl<B: Backend> NextToken<B> for Transformer<B> {
@@ -59,7 +62,7 @@ impl<B: Backend> NextToken<B> for Transformer<B> {
     fn target_log_probs(&self, sources: &[&[u32]], targets: &[&[u32]]) -> Tensor<B, 2> {
         let src = padded(sources, self.config().pad_id, &self.device());
         let memory = self.encode(src);
-        label_log_probs(self, targets, &self.device(), |tgt| {
+        label_log_probs(self, targets, |tgt| {
             self.generate(self.decode(tgt, &memory))
         })
     }
@@ -82,80 +85,49 @@ impl TransformerConfig {
     }
 }
 
-/// The attention weights of a pair, layer by layer.
+/// The attention weights of a pair, layer by layer, and the tokens that they belong to.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct AttentionMaps<B: Backend> {
+    /// The source as the encoder reads it, an added `<eos>` included: `src_len` tokens.
+    pub source: Vec<u32>,
+    /// The target as the decoder reads it, after `<bos>` and without its last token: `tgt_len` tokens.
+    pub target: Vec<u32>,
     /// Weights of the encoder's self-attention: `[1, n_heads, src_len, src_len]` each.
     pub encoder: Vec<Tensor<B, 4>>,
-    /// Weights of the decoder's self-attention: `[1, n_heads, tgt_len + 1, tgt_len + 1]` each.
+    /// Weights of the decoder's self-attention: `[1, n_heads, tgt_len, tgt_len]` each.
     pub decoder: Vec<Tensor<B, 4>>,
-    /// Weights of the decoder's attention to the memory: `[1, n_heads, tgt_len + 1, src_len]` each.
+    /// Weights of the decoder's attention to the memory: `[1, n_heads, tgt_len, src_len]` each.
     pub cross: Vec<Tensor<B, 4>>,
 }
 
 impl<B: Backend> Transformer<B> {
     /// The attention weights of a pair, in every layer and head.
     ///
-    /// The source is read without an added `<eos>`, the target after `<bos>`, so that position t of the
-    /// target predicts its token t.
+    /// The target is read after `<bos>` and without its last token, so that its row t predicts token t.
     ///
     /// # Errors
     /// When the source is empty, or either is too long or holds a token that the model does not know.
-    pub fn attention_maps(
-        &self,
-        source: &[u32],
-        target: &[u32],
-    ) -> Result<AttentionMaps<B>, DecodeError> {
+    pub fn attention_maps(&self, pair: &SourceTarget) -> Result<AttentionMaps<B>, DecodeError> {
         let config = self.config();
-        let target = [&[config.bos_id], target].concat();
+        let [source, target] = pair.ended(config.eos_id);
         config
-            .check_source(source)
+            .check_source(&source)
             .and_then(|()| self.check_target(&target))
             .map_err(|problem| DecodeError { index: 0, problem })?;
+        let target = read_before(config.bos_id, &target);
         let rows = |tokens: &[u32]| padded(&[tokens], config.pad_id, &self.device());
-        let encoded = self.encode_with(rows(source), AttentionWeights::Return);
+        let encoded = self.encode_with(rows(&source), AttentionWeights::Return);
         let mut cache = self.start_decoding(&encoded.memory);
         let decoded = self.decode_next(rows(&target), &mut cache, AttentionWeights::Return);
         Ok(AttentionMaps {
+            source,
+            target,
             encoder: encoded.self_attention,
             decoder: decoded.self_attention,
             cross: decoded.cross_attention,
         })
     }
-}
-
-/// A token for each row: `[rows, 1]`.
-pub(crate) fn column<B: Backend>(tokens: &[u32], device: &B::Device) -> Tensor<B, 2, Int> {
-    let rows: Vec<[u32; 1]> = tokens.iter().map(|&token| [token]).collect();
-    // No padding: all rows have one token.
-    padded(&rows, 0, device)
-}
-
-/// The log-probability of each token of targets, by teacher forcing.
-///
-/// # Shapes
-/// - logits: from the decoder's input, `[batch, tgt_len]`, to `[batch, tgt_len, vocab_size]`
-/// - output: `[batch, tgt_len]`
-pub(crate) fn label_log_probs<B: Backend>(
-    model: &impl NextToken<B>,
-    targets: &[&[u32]],
-    device: &B::Device,
-    logits: impl FnOnce(Tensor<B, 2, Int>) -> Tensor<B, 3>,
-) -> Tensor<B, 2> {
-    let tokens = model.vocabulary().special_tokens;
-    let read: Vec<Vec<u32>> = targets
-        .iter()
-        .map(|target| [&[tokens.bos], &target[..target.len() - 1]].concat())
-        .collect();
-    let labels = padded(targets, tokens.pad, device);
-    let log_probs = log_probs(logits(padded(&read, tokens.pad, device)));
-    log_probs.gather(2, labels.unsqueeze_dim(2)).squeeze_dim(2)
-}
-
-/// Log-probabilities over the last dimension, in single precision.
-pub(crate) fn log_probs<B: Backend, const D: usize>(logits: Tensor<B, D>) -> Tensor<B, D> {
-    ops::log_softmax(logits.cast(DType::F32))
 }
 
 /// The mean over layers and heads of a token's attention weights: `[rows, src_len]`.

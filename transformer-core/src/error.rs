@@ -279,6 +279,7 @@ pub enum TensorProblem {
 /// A request that decoding cannot answer, or a pair that cannot be scored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("source {index} {problem}")]
+#[non_exhaustive]
 pub struct DecodeError {
     /// Index of the request or pair, from 0.
     pub index: usize,

@@ -10,6 +10,7 @@ use crate::dropout::Dropout;
 use crate::init::WeightInit;
 use crate::linear::linear;
 use crate::ops::{self, Activation, WeightLayout};
+use crate::validation::assert_sizes;
 
 /// The configuration of [`PositionwiseFeedForward`].
 #[derive(Config, Debug)]
@@ -28,16 +29,23 @@ pub struct FeedForwardConfig {
 
 impl FeedForwardConfig {
     /// A network with weights drawn from the backend's generator.
+    ///
+    /// # Panics
+    /// When a size is zero, or the dropout is not in [0, 1).
     pub fn init<B: Backend>(&self, device: &B::Device) -> PositionwiseFeedForward<B> {
         self.init_from(&mut WeightInit::from_backend::<B>(device), device)
     }
 
     /// A network with weights from `init`.
+    ///
+    /// # Panics
+    /// As [`init`](Self::init).
     pub fn init_from<B: Backend>(
         &self,
         init: &mut WeightInit,
         device: &B::Device,
     ) -> PositionwiseFeedForward<B> {
+        assert_sizes(&[("d_model", self.d_model), ("d_ff", self.d_ff)]);
         PositionwiseFeedForward {
             inner: init.linear(self.d_model, self.d_ff, true, device),
             outer: init.linear(self.d_ff, self.d_model, true, device),
@@ -76,8 +84,11 @@ impl<B: Backend> PositionwiseFeedForward<B> {
     /// # Shapes
     /// - x: `[batch, len, d_model]`
     /// - output: `[batch, len, d_model]`
+    ///
+    /// # Panics
+    /// When `x` is not `d_model` wide.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let p = self.dropout.p::<B>(&x.device());
+        let p = self.dropout.probability(&x);
         let product = ops::linear(
             x,
             self.inner.weight.val(),
@@ -87,5 +98,17 @@ impl<B: Backend> PositionwiseFeedForward<B> {
         let bias = self.inner.bias.as_ref().map(|bias| bias.val());
         let hidden = ops::activation_dropout(product, bias, self.activation, p);
         linear(&self.outer, hidden)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_ndarray::NdArray;
+
+    #[test]
+    #[should_panic(expected = "`d_ff` is 0; it must be at least 1")]
+    fn a_size_of_zero_is_named() {
+        FeedForwardConfig::new(8, 0).init::<NdArray>(&Default::default());
     }
 }

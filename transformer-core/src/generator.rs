@@ -8,6 +8,7 @@ use burn::tensor::backend::Backend;
 use crate::embedding::TokenEmbedding;
 use crate::init::WeightInit;
 use crate::ops::{self, WeightLayout};
+use crate::validation::assert_sizes;
 
 /// The configuration of [`Generator`].
 #[derive(Config, Debug)]
@@ -26,12 +27,19 @@ pub struct GeneratorConfig {
 
 impl GeneratorConfig {
     /// A projection with weights drawn from the backend's random number generator.
+    ///
+    /// # Panics
+    /// When a size is zero.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Generator<B> {
         self.init_from(&mut WeightInit::from_backend::<B>(device), device)
     }
 
     /// A projection with weights from `init`.
+    ///
+    /// # Panics
+    /// As [`init`](Self::init).
     pub fn init_from<B: Backend>(&self, init: &mut WeightInit, device: &B::Device) -> Generator<B> {
+        assert_sizes(&[("d_model", self.d_model), ("vocab_size", self.vocab_size)]);
         let zeros = || Param::from_tensor(Tensor::zeros([self.vocab_size], device));
         Generator {
             weight: (!self.tied).then(|| {
@@ -43,7 +51,7 @@ impl GeneratorConfig {
     }
 }
 
-/// Maps the decoder's output to one logit per entry of the target vocabulary.
+/// Maps the decoder's output to one logit per entry of the target vocabulary (§3.4).
 ///
 /// If it is tied it stores no matrix, but uses that of an embedding, transposed and not scaled.
 #[derive(Module, Debug)]
@@ -59,14 +67,66 @@ impl<B: Backend> Generator<B> {
     ///
     /// # Shapes
     /// - hidden: `[batch, len, d_model]`
-    /// - embedding: used when tied
+    /// - embedding: that which a tied generator is tied to; an untied one needs none
     /// - output: `[batch, len, vocab_size]`
-    pub fn forward(&self, hidden: Tensor<B, 3>, embedding: &TokenEmbedding<B>) -> Tensor<B, 3> {
+    ///
+    /// # Panics
+    /// When the generator is tied and there is no embedding, or `hidden` is not `d_model` wide.
+    pub fn forward(
+        &self,
+        hidden: Tensor<B, 3>,
+        embedding: Option<&TokenEmbedding<B>>,
+    ) -> Tensor<B, 3> {
         let bias = self.bias.as_ref().map(Param::val);
-        let (weight, layout) = match &self.weight {
-            Some(weight) => (weight.val(), WeightLayout::InputByOutput),
-            None => (embedding.weight.val(), WeightLayout::OutputByInput),
+        let (weight, layout) = match (&self.weight, embedding) {
+            (Some(weight), _) => (weight.val(), WeightLayout::InputByOutput),
+            (None, Some(embedding)) => (embedding.weight.val(), WeightLayout::OutputByInput),
+            (None, None) => panic!("a tied generator without the embedding that it is tied to"),
         };
         ops::linear(hidden, weight, bias, layout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::embedding::EmbeddingConfig;
+    use burn_ndarray::NdArray;
+
+    fn generator(tied: bool) -> Generator<NdArray> {
+        let config = GeneratorConfig::new(4, 5).with_tied(tied);
+        config.init_from(&mut WeightInit::new(1), &Default::default())
+    }
+
+    fn hidden() -> Tensor<NdArray, 3> {
+        Tensor::ones([2, 3, 4], &Default::default())
+    }
+
+    #[test]
+    fn an_untied_generator_needs_no_embedding() {
+        let logits = generator(false).forward(hidden(), None);
+        assert_eq!(logits.dims(), [2, 3, 5]);
+    }
+
+    /// Each logit is the sum of an entry's vector, since the hidden states are ones.
+    #[test]
+    fn a_tied_generator_multiplies_by_its_embedding() {
+        let config = EmbeddingConfig::new(5, 4).with_tied(true);
+        let init = &mut WeightInit::new(1);
+        let embedding: TokenEmbedding<NdArray> = config.init_from(init, &Default::default());
+        let logits = generator(true).forward(hidden(), Some(&embedding));
+        let sums = embedding.weight.val().sum_dim(1).into_data();
+        let sums: Vec<f32> = sums.iter().collect();
+        for row in logits.into_data().iter().collect::<Vec<f32>>().chunks(5) {
+            for (logit, sum) in row.iter().zip(&sums) {
+                assert!((logit - sum).abs() < 1e-6);
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a tied generator without the embedding")]
+    fn a_tied_generator_needs_its_embedding() {
+        generator(true).forward(hidden(), None);
     }
 }

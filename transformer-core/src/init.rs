@@ -73,9 +73,12 @@ impl WeightInit {
         }
     }
 
-    /// The projections of an attention's inputs, stored side by side as one matrix:
-    /// `[d_input, Σ d_outputs]`.
-    pub(crate) fn attention_projections<B: Backend>(
+    /// The projections of an attention's inputs, drawn one by one with the attention's gain, and stored side
+    /// by side as one matrix: `[d_input, Σ d_outputs]`.
+    ///
+    /// # Panics
+    /// When a size is zero.
+    pub fn attention_projections<B: Backend>(
         &mut self,
         d_input: usize,
         d_outputs: &[usize],
@@ -86,7 +89,10 @@ impl WeightInit {
     }
 
     /// A linear layer `[d_input, d_output]`.
-    pub(crate) fn linear<B: Backend>(
+    ///
+    /// # Panics
+    /// When a size is zero.
+    pub fn linear<B: Backend>(
         &mut self,
         d_input: usize,
         d_output: usize,
@@ -104,6 +110,10 @@ impl WeightInit {
         bias: bool,
         device: &B::Device,
     ) -> Linear<B> {
+        assert!(
+            d_input > 0 && !d_outputs.is_empty() && d_outputs.iter().all(|&size| size > 0),
+            "a matrix of {d_input} inputs and {d_outputs:?} outputs; no size may be zero"
+        );
         let width: usize = d_outputs.iter().sum();
         let mut values = vec![0.0; d_input * width];
         let mut first = 0;
@@ -123,14 +133,22 @@ impl WeightInit {
         }
     }
 
-    /// A matrix of `N(0, std²)`.
-    pub(crate) fn normal<B: Backend>(
+    /// A matrix of `N(0, std²)`, such as a table of embeddings.
+    ///
+    /// # Panics
+    /// When `std` is negative or not finite in single precision.
+    pub fn normal<B: Backend>(
         &mut self,
         shape: [usize; 2],
         std: f64,
         device: &B::Device,
     ) -> Param<Tensor<B, 2>> {
-        let normal = Normal::new(0.0, std as f32).expect("the deviation is positive and finite");
+        let std = std as f32;
+        assert!(
+            std >= 0.0 && std.is_finite(),
+            "a standard deviation of {std}; it must be finite, 0 or more"
+        );
+        let normal = Normal::new(0.0, std).expect("the deviation is finite");
         let mut values = vec![0.0; shape[0] * shape[1]];
         if let Some(rng) = &mut self.rng {
             values.fill_with(|| normal.sample(rng));

@@ -6,10 +6,9 @@ use burn::tensor::{Int, Tensor};
 
 use crate::decoder::{Decoder, DecoderOutput};
 use crate::decoder_cache::DecoderCache;
-use crate::decoding::{NextToken, NextTokenOutput, Vocabulary};
+use crate::decoding::{NextToken, NextTokenOutput, Vocabulary, column, label_log_probs, log_probs};
 use crate::dropout::Dropout;
 use crate::embedding::TokenEmbedding;
-use crate::encoder_decoder::{column, label_log_probs, log_probs};
 use crate::error::{ConfigError, RequestProblem};
 use crate::generator::Generator;
 use crate::init::WeightInit;
@@ -151,8 +150,11 @@ impl<B: Backend> LanguageModel<B> {
     /// # Shapes
     /// - hidden: `[batch, len, d_model]`
     /// - output: `[batch, len, vocab_size]`
+    ///
+    /// # Panics
+    /// When `hidden` is not `d_model` wide.
     pub fn generate(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.generator.forward(hidden, &self.embedding)
+        self.generator.forward(hidden, Some(&self.embedding))
     }
 }
 
@@ -202,6 +204,6 @@ impl<B: Backend> NextToken<B> for LanguageModel<B> {
     }
 
     fn target_log_probs(&self, _: &[&[u32]], targets: &[&[u32]]) -> Tensor<B, 2> {
-        label_log_probs(self, targets, &self.device(), |tokens| self.forward(tokens))
+        label_log_probs(self, targets, |tokens| self.forward(tokens))
     }
 }

@@ -92,6 +92,15 @@ fn tied() -> bool {
     true
 }
 
+/// The key of a language model for one of [`TransformerConfig`].
+fn own_key(key: &'static str) -> &'static str {
+    match key {
+        "src_vocab_size" | "tgt_vocab_size" => "vocab_size",
+        "n_decoder_layers" => "n_layers",
+        key => key,
+    }
+}
+
 impl LanguageModelConfig {
     /// The decoder of the paper's base model (Table 3), alone.
     pub fn base(vocab_size: usize) -> Self {
@@ -151,12 +160,16 @@ impl LanguageModelConfig {
     /// # Errors
     /// The first contradiction found, with its numbers.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        for (key, value) in [("vocab_size", self.vocab_size), ("n_layers", self.n_layers)] {
-            if value == 0 {
-                return Err(ConfigError::Zero { key });
-            }
-        }
-        self.as_decoder().validate()
+        let checked = self.as_decoder().validate();
+        checked.map_err(|error| match error {
+            ConfigError::Zero { key } => ConfigError::Zero { key: own_key(key) },
+            ConfigError::TooLarge { key, value, limit } => ConfigError::TooLarge {
+                key: own_key(key),
+                value,
+                limit,
+            },
+            error => error,
+        })
     }
 
     /// An encoder–decoder model with this decoder, which defines all that the two have in common.
@@ -190,6 +203,46 @@ impl LanguageModelConfig {
             pad_id: self.pad_id,
             bos_id: self.bos_id,
             eos_id: self.eos_id,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contradictions_are_named_by_its_own_keys() {
+        let base = LanguageModelConfig::base(100);
+        base.validate().unwrap();
+        let cases = [
+            (LanguageModelConfig::base(0), "`vocab_size` is 0"),
+            (
+                LanguageModelConfig::base(1 << 25),
+                "`vocab_size` is 33554432; at most 16777216",
+            ),
+            (
+                LanguageModelConfig {
+                    n_layers: 0,
+                    ..base.clone()
+                },
+                "`n_layers` is 0",
+            ),
+            (
+                LanguageModelConfig {
+                    n_layers: 1 << 25,
+                    ..base.clone()
+                },
+                "`n_layers` is 33554432; at most 16777216",
+            ),
+            (
+                LanguageModelConfig { d_ff: 0, ..base },
+                "`d_ff` is 0; it must be at least 1",
+            ),
+        ];
+        for (config, expected) in cases {
+            let message = config.validate().unwrap_err().to_string();
+            assert!(message.starts_with(expected), "{message}");
         }
     }
 }

@@ -4,12 +4,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::attention::MultiHeadAttentionConfig;
-use crate::config::TransformerConfig;
 use crate::error::ConfigError;
 use crate::feed_forward::FeedForwardConfig;
 use crate::layer_norm::LayerNormConfig;
 use crate::ops::Activation;
 use crate::sublayer::SublayerConfig;
+use crate::validation::check_sizes;
 
 /// Placement of layer normalisation in a sub-layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +84,8 @@ pub enum LayerNormFormula {
 
 /// The configuration of one encoder or decoder layer.
 ///
-/// Built by [`TransformerConfig::layer`], or by [`LayerConfig::new`] for a layer on its own.
+/// Built by [`TransformerConfig::layer`](crate::TransformerConfig::layer), or by [`LayerConfig::new`] for a
+/// layer on its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerConfig {
     /// Width of the residual stream.
@@ -120,18 +121,67 @@ impl LayerConfig {
     /// dropout 0.1 on the sub-layers.
     ///
     /// # Errors
-    /// When a size is zero or the heads do not divide `d_model`.
+    /// When a size is zero or above 2²⁴, or the heads do not divide `d_model`.
     pub fn new(d_model: usize, n_heads: usize, d_ff: usize) -> Result<Self, ConfigError> {
-        let config = TransformerConfig {
+        check_sizes(&[("d_model", d_model), ("n_heads", n_heads), ("d_ff", d_ff)])?;
+        if !d_model.is_multiple_of(n_heads) {
+            return Err(ConfigError::HeadsDoNotDivide { d_model, n_heads });
+        }
+        // The defaults of its parts are the paper's.
+        let attention = MultiHeadAttentionConfig::new(d_model, n_heads);
+        let feed_forward = FeedForwardConfig::new(d_model, d_ff);
+        let sublayer = SublayerConfig::new(LayerNormConfig::new(d_model));
+        Ok(Self {
             d_model,
             n_heads,
+            d_k: d_model / n_heads,
+            d_v: d_model / n_heads,
             d_ff,
-            // A layer has no positions, so that its width need not be even, as for sinusoids.
-            positions: Positions::Learned { max_len: 1 },
-            ..TransformerConfig::base(4)
-        };
-        config.validate()?;
-        Ok(config.layer())
+            norm: sublayer.placement,
+            layer_norm: sublayer.layer_norm.formula,
+            layer_norm_eps: sublayer.layer_norm.epsilon,
+            attention_bias: attention.bias,
+            activation: feed_forward.activation,
+            dropout: sublayer.dropout,
+            attention_dropout: attention.dropout,
+            activation_dropout: feed_forward.dropout,
+        })
+    }
+
+    /// Checks that the configuration describes a layer.
+    ///
+    /// # Errors
+    /// The first contradiction found, with its numbers.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        check_sizes(&[
+            ("d_model", self.d_model),
+            ("n_heads", self.n_heads),
+            ("d_k", self.d_k),
+            ("d_v", self.d_v),
+            ("d_ff", self.d_ff),
+        ])?;
+        for (key, value) in [
+            ("dropout", self.dropout),
+            ("attention_dropout", self.attention_dropout),
+            ("activation_dropout", self.activation_dropout),
+        ] {
+            if !(0.0..1.0).contains(&value) {
+                return Err(ConfigError::Dropout { key, value });
+            }
+        }
+        let value = self.layer_norm_eps;
+        if !(value > 0.0 && value.is_finite()) {
+            return Err(ConfigError::Epsilon { value });
+        }
+        Ok(())
+    }
+
+    /// Panics unless it is [valid](Self::validate): before a layer is built.
+    #[track_caller]
+    pub(crate) fn assert_valid(&self) {
+        if let Err(error) = self.validate() {
+            panic!("{error}");
+        }
     }
 
     /// Its multi-head attention.
@@ -162,5 +212,73 @@ impl LayerConfig {
         SublayerConfig::new(self.layer_norm())
             .with_placement(self.norm)
             .with_dropout(self.dropout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TransformerConfig;
+    use crate::decoder::CrossAttention;
+    use burn_ndarray::NdArray;
+
+    #[test]
+    fn a_layer_on_its_own_is_that_of_the_paper_s_base_model() {
+        let layer = LayerConfig::new(512, 8, 2048).unwrap();
+        assert_eq!(layer, TransformerConfig::base(100).layer());
+    }
+
+    #[test]
+    fn each_contradiction_is_named_with_its_numbers() {
+        let layer = LayerConfig::new(12, 3, 8).unwrap();
+        layer.validate().unwrap();
+        let bad_norm = LayerConfig {
+            layer_norm_eps: f64::INFINITY,
+            ..layer.clone()
+        };
+        let bad_dropout = LayerConfig {
+            activation_dropout: 1.0,
+            ..layer.clone()
+        };
+        for (found, expected) in [
+            (LayerConfig::new(0, 3, 8).err(), "`d_model` is 0"),
+            (LayerConfig::new(12, 0, 8).err(), "`n_heads` is 0"),
+            (LayerConfig::new(12, 3, 0).err(), "`d_ff` is 0"),
+            (
+                LayerConfig::new(12, 5, 8).err(),
+                "12 is not divisible by `n_heads` 5",
+            ),
+            (LayerConfig::new(1 << 25, 1, 8).err(), "at most 16777216"),
+            (
+                LayerConfig { d_v: 0, ..layer }.validate().err(),
+                "`d_v` is 0",
+            ),
+            (bad_norm.validate().err(), "`layer_norm_eps` is inf"),
+            (bad_dropout.validate().err(), "`activation_dropout` is 1"),
+        ] {
+            let message = found.expect("an error").to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    /// A layer whose feed-forward network has no inner width.
+    fn without_inner_width() -> LayerConfig {
+        LayerConfig {
+            d_ff: 0,
+            ..LayerConfig::new(12, 3, 8).unwrap()
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "`d_ff` is 0; it must be at least 1")]
+    fn an_encoder_layer_of_a_wrong_config_panics_in_its_words() {
+        without_inner_width().init_encoder_layer::<NdArray>(&Default::default());
+    }
+
+    #[test]
+    #[should_panic(expected = "`d_ff` is 0; it must be at least 1")]
+    fn a_decoder_layer_of_a_wrong_config_panics_in_its_words() {
+        let device = Default::default();
+        without_inner_width().init_decoder_layer::<NdArray>(CrossAttention::None, &device);
     }
 }

@@ -7,6 +7,7 @@ use burn::tensor::backend::Backend;
 
 use crate::layer_config::LayerNormFormula;
 use crate::ops;
+use crate::validation::assert_sizes;
 
 /// The configuration of [`LayerNorm`].
 #[derive(Config, Debug)]
@@ -23,7 +24,11 @@ pub struct LayerNormConfig {
 
 impl LayerNormConfig {
     /// A new one: scale 1, shift 0.
+    ///
+    /// # Panics
+    /// When `d_model` is zero.
     pub fn init<B: Backend>(&self, device: &B::Device) -> LayerNorm<B> {
+        assert_sizes(&[("d_model", self.d_model)]);
         LayerNorm {
             gamma: Param::from_tensor(Tensor::ones([self.d_model], device)),
             beta: Param::from_tensor(Tensor::zeros([self.d_model], device)),
@@ -33,7 +38,7 @@ impl LayerNormConfig {
     }
 }
 
-/// Brings every position to mean 0 and deviation 1, then scales and shifts it.
+/// Brings every position to mean 0 and deviation 1, then scales and shifts it (§3.1; Ba et al., 2016).
 ///
 /// Over the `d` features of a position `x`, with their mean `m`:
 ///
@@ -81,6 +86,9 @@ impl<B: Backend> LayerNorm<B> {
     /// # Shapes
     /// - x: `[.., d_model]`
     /// - output: `[.., d_model]`
+    ///
+    /// # Panics
+    /// When `x` is not `d_model` wide.
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         match self.formula {
             LayerNormFormula::Variance => {

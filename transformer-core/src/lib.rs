@@ -58,6 +58,7 @@ mod layer_config;
 mod layer_norm;
 mod linear;
 mod mask;
+mod multi_head_attention;
 mod parameters;
 mod positional_encoding;
 mod presets;
@@ -68,20 +69,20 @@ mod sublayer;
 #[cfg(feature = "text")]
 mod text;
 mod transformer;
+mod validation;
 mod weights;
 
 /// The operations that models are made of.
 pub use transformer_kernels as ops;
 
 pub use attention::{
-    AttentionHeads, AttentionInput, AttentionOutput, MultiHeadAttention, MultiHeadAttentionConfig,
-    scaled_dot_product_attention,
+    AttentionHeads, AttentionOutput, MultiHeadAttentionConfig, scaled_dot_product_attention,
 };
 pub use config::TransformerConfig;
 pub use config_file::{CONFIG_FILE, load_config, save_config};
 pub use decoder::{
     CrossAttention, Decoder, DecoderConfig, DecoderLayer, DecoderLayerOutput, DecoderMasks,
-    DecoderOutput,
+    DecoderOutput, Memory,
 };
 pub use decoder_cache::DecoderCache;
 pub use decoding::{
@@ -106,6 +107,7 @@ pub use language_model_config::LanguageModelConfig;
 pub use layer_config::{LayerConfig, LayerNormFormula, NormPlacement, Positions, WeightTying};
 pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use mask::{AttentionMask, padding_positions};
+pub use multi_head_attention::{AttentionInput, MultiHeadAttention};
 pub use ops::{Activation, AttentionWeights};
 pub use positional_encoding::{PositionalEncoding, PositionalEncodingConfig, sinusoidal_encoding};
 pub use presets::Table3;
@@ -118,5 +120,5 @@ pub use text::{
     SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, TextError, Tokenizer, Tokenizers,
     Translation, Translator,
 };
-pub use transformer::{Encoded, Memory, Transformer};
+pub use transformer::{Encoded, Transformer};
 pub use weights::{WEIGHTS_FILE, load_weights, save_weights};

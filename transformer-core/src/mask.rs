@@ -16,7 +16,7 @@ pub fn padding_positions<B: Backend>(tokens: Tensor<B, 2, Int>, pad_id: u32) -> 
     tokens.equal_elem(pad_id as i64)
 }
 
-/// An attention mask, broadcast over heads.
+/// An attention mask, broadcast over heads (§3.2.3).
 ///
 /// A query whose every key is blocked attends to nothing: its output is zero and its gradients are
 /// finite.
@@ -96,7 +96,10 @@ impl<B: Backend> AttentionMask<B> {
         Self::new(blocked, Some(rows))
     }
 
-    /// The mask itself: `[batch or 1, n_heads or 1, query_len or 1, key_len]`, `true` = blocked.
+    /// The mask itself.
+    ///
+    /// # Shapes
+    /// - output: `[batch or 1, n_heads or 1, query_len or 1, key_len]`, `true` = blocked
     pub fn blocked(&self) -> Tensor<B, 4, Bool> {
         self.blocked.clone()
     }
@@ -124,8 +127,8 @@ impl<B: Backend> AttentionMask<B> {
             .unsqueeze_dims(&[0, 1])
     }
 
-    /// In the form that operations accept.
-    pub(crate) fn parts(&self) -> ops::Mask<'_, B> {
+    /// The mask as [`ops::attention`] accepts it, for an attention of your own.
+    pub fn parts(&self) -> ops::Mask<'_, B> {
         ops::Mask {
             bias: &self.bias,
             blocked_rows: self.blocked_rows.as_ref(),

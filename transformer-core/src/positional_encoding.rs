@@ -7,6 +7,7 @@ use burn::tensor::{Tensor, TensorData};
 
 use crate::init::WeightInit;
 use crate::layer_config::Positions;
+use crate::validation::assert_sizes;
 
 /// Positions whose sines and cosines are stored; longer sequences compute theirs.
 const TABLE_LEN: usize = 512;
@@ -69,6 +70,9 @@ pub struct PositionalEncodingConfig {
 
 impl PositionalEncodingConfig {
     /// A positional encoding; learned vectors are drawn from the backend's generator.
+    ///
+    /// # Panics
+    /// When a size is zero.
     pub fn init<B: Backend>(&self, device: &B::Device) -> PositionalEncoding<B> {
         self.init_from(&mut WeightInit::from_backend::<B>(device), device)
     }
@@ -76,25 +80,32 @@ impl PositionalEncodingConfig {
     /// A positional encoding; learned vectors are drawn from `init`.
     ///
     /// Learned vectors are `N(0, 1)`, the variance of the embeddings that they are added to.
+    ///
+    /// # Panics
+    /// As [`init`](Self::init).
     pub fn init_from<B: Backend>(
         &self,
         init: &mut WeightInit,
         device: &B::Device,
     ) -> PositionalEncoding<B> {
+        assert_sizes(&[("d_model", self.d_model)]);
         match self.positions {
             Positions::Sinusoidal => PositionalEncoding {
                 learned: None,
                 sinusoidal: Some(sinusoidal_encoding(0, TABLE_LEN, self.d_model, device)),
             },
-            Positions::Learned { max_len } => PositionalEncoding {
-                learned: Some(init.normal([max_len, self.d_model], 1.0, device)),
-                sinusoidal: None,
-            },
+            Positions::Learned { max_len } => {
+                assert_sizes(&[("max_len", max_len)]);
+                PositionalEncoding {
+                    learned: Some(init.normal([max_len, self.d_model], 1.0, device)),
+                    sinusoidal: None,
+                }
+            }
         }
     }
 }
 
-/// Adds the encoding of its position to each token's embedding.
+/// Adds the encoding of its position to each token's embedding (§3.5).
 #[derive(Module, Debug)]
 pub struct PositionalEncoding<B: Backend> {
     /// One learned vector per position, `[max_len, d_model]`; `None` where positions are sinusoidal.
@@ -111,7 +122,7 @@ impl<B: Backend> PositionalEncoding<B> {
     /// - output: `[batch, len, d_model]`
     ///
     /// # Panics
-    /// When positions are learned and there are fewer than `first + len`.
+    /// When positions are learned and there are fewer than `first + len`, or `x` is not `d_model` wide.
     pub fn forward(&self, x: Tensor<B, 3>, first: usize) -> Tensor<B, 3> {
         let [_, len, d_model] = x.dims();
         let end = first + len;

@@ -39,7 +39,7 @@ impl MultiHeadAttentionConfig {
                 self.bias,
                 device,
             ),
-            heads: AttentionHeads::new(self, init, device),
+            heads: self.init_heads_from(init, device),
         }
     }
 }
@@ -61,8 +61,11 @@ impl<B: Backend> SelfAttention<B> {
     ///
     /// # Shapes
     /// - x: `[batch, len, d_model]`
-    /// - mask: of `len` keys
+    /// - mask: `[batch or 1, n_heads or 1, len or 1, len]`
     /// - output: see [`AttentionOutput`], both lengths being `len`
+    ///
+    /// # Panics
+    /// When the shapes do not agree.
     pub fn forward(
         &self,
         x: Tensor<B, 3>,

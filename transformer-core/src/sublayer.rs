@@ -24,6 +24,9 @@ pub struct SublayerConfig {
 
 impl SublayerConfig {
     /// A new connection, whose layer normalisation has scale 1 and shift 0.
+    ///
+    /// # Panics
+    /// When `d_model` is zero, or the dropout is not in [0, 1).
     pub fn init<B: Backend>(&self, device: &B::Device) -> Sublayer<B> {
         Sublayer {
             norm: self.layer_norm.init(device),
@@ -34,7 +37,7 @@ impl SublayerConfig {
 }
 
 /// `LayerNorm(x + Dropout(f(x)))` if the norm is after the residual (§3.1),
-/// `x + Dropout(f(LayerNorm(x)))` if it is before the sub-layer.
+/// `x + Dropout(f(LayerNorm(x)))` if it is before the sub-layer; the dropout is that of §5.4.
 #[derive(Module, Debug)]
 pub struct Sublayer<B: Backend> {
     /// Layer normalisation over `d_model`.
@@ -50,6 +53,9 @@ impl<B: Backend> Sublayer<B> {
     /// # Shapes
     /// - x, and `f`'s input and output: `[batch, len, d_model]`
     /// - output: `[batch, len, d_model]`
+    ///
+    /// # Panics
+    /// When `x` or the output of `f` is not of these shapes, or `f` panics.
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
@@ -62,6 +68,9 @@ impl<B: Backend> Sublayer<B> {
     /// Wraps a function with a second result, such as attention weights.
     ///
     /// # Shapes
+    /// As [`forward`](Self::forward).
+    ///
+    /// # Panics
     /// As [`forward`](Self::forward).
     pub fn forward_with<T>(
         &self,

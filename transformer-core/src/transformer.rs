@@ -2,10 +2,10 @@
 
 use burn::module::Module;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Bool, Int, Tensor};
+use burn::tensor::{Int, Tensor};
 
 use crate::config::TransformerConfig;
-use crate::decoder::{Decoder, DecoderOutput};
+use crate::decoder::{Decoder, DecoderOutput, Memory};
 use crate::decoder_cache::DecoderCache;
 use crate::dropout::Dropout;
 use crate::embedding::TokenEmbedding;
@@ -17,15 +17,6 @@ use crate::mask::{AttentionMask, padding_positions};
 use crate::ops::AttentionWeights;
 use crate::positional_encoding::PositionalEncoding;
 
-/// The encoder's output for a batch of sources, which the decoder attends to.
-#[derive(Debug, Clone)]
-pub struct Memory<B: Backend> {
-    /// `[batch, src_len, d_model]`
-    pub hidden: Tensor<B, 3>,
-    /// The source's padding, `[batch, src_len]`, `true` = blocked.
-    pub padding: Tensor<B, 2, Bool>,
-}
-
 /// A memory, and the attention weights that led to it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -36,7 +27,7 @@ pub struct Encoded<B: Backend> {
     pub self_attention: Vec<Tensor<B, 4>>,
 }
 
-/// The encoder–decoder Transformer.
+/// The encoder–decoder Transformer (§3).
 ///
 /// No position attends to tokens that are the configuration's `pad_id`, so that a row has the same
 /// output in a batch and alone.
@@ -147,6 +138,10 @@ impl<B: Backend> Transformer<B> {
 
     /// [`encode`](Self::encode), with each layer's attention weights if requested.
     ///
+    /// # Shapes
+    /// - src: `[batch, src_len]`
+    /// - output: see [`Encoded`]
+    ///
     /// # Panics
     /// As [`encode`](Self::encode).
     pub fn encode_with(&self, src: Tensor<B, 2, Int>, weights: AttentionWeights) -> Encoded<B> {
@@ -214,8 +209,12 @@ impl<B: Backend> Transformer<B> {
     /// # Shapes
     /// - hidden: `[batch, tgt_len, d_model]`
     /// - output: `[batch, tgt_len, tgt_vocab_size]`
+    ///
+    /// # Panics
+    /// When `hidden` is not `d_model` wide.
     pub fn generate(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.generator.forward(hidden, self.target_embedding())
+        let embedding = self.target_embedding();
+        self.generator.forward(hidden, Some(embedding))
     }
 
     /// Logits for every target position: generate ∘ decode ∘ encode.

@@ -29,6 +29,13 @@ pub fn padded<B: Backend>(
     Tensor::from_data(data, device)
 }
 
+/// A token for each row: `[rows, 1]`.
+pub(crate) fn column<B: Backend>(tokens: &[u32], device: &B::Device) -> Tensor<B, 2, Int> {
+    let rows: Vec<[u32; 1]> = tokens.iter().map(|&token| [token]).collect();
+    // No padding: all rows have one token.
+    padded(&rows, 0, device)
+}
+
 /// The numbers of a tensor in row-major order.
 pub(super) fn to_host<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     let data = tensor.into_data().convert::<f32>();

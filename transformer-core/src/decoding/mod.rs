@@ -14,14 +14,16 @@ mod sampling;
 mod scoring;
 mod search;
 mod targets;
+mod teacher_forcing;
 
 pub use batches::padded;
-pub(crate) use batches::unknown_token;
+pub(crate) use batches::{column, unknown_token};
 pub use next_token::{Ensemble, NextToken, NextTokenOutput, Vocabulary};
 pub use options::{DecodeOptions, LengthPenalty, MaxLength, Sampling, Strategy};
 pub use request::{Request, SourceTarget};
 pub use scoring::{TargetScore, score};
 pub use search::{Search, greedy};
+pub(crate) use teacher_forcing::{label_log_probs, log_probs, read_before};
 
 /// A target that decoding found for a request.
 #[derive(Debug, Clone, PartialEq)]

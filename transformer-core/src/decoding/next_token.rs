@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use super::batches::{padded, unknown_token};
+use super::batches::{column, unknown_token};
 use crate::error::{DecodeOptionsError, RequestProblem};
 use crate::ops::AttentionWeights;
 use crate::special_tokens::SpecialTokens;
@@ -100,7 +100,8 @@ pub trait NextToken<B: Backend> {
         }
     }
 
-    /// Reads the sources of a batch, each of which then has one empty target.
+    /// Reads the sources of a batch, each of which then has one empty target. Search forces the tokens of a
+    /// prefix one by one.
     fn start(&self, sources: &[&[u32]]) -> Self::State;
 
     /// Appends a token to every row, and returns the log-probabilities of the tokens that may follow.
@@ -139,8 +140,7 @@ pub trait NextToken<B: Backend> {
             for (last, target) in last.iter_mut().zip(targets) {
                 *last = target.get(position).copied().unwrap_or(pad);
             }
-            let labels: Vec<[u32; 1]> = last.iter().map(|&token| [token]).collect();
-            output.log_probs.gather(1, padded(&labels, pad, &device))
+            output.log_probs.gather(1, column(&last, &device))
         });
         Tensor::cat(columns.collect(), 1)
     }

@@ -54,7 +54,7 @@ impl Request {
     }
 }
 
-/// A source, and a target to score.
+/// A source and its target, to score, or to show the attention of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceTarget {
     source: Sequence,
@@ -71,6 +71,15 @@ impl SourceTarget {
         }
     }
 
+    /// The tokens of a sentence, without `<eos>`, and the beginning of a target, such as a hypothesis that
+    /// ended at its length limit: no `<eos>` is added to it.
+    pub fn unfinished(source: impl Into<Vec<u32>>, target: impl Into<Vec<u32>>) -> Self {
+        Self {
+            source: Sequence::Sentence(source.into()),
+            target: Sequence::Exact(target.into()),
+        }
+    }
+
     /// Tokens without an added `<eos>`: a target that does not end in it is scored as unfinished.
     /// Neither begins with `<bos>`.
     pub fn exact(source: impl Into<Vec<u32>>, target: impl Into<Vec<u32>>) -> Self {
@@ -81,7 +90,7 @@ impl SourceTarget {
     }
 
     /// Source and target as the model reads and predicts them.
-    pub(super) fn ended(&self, eos: u32) -> [Vec<u32>; 2] {
+    pub(crate) fn ended(&self, eos: u32) -> [Vec<u32>; 2] {
         [self.source.ended(eos), self.target.ended(eos)]
     }
 }

@@ -15,7 +15,7 @@ use crate::ops::AttentionWeights;
 
 /// Decodes requests with a model: a [`Transformer`](crate::Transformer), a
 /// [`LanguageModel`](crate::LanguageModel), an [`Ensemble`](crate::Ensemble), or any
-/// [`NextToken`].
+/// [`NextToken`] (§6.1).
 ///
 /// ```
 /// use burn_ndarray::NdArray;
@@ -38,8 +38,8 @@ pub struct Search<'a, M> {
     options: DecodeOptions,
 }
 
-/// Decodes requests with the most likely token at each step. The hypotheses are in the order
-/// of the requests.
+/// Decodes requests with the most likely token at each step: a beam of one (§6.1). The hypotheses are in
+/// the order of the requests.
 ///
 /// # Errors
 /// As [`Search::run`].
@@ -91,7 +91,8 @@ impl<'a, M> Search<'a, M> {
 
     /// [`run`](Self::run), emitting each token as soon as it is certain: the index of the request, and
     /// the token. With a beam of one, or one sample, that is at once; otherwise when the search for
-    /// the request has ended. Only the best hypothesis is emitted, without `<eos>`.
+    /// the request has ended. Only the best hypothesis is emitted, without `<eos>`; the tokens of a prefix,
+    /// which are part of it, are emitted like all others.
     ///
     /// When `on_token` returns [`ControlFlow::Break`], the search stops: requests that have begun have
     /// the hypotheses found so far, the others have none.

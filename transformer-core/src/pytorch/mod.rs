@@ -49,6 +49,7 @@ use state_dict::StateDict;
 /// An encoder layer on its own has names, too: [`EncoderLayer::from_pytorch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum PytorchSystem {
     /// The reference system notebook-mini.
     NotebookMini,
@@ -221,6 +222,7 @@ impl<B: Backend> EncoderLayer<B> {
         config: &LayerConfig,
         device: &B::Device,
     ) -> Result<Self, PytorchError> {
+        config.validate()?;
         let path = path.as_ref();
         let tensors = imported(path, &Map::encoder_layer(config), &StateDict::read(path)?)?;
         let init = &mut WeightInit::zeros();

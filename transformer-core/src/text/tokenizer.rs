@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::TransformerConfig;
 use crate::error::{DecodeError, DecodeOptionsError, ModelError};
 use crate::files::replace_file_with;
 use crate::special_tokens::SpecialTokens;
@@ -290,29 +289,85 @@ impl Tokenizers {
     }
 
     /// Whether the tokens of other tokenizers have the same ids.
-    pub(crate) fn have_vocabularies_of(&self, others: &Self) -> bool {
+    pub fn have_vocabularies_of(&self, others: &Self) -> bool {
         self.source().has_vocabulary_of(others.source())
             && self.target().has_vocabulary_of(others.target())
     }
 
-    /// Checks that the tokenizers fit a model of this configuration.
+    /// Checks that the tokenizers fit a model with vocabularies of these sizes, the source's and the target's,
+    /// and these special tokens. A model with one vocabulary, such as a language model, has its size twice.
     ///
     /// # Errors
     /// When a tokenizer has more entries than the model, or another id for a special token;
     /// the error names the tokenizer's file in `directory`.
     pub fn check(
         &self,
-        config: &TransformerConfig,
+        [source, target]: [usize; 2],
+        special_tokens: SpecialTokens,
         directory: impl AsRef<Path>,
     ) -> Result<(), TextError> {
         let sizes: &[usize] = match self.target {
-            None => &[config.src_vocab_size.min(config.tgt_vocab_size)],
-            Some(_) => &[config.src_vocab_size, config.tgt_vocab_size],
+            None => &[source.min(target)],
+            Some(_) => &[source, target],
         };
         for ((name, tokenizer), &vocab_size) in self.files().into_iter().zip(sizes) {
             let path = directory.as_ref().join(name);
-            tokenizer.check(&path, vocab_size, config.special_tokens())?;
+            tokenizer.check(&path, vocab_size, special_tokens)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::special_tokens::SPECIAL_TOKENS;
+
+    /// A tokenizer of words, the special tokens first.
+    pub fn words(words: &[&str]) -> Tokenizer {
+        let words = SPECIAL_TOKENS.iter().chain(words).enumerate();
+        let vocabulary: Vec<String> = words.map(|(id, word)| format!("{word:?}: {id}")).collect();
+        let json = format!(
+            r#"{{
+                "version": "1.0",
+                "added_tokens": [],
+                "pre_tokenizer": {{"type": "WhitespaceSplit"}},
+                "model": {{"type": "WordLevel", "vocab": {{{}}}, "unk_token": "<unk>"}}
+            }}"#,
+            vocabulary.join(", ")
+        );
+        let inner: tokenizers::Tokenizer = json.parse().unwrap();
+        inner.into()
+    }
+
+    #[test]
+    fn tokenizers_are_checked_against_the_vocabularies_of_a_model() {
+        let special = SpecialTokens::default();
+        let message = |tokenizers: &Tokenizers, sizes, special| {
+            let checked = tokenizers.check(sizes, special, "model");
+            checked.err().map(|error| error.to_string())
+        };
+        // Five tokens, and six.
+        let (small, large) = (words(&["a"]), words(&["a", "b"]));
+        let separate = Tokenizers::separate(small, large.clone());
+        assert_eq!(message(&separate, [5, 6], special), None);
+        assert_eq!(
+            message(&separate, [6, 5], special).unwrap(),
+            "model/target_tokenizer.json: 6 tokens for a model that knows 5"
+        );
+        // One for both, as a language model has it, must fit both.
+        let shared = Tokenizers::shared(large);
+        assert_eq!(message(&shared, [6, 6], special), None);
+        assert_eq!(
+            message(&shared, [7, 5], special).unwrap(),
+            "model/tokenizer.json: 6 tokens for a model that knows 5"
+        );
+        let other = SpecialTokens { eos: 4, ..special };
+        assert_eq!(
+            message(&shared, [6, 6], other).unwrap(),
+            "model/tokenizer.json: `<eos>` is token 2, but the model's `eos_id` is 4"
+        );
+        assert!(shared.have_vocabularies_of(&shared.clone()));
+        assert!(!shared.have_vocabularies_of(&separate));
     }
 }

@@ -75,7 +75,7 @@ impl<B: Backend> Translator<B> {
                 });
             }
             let config = TransformerConfig::load(directory)?;
-            tokenizers.check(&config, directory)?;
+            check(&tokenizers, &config, directory)?;
             models.push(Transformer::load(directory, device)?);
         }
         Ok(Self {
@@ -94,7 +94,7 @@ impl<B: Backend> Translator<B> {
         tokenizers: impl Into<Tokenizers>,
     ) -> Result<Self, TextError> {
         let tokenizers = tokenizers.into();
-        tokenizers.check(model.config(), "")?;
+        check(&tokenizers, model.config(), Path::new(""))?;
         Ok(Self {
             models: Ensemble::new(vec![model])?,
             tokenizers,
@@ -154,10 +154,7 @@ impl<B: Backend> Translator<B> {
         prefix: &str,
     ) -> Result<Vec<Vec<Translation>>, TextError> {
         let mut translations = vec![Vec::new(); sentences.len()];
-        let prefix = match prefix {
-            "" => Vec::new(),
-            prefix => self.tokenizers.target().encode(prefix)?,
-        };
+        let prefix = self.prefix(prefix)?;
         let mut requests = Vec::new();
         let mut indices = Vec::new();
         for (index, sentence) in sentences.iter().enumerate() {
@@ -181,25 +178,28 @@ impl<B: Backend> Translator<B> {
         Ok(translations)
     }
 
-    /// Translates one sentence, and emits each piece of its text as soon as it is final: with a beam of
-    /// one during decoding, otherwise at its end. All pieces together are the translation, unless
-    /// `on_text` returns [`ControlFlow::Break`].
+    /// Translates one sentence into a translation that begins with the prefix, and emits each piece of its
+    /// text as soon as it is final: with a beam of one during decoding, otherwise at its end. All pieces
+    /// together, the prefix's among them, are the translation, unless `on_text` returns
+    /// [`ControlFlow::Break`].
     ///
     /// # Errors
     /// As [`translate`](Self::translate).
     pub fn stream(
         &self,
         sentence: &str,
+        prefix: &str,
         mut on_text: impl FnMut(&str) -> ControlFlow<()>,
     ) -> Result<(), TextError> {
         let Some(source) = self.source(sentence)? else {
             return Ok(());
         };
+        let request = Request::new(source).with_prefix(self.prefix(prefix)?);
         let mut tokens = Vec::new();
         let mut emitted = String::new();
         let mut end = Ok(());
         let mut flow = ControlFlow::Continue(());
-        self.search()?.stream(&[Request::new(source)], |_, token| {
+        self.search()?.stream(&[request], |_, token| {
             tokens.push(token);
             flow = match self.line(&tokens) {
                 // An incomplete character: wait for its other bytes.
@@ -265,19 +265,17 @@ impl<B: Backend> Translator<B> {
         sentence: &str,
         translation: &Translation,
     ) -> Result<Vec<(usize, usize)>, TextError> {
-        let eos = self.model().config().eos_id;
-        let mut source = self.source(sentence)?.unwrap_or_default();
-        if !source.is_empty() {
-            source.push(eos);
-        }
-        let target = &translation.hypothesis.tokens;
-        // The last token is predicted, but not read.
-        let read = &target[..target.len().saturating_sub(1)];
-        let maps = self.model().attention_maps(&source, read)?;
-        // [layers, 1, n_heads, tgt_len + 1, src_len]
+        let target = &translation.hypothesis.tokens[..];
+        let pair = match self.source(sentence)? {
+            Some(source) => SourceTarget::unfinished(source, target),
+            None => SourceTarget::exact([], target),
+        };
+        let maps = self.model().attention_maps(&pair)?;
+        // [layers, 1, n_heads, tgt_len, src_len]
         let maps: Tensor<B, 5> = Tensor::stack(maps.cross, 0);
         let mean = maps.mean_dim(2).mean_dim(0);
         let most: Vec<i64> = mean.argmax(4).into_data().iter().collect();
+        // An empty target has one row, after `<bos>`.
         let positions = most.into_iter().take(target.len()).enumerate();
         Ok(positions
             .map(|(position, source)| (source as usize, position))
@@ -296,11 +294,29 @@ impl<B: Backend> Translator<B> {
         }
     }
 
+    /// The tokens of a prefix.
+    fn prefix(&self, prefix: &str) -> Result<Vec<u32>, TextError> {
+        match prefix {
+            "" => Ok(Vec::new()),
+            prefix => self.tokenizers.target().encode(prefix),
+        }
+    }
+
     /// The text of tokens, in one line.
     fn line(&self, tokens: &[u32]) -> Result<String, TextError> {
         let text = self.tokenizers.target().decode(tokens)?;
         Ok(text.replace(['\n', '\r'], " "))
     }
+}
+
+/// Checks that tokenizers fit a model of this configuration.
+fn check(
+    tokenizers: &Tokenizers,
+    config: &TransformerConfig,
+    directory: &Path,
+) -> Result<(), TextError> {
+    let sizes = [config.src_vocab_size, config.tgt_vocab_size];
+    tokenizers.check(sizes, config.special_tokens(), directory)
 }
 
 /// Emits the part of `text` that has not been emitted yet.
@@ -316,4 +332,63 @@ fn emit_rest(
     };
     *emitted = text;
     flow
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tokenizer::tests::words;
+    use super::*;
+    use crate::decoding::MaxLength;
+    use burn_ndarray::NdArray;
+
+    fn translator() -> Translator<NdArray> {
+        let config = TransformerConfig {
+            d_model: 8,
+            n_heads: 2,
+            d_ff: 8,
+            n_encoder_layers: 1,
+            n_decoder_layers: 2,
+            ..TransformerConfig::base(9)
+        };
+        let model: Transformer<NdArray> = config.init(1, &Default::default()).unwrap();
+        Translator::new(model, words(&["a", "b", "c", "d", "e"])).unwrap()
+    }
+
+    #[test]
+    fn a_stream_is_the_translation_with_its_prefix() {
+        for options in [DecodeOptions::greedy(), DecodeOptions::beam(3)] {
+            let options = DecodeOptions {
+                max_length: MaxLength::Tokens(6),
+                // Every token is a word.
+                banned_tokens: vec![0, 1, 3],
+                ..options
+            };
+            let translator = translator().with_options(options).unwrap();
+            for prefix in ["", "c a"] {
+                let mut streamed = String::new();
+                let emitted = translator.stream("a b", prefix, |text| {
+                    streamed += text;
+                    ControlFlow::Continue(())
+                });
+                emitted.unwrap();
+                let whole = translator.translate_n_best(&["a b"], prefix).unwrap();
+                assert_eq!(streamed, whole[0][0].text);
+                assert!(streamed.starts_with(prefix), "{streamed}");
+            }
+        }
+    }
+
+    /// One source token for each token of the translation, `<eos>` among those of the source.
+    #[test]
+    fn each_token_of_a_translation_is_aligned() {
+        let translator = translator();
+        let found = translator.translate_n_best(&["a b"], "c a d").unwrap();
+        let pairs = translator.align("a b", &found[0][0]).unwrap();
+        assert_eq!(pairs.len(), found[0][0].hypothesis.tokens.len());
+        for (position, (source, target)) in pairs.into_iter().enumerate() {
+            assert!(source < 3);
+            assert_eq!(target, position);
+        }
+        assert!(translator.align(" ", &found[0][0]).is_err());
+    }
 }

@@ -546,15 +546,16 @@ fn the_coverage_penalty_is_that_of_its_attention() {
     let mut covered = 0;
     for (source, found) in sources().iter().zip(run(&[&model], &options, &sources())) {
         for hypothesis in found {
-            let target = &hypothesis.tokens;
-            let maps = model.attention_maps(source, target).unwrap().cross;
-            // One position for each token, and for <eos>.
-            let len = target.len() + usize::from(hypothesis.finished);
+            // One row for each token, and for <eos>.
+            let end: &[u32] = if hypothesis.finished { &[2] } else { &[] };
+            let target = [&hypothesis.tokens, end].concat();
+            let len = target.len();
+            let pair = SourceTarget::exact(&source[..], target);
+            let maps = model.attention_maps(&pair).unwrap().cross;
             let mut sums = vec![0.0; source.len()];
             for map in &maps {
                 let [_, heads, _, src_len] = map.dims();
-                let map = map.clone().slice([0..1, 0..heads, 0..len]);
-                for (at, weight) in values(map).into_iter().enumerate() {
+                for (at, weight) in values(map.clone()).into_iter().enumerate() {
                     sums[at % src_len] += weight / (heads * maps.len()) as f64;
                 }
             }
@@ -587,6 +588,30 @@ fn tokens_are_emitted_in_order() {
             .unwrap();
         let best: Vec<_> = found.iter().map(|found| found[0].tokens.clone()).collect();
         assert_eq!(emitted, best);
+    }
+}
+
+/// A prefix is part of its target.
+#[test]
+fn the_tokens_of_a_prefix_are_emitted_first() {
+    let model = model::<NdArray>(&tiny(), 4);
+    for options in [DecodeOptions::greedy(), short()] {
+        let search = Search::new(&model, options).unwrap();
+        let requests = [
+            Request::new([5, 3]).with_prefix([7, 4]),
+            Request::new([9, 8, 11]).with_prefix([6]),
+        ];
+        let mut emitted = [Vec::new(), Vec::new()];
+        let found = search
+            .stream(&requests, |request, token| {
+                emitted[request].push(token);
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        for ((request, emitted), found) in requests.iter().zip(&emitted).zip(&found) {
+            assert!(emitted.starts_with(request.prefix()));
+            assert_eq!(*emitted, found[0].tokens);
+        }
     }
 }
 
@@ -754,7 +779,10 @@ fn a_target_stays_with_its_source() {
 #[test]
 fn attention_maps_are_of_every_layer_head_and_position() {
     let model = model::<NdArray>(&tiny(), 6);
-    let maps = model.attention_maps(&[5, 3, 7, 2], &[8, 9]).unwrap();
+    let pair = SourceTarget::new([5, 3, 7], [8, 9]);
+    let maps = model.attention_maps(&pair).unwrap();
+    assert_eq!(maps.source, [5, 3, 7, 2]);
+    assert_eq!(maps.target, [1, 8, 9]);
     for (maps, layers, shape) in [
         (&maps.encoder, 2, [1, 2, 4, 4]),
         (&maps.decoder, 3, [1, 2, 3, 3]),
@@ -768,6 +796,23 @@ fn attention_maps_are_of_every_layer_head_and_position() {
             }
         }
     }
+}
+
+/// Nothing but `<bos>` is added to exact tokens, and a target's last token is only predicted.
+#[test]
+fn attention_maps_name_the_tokens_that_are_read() {
+    let model = model::<NdArray>(&tiny(), 6);
+    let read = |pair: SourceTarget| {
+        let maps = model.attention_maps(&pair).unwrap();
+        let [_, _, tgt_len, src_len] = maps.cross[0].dims();
+        assert_eq!((maps.source.len(), maps.target.len()), (src_len, tgt_len));
+        (maps.source, maps.target)
+    };
+    let expected = (vec![5, 3], vec![1, 8]);
+    assert_eq!(read(SourceTarget::exact([5, 3], [8, 9])), expected);
+    let expected = (vec![5, 3, 2], vec![1, 8]);
+    assert_eq!(read(SourceTarget::unfinished([5, 3], [8, 9])), expected);
+    assert_eq!(read(SourceTarget::exact([5], [])), (vec![5], vec![1]));
 }
 
 #[test]
@@ -893,8 +938,9 @@ fn a_target_of_all_learned_positions_is_scored() {
     for (found, expected) in all.iter().zip(&shorter) {
         assert!((found - expected).abs() < 1e-5);
     }
-    assert!(model.attention_maps(&[5, 2], &[3; 6]).is_ok());
-    let error = model.attention_maps(&[5, 2], &[3; 7]).unwrap_err();
+    let maps = |target: &[u32]| model.attention_maps(&SourceTarget::exact([5, 2], target));
+    assert!(maps(&[3; 7]).is_ok());
+    let error = maps(&[3; 8]).unwrap_err();
     assert_eq!(
         error.to_string(),
         "source 0 has a target of 8 tokens, more than the model's 7 learned positions"

@@ -23,9 +23,9 @@ use crate::error::TrainError;
 use crate::objective::Objective;
 use crate::run_state::RunState;
 
-const CHECKPOINTS: &str = "checkpoints";
+pub(crate) const CHECKPOINTS: &str = "checkpoints";
 const OPTIMIZER_FILE: &str = "optimizer.mpk";
-const RUN_FILE: &str = "run.json";
+pub(crate) const RUN_FILE: &str = "run.json";
 const PREFIX: &str = "update-";
 
 /// Everything that a run needs to be resumed: its model, its optimizer's record, and its state.

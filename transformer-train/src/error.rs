@@ -88,10 +88,14 @@ pub enum TrainError {
     /// A model directory could not be read or written.
     #[error(transparent)]
     Directory(#[from] ModelError),
-    /// The tokenizers could not be saved beside the model.
+    /// The tokenizers do not fit the model, or could not be read or saved beside it.
     #[cfg(feature = "text")]
     #[error(transparent)]
     Tokenizer(#[from] TextError),
+    /// The run to be resumed has other tokenizers than those given.
+    #[cfg(feature = "text")]
+    #[error("{}: the run's tokenizers are not those given; load them from there", .0.display())]
+    OtherTokenizers(PathBuf),
     /// The loss is NaN or infinite.
     #[error(
         "the loss of update {update} is {loss}; a lower learning rate or a longer warm-up may help"

@@ -35,6 +35,7 @@
 //! | learning rate | [`noam_schedule`] (§5.3) |
 //! | optimizer | [`PaperAdam`] (§5.3) |
 //! | training, checkpoints, resume | [`Trainer`] |
+//! | the record of a run | [`RunRecord`] |
 //! | BLEU, chrF | [`metrics`] |
 
 mod checkpoint;
@@ -47,6 +48,7 @@ pub mod metrics;
 mod objective;
 mod optimizer;
 mod progress;
+mod run_record;
 mod run_state;
 mod schedule;
 mod trainer;
@@ -68,6 +70,7 @@ pub use loss::{LabelSmoothedCrossEntropy, TokenSums};
 pub use objective::{Objective, PairBatch, SequenceBatch, Trainable, check_tokens, sequence_loss};
 pub use optimizer::{PaperAdam, clip_global_norm};
 pub use progress::{PlainLines, ProgressDisplay};
+pub use run_record::RunRecord;
 pub use schedule::noam_schedule;
 pub use trainer::{Trained, Trainer};
 pub use training_model::TrainingModel;

@@ -13,7 +13,8 @@ use transformer_core::ops;
 /// `lse(x) - (1 - ε) x_y - ε mean(x)`,
 ///
 /// so that no target distribution over the vocabulary is built. Rows whose label is `<pad>` are
-/// ignored. This is PyTorch's `CrossEntropyLoss(label_smoothing, ignore_index)`.
+/// ignored, unless the loss is [without padding](Self::without_padding). This is PyTorch's
+/// `CrossEntropyLoss(label_smoothing, ignore_index)`.
 ///
 /// ```
 /// use burn_ndarray::NdArray;
@@ -34,11 +35,27 @@ use transformer_core::ops;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LabelSmoothedCrossEntropy {
     smoothing: f64,
-    pad_id: u32,
+    /// The label that is ignored.
+    pad_id: Option<u32>,
 }
 
-/// Sums over the real tokens of a batch, each a tensor of one element.
+/// Sums over the real tokens of a batch: `[1]` each.
+///
+/// ```
+/// use burn_ndarray::NdArray;
+/// use burn::tensor::Tensor;
+/// use transformer_train::TokenSums;
+///
+/// // Squared errors of two labels.
+/// let device = Default::default();
+/// let loss = Tensor::<NdArray, 1>::from_data([0.25 + 0.04], &device);
+/// let tokens = Tensor::from_data([2.0], &device);
+/// let sums = TokenSums::new(loss, tokens);
+/// assert_eq!(sums.nll.into_scalar(), sums.loss.into_scalar());
+/// assert_eq!(sums.correct.into_scalar(), 0.0);
+/// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct TokenSums<B: Backend> {
     /// The smoothed loss, in nats.
     pub loss: Tensor<B, 1>,
@@ -48,6 +65,33 @@ pub struct TokenSums<B: Backend> {
     pub correct: Tensor<B, 1>,
     /// Real tokens.
     pub tokens: Tensor<B, 1>,
+}
+
+impl<B: Backend> TokenSums<B> {
+    /// The sums of a loss that has neither a likelihood nor a first choice: its negative
+    /// log-likelihood is the loss itself, and no label counts as correct.
+    ///
+    /// # Shapes
+    /// - loss and tokens: `[1]`
+    pub fn new(loss: Tensor<B, 1>, tokens: Tensor<B, 1>) -> Self {
+        Self {
+            nll: loss.clone(),
+            correct: tokens.zeros_like(),
+            loss,
+            tokens,
+        }
+    }
+
+    /// Sets the negative log-likelihood of the labels, in nats: `[1]`. Perplexity is computed from it.
+    pub fn with_nll(self, nll: Tensor<B, 1>) -> Self {
+        Self { nll, ..self }
+    }
+
+    /// Sets the number of labels that are the model's first choice: `[1]`. Accuracy is computed from
+    /// it.
+    pub fn with_correct(self, correct: Tensor<B, 1>) -> Self {
+        Self { correct, ..self }
+    }
 }
 
 impl<B: AutodiffBackend> TokenSums<B> {
@@ -65,15 +109,30 @@ impl<B: AutodiffBackend> TokenSums<B> {
 impl LabelSmoothedCrossEntropy {
     /// A loss with the given ε in [0, 1], which ignores labels that are `pad_id`.
     pub fn new(smoothing: f64, pad_id: u32) -> Self {
-        Self { smoothing, pad_id }
+        Self {
+            smoothing,
+            pad_id: Some(pad_id),
+        }
     }
 
-    /// The mean over the real tokens; NaN if there is none.
+    /// A loss with the given ε in [0, 1], in which every label counts: for a classifier, whose classes
+    /// have none for padding.
+    pub fn without_padding(smoothing: f64) -> Self {
+        Self {
+            smoothing,
+            pad_id: None,
+        }
+    }
+
+    /// The mean over the real tokens (§5.4); NaN if there is none.
     ///
     /// # Shapes
     /// - logits: `[rows, vocab_size]`
-    /// - labels: `[rows]`
+    /// - labels: `[rows]`, each below vocab_size
     /// - output: `[1]`
+    ///
+    /// # Panics
+    /// When the numbers of rows and of labels differ.
     pub fn mean<B: Backend>(
         &self,
         logits: Tensor<B, 2>,
@@ -83,20 +142,24 @@ impl LabelSmoothedCrossEntropy {
         sums.loss / sums.tokens
     }
 
-    /// The sums over the real tokens, from which means over several batches are computed.
+    /// The sums over the real tokens (§5.4), from which means over several batches are computed.
     ///
     /// # Shapes
     /// - logits: `[rows, vocab_size]`
-    /// - labels: `[rows]`
+    /// - labels: `[rows]`, each below vocab_size
+    /// - output: see [`TokenSums`]
+    ///
+    /// # Panics
+    /// When the numbers of rows and of labels differ.
     pub fn sums<B: Backend>(
         &self,
         logits: Tensor<B, 2>,
         labels: Tensor<B, 1, Int>,
     ) -> TokenSums<B> {
-        let real = labels
-            .clone()
-            .not_equal_elem(i64::from(self.pad_id))
-            .float();
+        let real = match self.pad_id {
+            Some(pad_id) => labels.clone().not_equal_elem(i64::from(pad_id)).float(),
+            None => labels.ones_like().float(),
+        };
         let rows = ops::cross_entropy(logits, labels, self.smoothing);
         let correct = rows.at_label.clone().greater_equal(rows.largest).float();
         let nll = rows.log_sum_exp - rows.at_label;

@@ -15,7 +15,7 @@ use burn::train::metric::{LearningRateMetric, Metric};
 use burn::train::renderer::MetricsRenderer;
 use burn::train::{Interrupter, Learner, SupervisedTraining, TrainingStrategy};
 #[cfg(feature = "text")]
-use transformer_core::Tokenizers;
+use transformer_core::{Tokenizer, Tokenizers};
 
 use crate::checkpoint::{Checkpoint, Checkpoints, number_parameters};
 use crate::config::TrainingConfig;
@@ -135,7 +135,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         self
     }
 
-    /// Saves the tokenizers in the directory, beside the model, before the first update.
+    /// Saves the tokenizers in the directory, beside the model, before the first update. They must fit
+    /// the model ([`Objective::check_tokenizers`]), and be those of the run that is resumed.
     #[cfg(feature = "text")]
     pub fn tokenizers(mut self, tokenizers: &Tokenizers) -> Self {
         self.tokenizers = Some(tokenizers.clone());
@@ -227,9 +228,9 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     /// Trains the model on `train` and validates it on `valid`.
     ///
     /// # Errors
-    /// When the configuration, the examples or the directory do not allow it, when a checkpoint
-    /// cannot be written or read, when the hook of a validation fails, or when the loss is NaN or
-    /// infinite.
+    /// When the configuration, the tokenizers, the examples or the directory do not allow it, when a
+    /// checkpoint cannot be written or read, when the hook of a validation fails, or when the loss is
+    /// NaN or infinite.
     pub fn train(
         self,
         train: Vec<<M as Objective<B>>::Example>,
@@ -238,6 +239,10 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         let deadline = self.max_duration.map(|duration| Instant::now() + duration);
         self.config.validate()?;
         self.check_names()?;
+        #[cfg(feature = "text")]
+        if let Some(tokenizers) = &self.tokenizers {
+            self.model.check_tokenizers(tokenizers)?;
+        }
         let TrainingConfig {
             batch_tokens, seed, ..
         } = self.config;
@@ -330,13 +335,25 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         };
         let checkpoints = Checkpoints::open(directory, self.resume, self.config.keep_checkpoints)?;
         #[cfg(feature = "text")]
-        if let Some(tokenizers) = &self.tokenizers
-            && !(self.resume && Tokenizers::are_in(directory))
-        {
-            tokenizers.save(directory)?;
+        if let Some(tokenizers) = &self.tokenizers {
+            match self.resume && Tokenizers::are_in(directory) {
+                false => tokenizers.save(directory)?,
+                true if are_same(tokenizers, &Tokenizers::load(directory)?) => {}
+                true => return Err(TrainError::OtherTokenizers(directory.clone())),
+            }
         }
         Ok(Some(checkpoints))
     }
+}
+
+/// Whether all tokens have the same ids in other tokenizers.
+#[cfg(feature = "text")]
+fn are_same(ours: &Tokenizers, others: &Tokenizers) -> bool {
+    let same = |one: &Tokenizer, other: &Tokenizer| {
+        one.vocab_size() == other.vocab_size()
+            && (0..one.vocab_size() as u32).all(|token| one.token(token) == other.token(token))
+    };
+    same(ours.source(), others.source()) && same(ours.target(), others.target())
 }
 
 /// The run as of its newest checkpoint; unchanged if there is none.

@@ -3,7 +3,7 @@
 use burn::tensor::{Int, Tensor};
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
-use transformer_train::LabelSmoothedCrossEntropy;
+use transformer_train::{LabelSmoothedCrossEntropy, TokenSums};
 
 type B = Autodiff<Flex>;
 
@@ -48,6 +48,37 @@ fn gradient_is_pytorch_s() {
     for (found, expected) in gradient.iter::<f64>().zip(PYTORCH_GRADIENT.as_flattened()) {
         assert!((found - expected).abs() < 1e-6, "{found}, not {expected}");
     }
+}
+
+/// As if no label were the padding's: an id beyond all entries.
+#[test]
+fn without_padding_every_label_counts() {
+    let sums = |loss: LabelSmoothedCrossEntropy| {
+        let TokenSums {
+            loss,
+            nll,
+            correct,
+            tokens,
+            ..
+        } = loss.sums(logits(), labels());
+        [loss, nll, correct, tokens].map(|sum| sum.into_data().iter::<f64>().next().unwrap())
+    };
+    let found = sums(LabelSmoothedCrossEntropy::without_padding(0.1));
+    assert_eq!(found, sums(LabelSmoothedCrossEntropy::new(0.1, 4)));
+    assert_eq!(found[3], 4.0);
+    assert_eq!(sums(LabelSmoothedCrossEntropy::new(0.1, 0))[3], 3.0);
+}
+
+#[test]
+fn a_loss_of_one_s_own_needs_neither_likelihood_nor_first_choice() {
+    let of = |number: f32| Tensor::<B, 1>::from_data([number], &Default::default());
+    let numbers = |sums: TokenSums<B>| {
+        [sums.loss, sums.nll, sums.correct, sums.tokens].map(|sum| sum.into_scalar())
+    };
+    let sums = TokenSums::new(of(3.0), of(2.0));
+    assert_eq!(numbers(sums.clone()), [3.0, 3.0, 0.0, 2.0]);
+    let sums = sums.with_nll(of(2.5)).with_correct(of(1.0));
+    assert_eq!(numbers(sums), [3.0, 2.5, 1.0, 2.0]);
 }
 
 const PYTORCH_MEANS: [(f64, f64); 3] = [

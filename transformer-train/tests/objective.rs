@@ -119,8 +119,7 @@ impl<B: Backend> Objective<B> for BagOfWords<B> {
 
     fn loss(&self, (texts, classes): Self::Batch, label_smoothing: f64) -> TokenSums<B> {
         let sum = self.embedding.forward(texts).sum_dim(1).squeeze_dim(1);
-        let no_class = self.config.classes as u32;
-        LabelSmoothedCrossEntropy::new(label_smoothing, no_class)
+        LabelSmoothedCrossEntropy::without_padding(label_smoothing)
             .sums(self.output.forward(sum), classes)
     }
 

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
-use transformer_core::{TOKENIZER_FILE, Tokenizer, Tokenizers, TransformerConfig, Translator};
+use transformer_core::{
+    LanguageModelConfig, TOKENIZER_FILE, Tokenizer, Tokenizers, TransformerConfig, Translator,
+};
 use transformer_train::{
-    Corpus, ProgressDisplay, TRAINING_FILE, Trainer, TrainingConfig, VALIDATION_FILE,
-    read_sentences, train_bpe,
+    Corpus, Objective, ProgressDisplay, TRAINING_FILE, TokenizedPair, Trainer, TrainingConfig,
+    VALIDATION_FILE, read_sentences, train_bpe,
 };
 
 const ENGLISH: &str = "the cat sat\nthe dog sat\nthe cat and the dog sat\na cat\na dog\n";
@@ -74,10 +76,96 @@ fn two_files_become_a_model_that_translates() {
     translator.translate(sentence).unwrap();
 
     // Resuming does not write the tokenizer again.
-    fs::write(out.join(TOKENIZER_FILE), "as it is").unwrap();
-    trainer(true).train(train.pairs, valid.pairs).unwrap();
+    let written = fs::read_to_string(out.join(TOKENIZER_FILE)).unwrap() + "\n";
+    fs::write(out.join(TOKENIZER_FILE), &written).unwrap();
+    let again = || trainer(true).train(train.pairs.clone(), valid.pairs.clone());
+    again().unwrap();
     let left = fs::read_to_string(out.join(TOKENIZER_FILE)).unwrap();
-    assert_eq!(left, "as it is");
+    assert_eq!(left, written);
+
+    // Nor does it go on beside another.
+    let other = train_bpe(["another text, another text"].into_iter(), 280).unwrap();
+    other.to_file(out.join(TOKENIZER_FILE)).unwrap();
+    let error = again().unwrap_err().to_string();
+    let expected = format!(
+        "{}: the run's tokenizers are not those given; load them from there",
+        out.display()
+    );
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn a_model_is_not_trained_with_tokenizers_that_do_not_fit_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokenizer = train_bpe(ENGLISH.lines(), 280).unwrap();
+    let entries = tokenizer.vocab_size();
+    let tokenizers = Tokenizers::shared(tokenizer);
+    let small = TransformerConfig {
+        d_model: 8,
+        n_heads: 2,
+        d_ff: 8,
+        n_encoder_layers: 1,
+        n_decoder_layers: 1,
+        ..TransformerConfig::base(entries)
+    };
+    let too_few = TransformerConfig {
+        src_vocab_size: entries - 1,
+        tgt_vocab_size: entries - 1,
+        ..small.clone()
+    };
+    let other_eos = TransformerConfig { eos_id: 7, ..small };
+    let vocabulary = format!(
+        "tokenizer.json: {entries} tokens for a model that knows {}",
+        entries - 1
+    );
+    let eos = "tokenizer.json: `<eos>` is token 2, but the model's `eos_id` is 7";
+    let device = Default::default();
+    let pairs = || {
+        vec![TokenizedPair {
+            source: vec![8],
+            target: vec![9],
+        }]
+    };
+    for (config, expected) in [(&too_few, vocabulary.as_str()), (&other_eos, eos)] {
+        let model = config.init::<Autodiff<NdArray>>(0, &device).unwrap();
+        let out = folder.path().join("model");
+        let error = Trainer::new(model, TrainingConfig::default())
+            .display(ProgressDisplay::Silent)
+            .directory(&out)
+            .tokenizers(&tokenizers)
+            .train(pairs(), pairs())
+            .unwrap_err();
+        assert_eq!(error.to_string(), expected);
+        assert!(!out.exists());
+    }
+
+    let small = LanguageModelConfig {
+        d_model: 8,
+        n_heads: 2,
+        d_ff: 8,
+        n_layers: 1,
+        ..LanguageModelConfig::base(entries)
+    };
+    let too_few = LanguageModelConfig {
+        vocab_size: entries - 1,
+        ..small.clone()
+    };
+    let other_eos = LanguageModelConfig {
+        eos_id: 7,
+        ..small.clone()
+    };
+    for (config, expected) in [
+        (&small, None),
+        (&too_few, Some(vocabulary.as_str())),
+        (&other_eos, Some(eos)),
+    ] {
+        let model = config.init::<NdArray>(0, &device).unwrap();
+        let found = model.check_tokenizers(&tokenizers);
+        assert_eq!(
+            found.err().map(|error| error.to_string()).as_deref(),
+            expected
+        );
+    }
 }
 
 #[test]
@@ -90,7 +178,7 @@ fn long_pairs_are_left_out_and_counted() {
     assert_eq!((all.pairs.len(), all.left_out), (5, 0));
     assert_eq!(all.to_string(), "5 pairs");
 
-    let length = |pair: &transformer_train::TokenizedPair| pair.source.len().max(pair.target.len());
+    let length = |pair: &TokenizedPair| pair.source.len().max(pair.target.len());
     let mut lengths: Vec<_> = all.pairs.iter().map(length).collect();
     lengths.sort_unstable();
     let limit = lengths[2];

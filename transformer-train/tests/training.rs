@@ -14,8 +14,8 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::{Transformer, TransformerConfig, WeightTying};
 use transformer_train::{
-    PairBatch, ProgressDisplay, StopReason, TokenizedPair, TrainError, Trainer, TrainingConfig,
-    TrainingModel, Update, clip_global_norm,
+    PairBatch, ProgressDisplay, RunRecord, StopReason, TokenizedPair, TrainError, Trainer,
+    TrainingConfig, TrainingModel, Update, clip_global_norm,
 };
 
 type Inner = NdArray;
@@ -346,6 +346,39 @@ fn resuming_with_other_settings_or_data_says_which() {
     let error = resume(&out, run(), pairs(29)).unwrap_err().to_string();
     assert!(
         error.contains("30 pairs") && error.contains("29 pairs"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_record_of_a_run_is_read_from_its_directory_and_from_a_checkpoint() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    assert_eq!(RunRecord::load(&out).unwrap(), None);
+    let trained = trainer(run())
+        .directory(&out)
+        .train(pairs(30), pairs(10))
+        .unwrap();
+    // Left half-written by a killed run.
+    fs::create_dir(out.join("checkpoints/update-00000016.tmp")).unwrap();
+
+    let record = RunRecord::load(&out).unwrap().unwrap();
+    assert_eq!((record.updates, record.examples), (12, 30));
+    assert_eq!(record.config, run());
+    assert_eq!(record.validations, trained.validations);
+    let checkpoints = ["update-00000008", "update-00000012"];
+    let checkpoints = checkpoints.map(|name| out.join("checkpoints").join(name));
+    assert_eq!(record.checkpoints, checkpoints);
+
+    let record = RunRecord::load(&checkpoints[0]).unwrap().unwrap();
+    assert_eq!((record.updates, record.checkpoints.len()), (8, 0));
+
+    let path = checkpoints[1].join("run.json");
+    fs::write(&path, "{}").unwrap();
+    let error = RunRecord::load(&out).unwrap_err().to_string();
+    assert!(
+        error.starts_with(&format!("{}: ", path.display())),
         "{error}"
     );
 }

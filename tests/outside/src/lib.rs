@@ -106,7 +106,6 @@ impl<B: Backend> Objective<B> for Classifier<B> {
 
     fn loss(&self, (texts, classes): Self::Batch, label_smoothing: f64) -> TokenSums<B> {
         let logits = self.forward(texts);
-        // No class is padding: the id given here is beyond the last class.
-        LabelSmoothedCrossEntropy::new(label_smoothing, CLASSES as u32).sums(logits, classes)
+        LabelSmoothedCrossEntropy::without_padding(label_smoothing).sums(logits, classes)
     }
 }

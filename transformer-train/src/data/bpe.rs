@@ -46,7 +46,8 @@ pub enum TokenizerError {
 /// encoded as text.
 ///
 /// # Errors
-/// [`TokenizerError::VocabTooSmall`] when `vocab_size` is below [`MIN_VOCAB_SIZE`].
+/// [`TokenizerError::VocabTooSmall`] when `vocab_size` is below [`MIN_VOCAB_SIZE`],
+/// [`TokenizerError::Training`] when the `tokenizers` library fails.
 pub fn train_bpe<'a>(
     sentences: impl Iterator<Item = &'a str> + Send,
     vocab_size: usize,

@@ -1,6 +1,7 @@
 //! Parallel text: sentence pairs read from files, split into training and validation, written.
 
 use std::collections::HashSet;
+#[cfg(feature = "text")]
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -14,6 +15,7 @@ use transformer_core::replace_file;
 use transformer_core::{Tokenizer, Tokenizers};
 
 use super::error::CorpusError;
+#[cfg(feature = "text")]
 use super::example::TokenizedPair;
 use super::lines::{Lines, sentence, trimmed};
 

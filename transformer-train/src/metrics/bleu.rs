@@ -15,6 +15,7 @@ const MAX_ORDER: usize = 4;
 
 /// Corpus BLEU and its terms; [`Display`](fmt::Display) prints sacreBLEU's line.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Bleu {
     /// BLEU, from 0 to 100.
     pub score: f64,

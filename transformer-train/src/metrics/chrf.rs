@@ -13,6 +13,7 @@ const BETA: f64 = 2.0;
 
 /// Corpus chrF2; [`Display`](fmt::Display) prints sacreBLEU's line.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Chrf {
     /// chrF2, from 0 to 100.
     pub score: f64,

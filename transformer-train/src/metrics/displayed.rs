@@ -200,7 +200,11 @@ impl Metric for ValidationNumber {
     }
 
     fn update(&mut self, numbers: &Numbers, _metadata: &MetricMetadata) -> SerializedEntry {
-        self.current = numbers.0.get(self.index).copied().unwrap_or(f64::NAN);
+        self.current = numbers
+            .values()
+            .get(self.index)
+            .copied()
+            .unwrap_or(f64::NAN);
         SerializedEntry::new(format!("{:.3}", self.current), self.value().serialize())
     }
 

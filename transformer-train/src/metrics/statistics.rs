@@ -12,6 +12,7 @@ use crate::loss::TokenSums;
 
 /// Sums over the tokens of one or more batches.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Statistics {
     /// The label-smoothed loss, in nats.
     pub loss: f64,
@@ -112,6 +113,13 @@ pub struct ValidationItem<S> {
 /// A number for each name of [`Trainer::on_validation`](crate::Trainer::on_validation), or no numbers.
 #[derive(Debug, Clone, Default)]
 pub struct Numbers(pub(crate) Arc<[f64]>);
+
+impl Numbers {
+    /// The numbers, in the order of their names; empty if there are none.
+    pub fn values(&self) -> &[f64] {
+        &self.0
+    }
+}
 
 impl<S> ValidationItem<S> {
     pub(crate) fn new(statistics: S) -> Self {

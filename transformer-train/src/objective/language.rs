@@ -7,6 +7,8 @@ use burn::tensor::{Int, Tensor};
 use transformer_core::{
     LanguageModel, LanguageModelConfig, SpecialTokens, WEIGHTS_FILE, load_weights, padded,
 };
+#[cfg(feature = "text")]
+use transformer_core::{TextError, Tokenizers, TransformerConfig};
 
 use super::{Objective, check_tokens, sequence_loss};
 use crate::data::{Example, ExampleProblem};
@@ -54,6 +56,19 @@ impl<B: Backend> Objective<B> for LanguageModel<B> {
             return Err(ExampleProblem::TooLong { length, max_len });
         }
         check_tokens(sequence, config.vocab_size)
+    }
+
+    #[cfg(feature = "text")]
+    fn check_tokenizers(&self, tokenizers: &Tokenizers) -> Result<(), TextError> {
+        let config = self.config();
+        // An encoder–decoder with the same vocabulary on both sides.
+        let same_vocabulary = TransformerConfig {
+            pad_id: config.pad_id,
+            bos_id: config.bos_id,
+            eos_id: config.eos_id,
+            ..TransformerConfig::base(config.vocab_size)
+        };
+        tokenizers.check(&same_vocabulary, "")
     }
 
     fn batch(&self, sequences: &[Vec<u32>], device: &B::Device) -> SequenceBatch<B> {

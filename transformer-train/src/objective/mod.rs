@@ -8,6 +8,8 @@ use std::path::Path;
 use burn::module::{AutodiffModule, Module, ModuleDisplay};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
+#[cfg(feature = "text")]
+use transformer_core::{TextError, Tokenizers};
 use transformer_core::{WEIGHTS_FILE, load_weights, save_weights};
 
 use crate::data::{Example, ExampleProblem};
@@ -72,14 +74,13 @@ pub use translation::PairBatch;
 ///
 ///     fn loss(&self, (texts, classes): Self::Batch, label_smoothing: f64) -> TokenSums<B> {
 ///         let logits = self.output.forward(self.embedding.forward(texts).sum_dim(1).squeeze_dim(1));
-///         // No class is padding: pad_id is an id that no class has.
-///         LabelSmoothedCrossEntropy::new(label_smoothing, 3).sums(logits, classes)
+///         LabelSmoothedCrossEntropy::without_padding(label_smoothing).sums(logits, classes)
 ///     }
 /// }
 /// ```
 ///
 /// A model with a configuration also implements [`save`](Self::save) and [`restore`](Self::restore),
-/// so that a run is not resumed with another configuration.
+/// so that a run is not resumed with another configuration; one that reads text, `check_tokenizers`.
 pub trait Objective<B: Backend>: Module<B> {
     /// The type of its training examples.
     type Example: Example;
@@ -98,7 +99,17 @@ pub trait Objective<B: Backend>: Module<B> {
         Ok(())
     }
 
-    /// The tensors of a batch, on the model's device.
+    /// Checks that tokenizers fit the model. By default, any do.
+    ///
+    /// # Errors
+    /// A tokenizer with more entries than the model, or with other ids for its special tokens. The run
+    /// then does not start.
+    #[cfg(feature = "text")]
+    fn check_tokenizers(&self, _tokenizers: &Tokenizers) -> Result<(), TextError> {
+        Ok(())
+    }
+
+    /// The tensors of a batch, on `device`, which is the model's.
     fn batch(&self, examples: &[Self::Example], device: &B::Device) -> Self::Batch;
 
     /// The loss summed over the tokens of a batch, and their number.
@@ -152,11 +163,16 @@ where
 {
 }
 
-/// The loss of next tokens, for models whose logits are for every position of a sequence.
+/// The label-smoothed loss of next tokens (§5.4), for models whose logits are for every position of a
+/// sequence.
 ///
 /// # Shapes
 /// - logits: `[batch, tgt_len, vocab_size]`
-/// - labels: `[batch, tgt_len]`, of which `pad_id` is ignored
+/// - labels: `[batch, tgt_len]`, each below vocab_size; `pad_id` is ignored
+/// - output: see [`TokenSums`]
+///
+/// # Panics
+/// When the numbers of positions and of labels differ.
 pub fn sequence_loss<B: Backend>(
     logits: Tensor<B, 3>,
     labels: Tensor<B, 2, Int>,

@@ -7,6 +7,8 @@ use burn::tensor::{Int, Tensor};
 use transformer_core::{
     SpecialTokens, Transformer, TransformerConfig, WEIGHTS_FILE, load_weights, padded,
 };
+#[cfg(feature = "text")]
+use transformer_core::{TextError, Tokenizers};
 
 use super::{Objective, check_tokens, sequence_loss};
 use crate::data::{Example, ExampleProblem, TokenizedPair};
@@ -57,6 +59,11 @@ impl<B: Backend> Objective<B> for Transformer<B> {
         }
         check_tokens(&pair.source, config.src_vocab_size)?;
         check_tokens(&pair.target, config.tgt_vocab_size)
+    }
+
+    #[cfg(feature = "text")]
+    fn check_tokenizers(&self, tokenizers: &Tokenizers) -> Result<(), TextError> {
+        tokenizers.check(self.config(), "")
     }
 
     fn batch(&self, pairs: &[TokenizedPair], device: &B::Device) -> PairBatch<B> {

@@ -1,0 +1,78 @@
+//! The record of a training run, read from its directory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::checkpoint::{CHECKPOINTS, RUN_FILE};
+use crate::config::TrainingConfig;
+use crate::error::TrainError;
+use crate::validation::Validation;
+
+/// The record of a training run, as of its newest checkpoint.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[non_exhaustive]
+pub struct RunRecord {
+    /// Updates made.
+    #[serde(rename = "update")]
+    pub updates: usize,
+    /// Seconds spent training, validation and saving left out.
+    pub seconds: f64,
+    /// The configuration of the training.
+    pub config: TrainingConfig,
+    /// Examples to train on.
+    #[serde(rename = "pairs")]
+    pub examples: usize,
+    /// All validations, in order.
+    pub validations: Vec<Validation>,
+    /// The directories of the checkpoints, the oldest first; empty in the record of one checkpoint.
+    #[serde(skip)]
+    pub checkpoints: Vec<PathBuf>,
+}
+
+impl RunRecord {
+    /// Reads the record of the run in a directory, or that of one of its checkpoints; `None` where
+    /// there is no run.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is damaged.
+    pub fn load(directory: impl AsRef<Path>) -> Result<Option<Self>, TrainError> {
+        let directory = directory.as_ref();
+        let checkpoints = checkpoints(directory)?;
+        // A checkpoint is a model directory itself.
+        let newest = checkpoints.last().map_or(directory, PathBuf::as_path);
+        let path = newest.join(RUN_FILE);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let json = fs::read(&path).map_err(TrainError::io(&path))?;
+        match serde_json::from_slice::<Self>(&json) {
+            Ok(record) => Ok(Some(Self {
+                checkpoints,
+                ..record
+            })),
+            Err(error) => Err(TrainError::Damaged {
+                path,
+                problem: error.to_string(),
+            }),
+        }
+    }
+}
+
+/// The whole checkpoints below a directory, the oldest first.
+fn checkpoints(directory: &Path) -> Result<Vec<PathBuf>, TrainError> {
+    let below = directory.join(CHECKPOINTS);
+    let mut found = Vec::new();
+    if below.is_dir() {
+        for entry in fs::read_dir(&below).map_err(TrainError::io(&below))? {
+            let path = entry.map_err(TrainError::io(&below))?.path();
+            // One that a killed run left half-written ends in `.tmp`.
+            if path.extension().is_none() && path.join(RUN_FILE).exists() {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}

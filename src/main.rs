@@ -9,7 +9,7 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use transformer_program::note;
 
 use commands::{Common, attention, evaluate, info, parity, score, train, translate};
@@ -48,7 +48,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Cli { command, common } = Cli::parse();
+    let Cli { command, common } = parsed();
     let result = match command {
         Command::Train(train) => train.run(common),
         Command::Translate(translate) => translate.run(common),
@@ -67,6 +67,21 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The arguments. Help of `info`, which computes nothing, leaves out the flags of every command.
+fn parsed() -> Cli {
+    let mut program = Cli::command();
+    // Gives each command the flags of every command.
+    program.build();
+    let program = program.mut_subcommands(|command| match command.get_name() {
+        "info" => command.mut_args(|arg| {
+            let unused = ["backend", "seed"].contains(&arg.get_id().as_str());
+            if unused { arg.hide(true) } else { arg }
+        }),
+        _ => command,
+    });
+    Cli::from_arg_matches(&program.get_matches()).unwrap_or_else(|error| error.exit())
 }
 
 fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {

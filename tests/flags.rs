@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,6 +11,93 @@ use support::{
     corpus, fails, file, folder, program, run, started, stderr, succeeds, train, trained,
     with_model,
 };
+
+/// Flags of the commands that compute.
+const EVERYWHERE: [&str; 2] = ["--backend", "--seed"];
+
+/// Flags of the commands that translate.
+const DECODING: [&str; 13] = [
+    "--beam",
+    "--length-penalty",
+    "--coverage-penalty",
+    "--sample",
+    "--temperature",
+    "--top-k",
+    "--top-p",
+    "--min-length",
+    "--max-length",
+    "--no-repeat-ngram",
+    "--repetition-penalty",
+    "--batch-tokens",
+    "--max-source-length",
+];
+
+/// The commands, each with its flags.
+fn commands() -> [(&'static str, Vec<&'static str>); 7] {
+    let train = [
+        "--out",
+        "--resume",
+        "--dry-run",
+        "--plain",
+        "--data",
+        "--parallel",
+        "--valid",
+        "--hold-out",
+        "--vocab-size",
+        "--max-pieces",
+        "--preset",
+        "--batch-tokens",
+        "--batches-per-update",
+        "--warmup",
+        "--peak-rate",
+        "--updates",
+        "--minutes",
+        "--validate-every",
+        "--keep-checkpoints",
+    ];
+    let translate = [
+        "--model",
+        "--input",
+        "--n-best",
+        "--prefix",
+        "--scores",
+        "--alignments",
+        "--precision",
+    ];
+    let evaluate = [
+        "--model",
+        "--data",
+        "--sentences",
+        "--hypotheses",
+        "--precision",
+    ];
+    let score = [
+        "--model",
+        "--input",
+        "--batch-tokens",
+        "--max-source-length",
+        "--precision",
+    ];
+    let attention = [
+        "--model", "--source", "--target", "--kind", "--layer", "--head", "--out",
+    ];
+    [
+        ("train", [&train[..], &EVERYWHERE].concat()),
+        (
+            "translate",
+            [&translate[..], &DECODING, &EVERYWHERE].concat(),
+        ),
+        ("evaluate", [&evaluate[..], &DECODING, &EVERYWHERE].concat()),
+        ("score", [&score[..], &EVERYWHERE].concat()),
+        ("attention", [&attention[..], &EVERYWHERE].concat()),
+        // It computes nothing.
+        ("info", Vec::new()),
+        (
+            "parity",
+            [&["--weights", "--export"][..], &EVERYWHERE].concat(),
+        ),
+    ]
+}
 
 #[test]
 fn help_names_every_command_and_every_flag_of_each() {
@@ -20,66 +108,20 @@ fn help_names_every_command_and_every_flag_of_each() {
     let out = help(&["--help"]);
     assert!(out.contains("--backend") && out.contains("--seed"), "{out}");
     assert!(out.contains("Examples:"), "{out}");
-    for (subcommand, flags) in [
-        (
-            "train",
-            &[
-                "--data",
-                "--parallel",
-                "--valid",
-                "--hold-out",
-                "--out",
-                "--preset",
-                "--vocab-size",
-                "--updates",
-                "--minutes",
-                "--validate-every",
-                "--warmup",
-                "--batch-tokens",
-                "--batches-per-update",
-                "--max-pieces",
-                "--resume",
-                "--dry-run",
-                "--plain",
-            ][..],
-        ),
-        (
-            "translate",
-            &[
-                "--model",
-                "--input",
-                "--beam",
-                "--batch-tokens",
-                "--n-best",
-                "--prefix",
-                "--scores",
-                "--alignments",
-                "--sample",
-                "--precision",
-            ],
-        ),
-        (
-            "evaluate",
-            &["--model", "--data", "--sentences", "--beam", "--hypotheses"],
-        ),
-        ("score", &["--model", "--input"]),
-        (
-            "attention",
-            &[
-                "--model", "--source", "--target", "--layer", "--head", "--out",
-            ],
-        ),
-        ("info", &[]),
-        ("parity", &["--weights", "--export"]),
-    ] {
+    for (subcommand, flags) in commands() {
         assert!(
             out.contains(&format!("  {subcommand} ")),
             "{subcommand}: {out}"
         );
         let out = help(&[subcommand, "--help"]);
-        for flag in ["--backend", "--seed"].iter().chain(flags) {
-            assert!(out.contains(flag), "{subcommand} {flag}: {out}");
-        }
+        // A flag begins its line, its description stands further right.
+        let found: BTreeSet<&str> = out
+            .lines()
+            .filter_map(|line| line.strip_prefix("      "))
+            .filter(|line| line.starts_with("--"))
+            .filter_map(|line| line.split_whitespace().next())
+            .collect();
+        assert_eq!(found, BTreeSet::from_iter(flags), "{subcommand}: {out}");
         assert!(out.contains("Examples:"), "{subcommand}: {out}");
     }
 }
@@ -96,6 +138,10 @@ fn decoding_options_out_of_range_are_named() {
         (
             &["--length-penalty", "NaN"],
             "--length-penalty NaN: must be a number, 0 or more",
+        ),
+        (
+            &["--coverage-penalty", "-1"],
+            "--coverage-penalty -1: must be a number, 0 or more",
         ),
         (
             &["--sample", "--top-p", "2"],
@@ -117,6 +163,9 @@ fn decoding_options_out_of_range_are_named() {
         let error = fails(with_model("translate", &model).args(flags));
         assert_eq!(error, format!("error: {problem}"));
     }
+    let flags = ["--max-source-length", "0"];
+    let error = fails(with_model("score", &model).args(flags));
+    assert_eq!(error, "error: --max-source-length 0: must be at least 1");
 }
 
 #[test]
@@ -127,6 +176,7 @@ fn flags_that_do_not_fit_together_are_refused_with_exit_code_2() {
         ("translate", &["--sample", "--coverage-penalty", "1"]),
         ("translate", &["--backend", "abacus"]),
         ("evaluate", &["--data", "valid.tsv", "--sentences", "0"]),
+        ("attention", &["--source", "one", "--kind", "self"]),
     ] {
         let output = run(with_model(subcommand, model).args(flags));
         assert_eq!(output.status.code(), Some(2), "{subcommand} {flags:?}");
@@ -148,6 +198,22 @@ fn flags_of_a_run_out_of_range_are_named() {
         (
             &["--batches-per-update", "0"],
             "--batches-per-update 0: must be at least 1",
+        ),
+        (
+            &["--keep-checkpoints", "0"],
+            "--keep-checkpoints 0: must be at least 1",
+        ),
+        (
+            &["--peak-rate", "-1"],
+            "--peak-rate -1: must be positive and finite",
+        ),
+        (
+            &["--hold-out", "0"],
+            "--hold-out 0: must be at least 1, or give --valid FILE",
+        ),
+        (
+            &["--hold-out", "0", "--dry-run"],
+            "--hold-out 0: must be at least 1, or give --valid FILE",
         ),
         (
             &["--hold-out", "10", "--vocab-size", "100"],

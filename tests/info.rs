@@ -4,7 +4,8 @@ mod support;
 
 use std::fs;
 
-use support::{fails, program, succeeds, trained};
+use support::{fails, folder, program, succeeds, trained};
+use transformer_core::LanguageModelConfig;
 
 #[test]
 fn a_model_its_files_and_its_run_are_described() {
@@ -45,6 +46,30 @@ fn a_model_its_files_and_its_run_are_described() {
     let out = succeeds(program("info").arg(model.join("checkpoints/update-00000002")));
     assert!(out.contains("no tokenizer"), "{out}");
     assert!(out.contains("  2 updates of 4, "), "{out}");
+}
+
+#[test]
+fn a_language_model_is_described_as_one() {
+    let folder = folder();
+    let config = LanguageModelConfig {
+        d_model: 64,
+        n_layers: 2,
+        ..LanguageModelConfig::base(100)
+    };
+    config.save(folder.path()).expect("saved");
+    let out = succeeds(program("info").arg(folder.path()));
+    for line in [
+        "language model",
+        "  sizes        d_model 64, d_ff 2048, 8 heads, 2 layers",
+        "  vocabulary   100 entries",
+        "  format       1",
+        "    d_model = 64 (512)",
+        "    n_layers = 2 (6)",
+        "no tokenizer",
+    ] {
+        assert!(out.lines().any(|found| found == line), "{line}: {out}");
+    }
+    assert!(!out.contains("vocab_size"), "{out}");
 }
 
 #[test]

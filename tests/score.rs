@@ -62,6 +62,7 @@ fn a_line_that_cannot_be_scored_is_named_and_the_rest_is_scored() {
         format!("{name}: line 2: no tab between source and target"),
         format!("{name}: line 3: the source is empty"),
         format!("{name}: line 4: the target has "),
+        "tokens, more than the limit of 1024; see --max-source-length\n".into(),
         format!("{name}: line 5: the sentence is not valid UTF-8"),
         "error: 4 of 6 lines could not be scored".into(),
     ] {

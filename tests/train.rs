@@ -4,8 +4,9 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use support::{corpus, fails, file, folder, program, succeeds, train, trained};
+use support::{corpus, fails, file, folder, program, run, stderr, succeeds, train, trained};
 
 #[test]
 fn a_run_leaves_a_model_its_tokenizer_its_pairs_and_checkpoints() {
@@ -209,4 +210,31 @@ fn a_resumed_run_with_another_recipe_is_refused_by_its_flag() {
         let error = fails(command.args(["--resume", flag, value]));
         assert!(error.contains(expected), "{error}");
     }
+    let error = fails(&mut resumed("small", "300", folder.path(), &model));
+    let expected = "made with another --preset: `d_";
+    assert!(error.contains(expected), "{error}");
+}
+
+/// The run of [`trained`], resumed with a preset and a size of vocabulary.
+fn resumed(preset: &str, vocab_size: &str, folder: &Path, out: &Path) -> Command {
+    let mut command = program("train");
+    command.args(["--preset", preset, "--vocab-size", vocab_size]);
+    command.args(["--hold-out", "10", "--batch-tokens", "200", "--warmup", "4"]);
+    command.args(["--updates", "4", "--resume", "--data"]);
+    command.arg(corpus(folder)).arg("--out").arg(out);
+    command
+}
+
+/// The vocabulary of a run is that of its tokenizer.
+#[test]
+fn a_resumed_run_keeps_its_tokenizer_and_says_so() {
+    let (folder, model) = trained();
+    let before = fs::read(model.join("tokenizer.json")).expect("the tokenizer");
+    let output = run(&mut resumed("tiny", "5000", folder.path(), &model));
+    let err = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    let said = "--vocab-size 5000: the run keeps its tokenizer, of ";
+    assert!(err.lines().any(|line| line.starts_with(said)), "{err}");
+    let after = fs::read(model.join("tokenizer.json")).expect("the tokenizer");
+    assert!(before == after);
 }

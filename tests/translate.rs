@@ -90,12 +90,28 @@ fn a_line_that_cannot_be_translated_is_named_and_the_rest_is_translated() {
     let name = input.display();
     for problem in [
         format!("{name}: line 2: the sentence has "),
+        "tokens, more than the limit of 1024; see --max-source-length\n".into(),
         format!("{name}: line 3: the sentence is longer than 1048576 bytes"),
         format!("{name}: line 4: the sentence is not valid UTF-8"),
         "error: 3 of 5 lines could not be translated".into(),
     ] {
         assert!(err.contains(&problem), "{problem}: {err}");
     }
+}
+
+#[test]
+fn a_prefix_that_is_longer_than_a_translation_may_be_is_an_error_that_names_both_flags() {
+    let (folder, model) = trained();
+    let input = file(folder.path(), "input.txt", "one and two\n");
+    let mut command = with_model("translate", &model);
+    command.args(["--prefix", "un et deux", "--max-length", "1"]);
+    let output = run(command.arg("--input").arg(&input));
+    let err = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    let start = format!("{}: line 1: the sentence has a prefix of ", input.display());
+    let end = "tokens, more than the 1 that its target may have; see --prefix and --max-length";
+    let named = |line: &str| line.starts_with(&start) && line.ends_with(end);
+    assert!(err.lines().any(named), "{err}");
 }
 
 #[cfg(feature = "ndarray")]

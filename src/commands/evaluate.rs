@@ -9,11 +9,11 @@ use burn::tensor::backend::Backend;
 use clap::Args;
 use transformer_core::{TextError, Tokenizers, Translator, replace_file_with};
 use transformer_train::metrics::{Bleu, Chrf, corpus_bleu, corpus_chrf};
-use transformer_train::{Corpus, Pair, TokenizedPair, TrainingConfig, evaluate};
+use transformer_train::{Corpus, TokenizedPair, TrainingConfig, evaluate};
 
 use super::decoding::Decoding;
 use super::inference::{Inference, TranslatorTask};
-use super::{Common, Result, check_lengths, read_corpora, refuse_overwriting};
+use super::{Common, Result, check_lengths, refuse_overwriting, request_problem};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,7 +64,7 @@ impl Evaluate {
 
 impl TranslatorTask for Evaluate {
     fn run_with<B: Backend>(self, translator: Translator<B>) -> Result {
-        let corpus = read_corpora(&self.data)?;
+        let corpus = Corpus::from_tsv_files(&self.data)?;
         let pairs = self.tokenized(&corpus, translator.tokenizers())?;
         let TrainingConfig {
             batch_tokens,
@@ -105,16 +105,11 @@ impl Evaluate {
     /// Every pair as tokens. One that is too long is an error here, before memory runs out.
     fn tokenized(&self, corpus: &Corpus, tokenizers: &Tokenizers) -> Result<Vec<TokenizedPair>> {
         let limit = self.decoding.max_source_length;
-        let mut pairs = Vec::with_capacity(corpus.len());
-        for (index, Pair { source, target }) in corpus.pairs().iter().enumerate() {
-            let pair = TokenizedPair {
-                source: tokenizers.source().encode(source)?,
-                target: tokenizers.target().encode(target)?,
-            };
+        let pairs = corpus.tokenize(tokenizers, usize::MAX)?.pairs;
+        for (index, pair) in pairs.iter().enumerate() {
             check_lengths(pair.src_len(), pair.tgt_len(), limit).map_err(|problem| {
                 format!("pair {}: {problem}; see --max-source-length", index + 1)
             })?;
-            pairs.push(pair);
         }
         Ok(pairs)
     }
@@ -135,7 +130,7 @@ impl Evaluate {
         match translator.translate_batch(&sources) {
             Ok(translations) => Ok((translations, references)),
             Err(TextError::Decode(error)) => {
-                let (pair, problem) = (error.index + 1, error.problem);
+                let (pair, problem) = (error.index + 1, request_problem(&error.problem));
                 Err(format!("pair {pair}: the source {problem}").into())
             }
             Err(error) => Err(error.into()),

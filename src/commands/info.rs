@@ -6,13 +6,13 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Deserialize;
+use serde::Serialize;
 use serde_json::{Map, Value};
 use transformer_core::{
-    CONFIG_FILE, SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, Tokenizer,
-    TransformerConfig,
+    CONFIG_FILE, LanguageModelConfig, ModelError, SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE,
+    TOKENIZER_FILE, Tokenizer, TransformerConfig,
 };
-use transformer_train::Validation;
+use transformer_train::RunRecord;
 
 use super::{Result, validation_line};
 
@@ -33,18 +33,13 @@ pub struct Info {
     directory: PathBuf,
 }
 
-/// Where a run keeps its checkpoints, below its directory.
-const CHECKPOINTS: &str = "checkpoints";
-/// The record of a run in each of its checkpoints.
-const RUN_FILE: &str = "run.json";
-
 impl Info {
     /// Runs the command.
     pub fn run(self) -> Result {
         let directory = &self.directory;
         let has_model = directory.join(CONFIG_FILE).exists();
-        let checkpoints = checkpoints(directory)?;
-        if !has_model && checkpoints.is_empty() {
+        let record = RunRecord::load(directory)?;
+        if !has_model && record.is_none() {
             return Err(format!(
                 "{}: neither a model nor a training run: there is no {CONFIG_FILE} and no checkpoint",
                 directory.display()
@@ -57,33 +52,80 @@ impl Info {
         }
         tokenizer(&mut text, directory)?;
         files(&mut text, directory)?;
-        let newest = checkpoints.last().map(PathBuf::as_path);
-        // A checkpoint is a model directory itself.
-        let record = newest.unwrap_or(directory).join(RUN_FILE);
-        if record.exists() {
-            run(&mut text, &record, &checkpoints)?;
+        if let Some(record) = record {
+            run(&mut text, &record)?;
         }
         Ok(io::stdout().write_all(text.as_bytes())?)
     }
 }
 
+/// A configuration, as it is shown.
+struct Model {
+    name: &'static str,
+    sizes: String,
+    vocabulary: String,
+    parameters: u128,
+    differences: Vec<Difference>,
+}
+
+/// A key in which a configuration differs from the paper's base model, and both values.
+type Difference = (String, String, String);
+
+impl Model {
+    fn load(directory: &Path) -> Result<Self> {
+        match LanguageModelConfig::load(directory) {
+            Ok(config) => Self::language_model(&config),
+            Err(ModelError::OtherModel { .. }) => {
+                Self::transformer(&TransformerConfig::load(directory)?)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn transformer(config: &TransformerConfig) -> Result<Self> {
+        Ok(Self {
+            name: "encoder-decoder Transformer",
+            sizes: format!(
+                "d_model {}, d_ff {}, {} heads, {} + {} layers",
+                config.d_model,
+                config.d_ff,
+                config.n_heads,
+                config.n_encoder_layers,
+                config.n_decoder_layers
+            ),
+            vocabulary: match (config.src_vocab_size, config.tgt_vocab_size) {
+                (src, tgt) if src == tgt => format!("{src} entries for source and target"),
+                (src, tgt) => format!("{src} entries for the source, {tgt} for the target"),
+            },
+            parameters: config.num_params(),
+            differences: differences(config, &TransformerConfig::base(config.src_vocab_size))?,
+        })
+    }
+
+    fn language_model(config: &LanguageModelConfig) -> Result<Self> {
+        Ok(Self {
+            name: "language model",
+            sizes: format!(
+                "d_model {}, d_ff {}, {} heads, {} layers",
+                config.d_model, config.d_ff, config.n_heads, config.n_layers
+            ),
+            vocabulary: format!("{} entries", config.vocab_size),
+            parameters: config.num_params(),
+            differences: differences(config, &LanguageModelConfig::base(config.vocab_size))?,
+        })
+    }
+}
+
 fn model(text: &mut String, directory: &Path) -> Result {
-    let config = TransformerConfig::load(directory)?;
-    let parameters = config.num_params();
-    writeln!(text, "encoder-decoder Transformer")?;
-    writeln!(
-        text,
-        "  sizes        d_model {}, d_ff {}, {} heads, {} + {} layers",
-        config.d_model,
-        config.d_ff,
-        config.n_heads,
-        config.n_encoder_layers,
-        config.n_decoder_layers
-    )?;
-    let vocabulary = match (config.src_vocab_size, config.tgt_vocab_size) {
-        (src, tgt) if src == tgt => format!("{src} entries for source and target"),
-        (src, tgt) => format!("{src} entries for the source, {tgt} for the target"),
-    };
+    let Model {
+        name,
+        sizes,
+        vocabulary,
+        parameters,
+        differences,
+    } = Model::load(directory)?;
+    writeln!(text, "{name}")?;
+    writeln!(text, "  sizes        {sizes}")?;
     writeln!(text, "  vocabulary   {vocabulary}")?;
     writeln!(
         text,
@@ -96,7 +138,6 @@ fn model(text: &mut String, directory: &Path) -> Result {
         None => "not numbered".into(),
     };
     writeln!(text, "  format       {format}")?;
-    let differences = differences(&config)?;
     if differences.is_empty() {
         writeln!(text, "  as the paper's base model in everything else")?;
     } else {
@@ -108,10 +149,9 @@ fn model(text: &mut String, directory: &Path) -> Result {
     Ok(())
 }
 
-/// The keys in which a configuration differs from the paper's base model, with both values. The sizes of
-/// the vocabularies are left out: they depend on the data.
-fn differences(config: &TransformerConfig) -> Result<Vec<(String, String, String)>> {
-    let base = TransformerConfig::base(config.src_vocab_size);
+/// The keys in which a configuration differs from that of the paper's base model. The sizes of the
+/// vocabularies are left out: they depend on the data.
+fn differences<T: Serialize>(config: &T, base: &T) -> Result<Vec<Difference>> {
     let (ours, base) = (serde_json::to_value(config)?, serde_json::to_value(base)?);
     let keys = |value: &Value| -> Vec<String> {
         value
@@ -184,29 +224,14 @@ fn files(text: &mut String, directory: &Path) -> Result {
     Ok(())
 }
 
-/// The part of `run.json` that describes a run; the rest of it is for resuming.
-#[derive(Deserialize)]
-struct Record {
-    update: usize,
-    seconds: f64,
-    pairs: usize,
-    config: Map<String, Value>,
-    validations: Vec<Validation>,
-}
-
-fn run(text: &mut String, path: &Path, checkpoints: &[PathBuf]) -> Result {
-    let record: Record = read_json(path)?;
-    let of = record
-        .config
-        .get("updates")
-        .map_or("?".into(), Value::to_string);
+fn run(text: &mut String, record: &RunRecord) -> Result {
     writeln!(text, "training run")?;
     writeln!(
         text,
-        "  {} updates of {of}, {:.0} s, on {} pairs",
-        record.update, record.seconds, record.pairs
+        "  {} updates of {}, {:.0} s, on {} examples",
+        record.updates, record.config.updates, record.seconds, record.examples
     )?;
-    for checkpoint in checkpoints {
+    for checkpoint in &record.checkpoints {
         let bytes = directory_size(checkpoint)?;
         let name = checkpoint.file_name().unwrap_or_default().display();
         writeln!(text, "  checkpoint {name}, {:.1} MiB", mib(bytes.into()))?;
@@ -215,24 +240,6 @@ fn run(text: &mut String, path: &Path, checkpoints: &[PathBuf]) -> Result {
         writeln!(text, "  {}", validation_line(validation))?;
     }
     Ok(())
-}
-
-/// The checkpoints below a directory, the oldest first.
-fn checkpoints(directory: &Path) -> Result<Vec<PathBuf>> {
-    let below = directory.join(CHECKPOINTS);
-    let named = |error: io::Error| format!("{}: {error}", below.display());
-    let mut found = Vec::new();
-    if below.is_dir() {
-        for entry in fs::read_dir(&below).map_err(named)? {
-            let path = entry.map_err(named)?.path();
-            // A checkpoint that a killed run left half-written has no record, or ends in `.tmp`.
-            if path.extension().is_none() && path.join(RUN_FILE).exists() {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
-    Ok(found)
 }
 
 fn directory_size(directory: &Path) -> Result<u64> {

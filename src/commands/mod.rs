@@ -14,9 +14,9 @@ pub mod translate;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use transformer_core::DecodeOptionsError;
+use transformer_core::{DecodeOptionsError, RequestProblem};
 use transformer_program::BackendChoice;
-use transformer_train::{Corpus, CorpusError, TrainError, Validation};
+use transformer_train::{TrainError, Validation};
 
 /// The result of a command: an error is shown in one line.
 pub type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -52,6 +52,16 @@ fn options_error(error: DecodeOptionsError) -> String {
     }
 }
 
+/// A problem with a sentence, and the flags that set the limit that it breaks.
+fn request_problem(problem: &RequestProblem) -> String {
+    let flags = match problem {
+        RequestProblem::OverLimit { .. } => "; see --max-source-length",
+        RequestProblem::PrefixTooLong { .. } => "; see --prefix and --max-length",
+        _ => "",
+    };
+    format!("{problem}{flags}")
+}
+
 /// Options of training that have a flag.
 const TRAINING_FLAGS: [&str; 8] = [
     "seed",
@@ -62,6 +72,20 @@ const TRAINING_FLAGS: [&str; 8] = [
     "updates",
     "validate_every",
     "keep_checkpoints",
+];
+
+/// Keys of a model's configuration that --preset sets.
+const PRESET_KEYS: [&str; 10] = [
+    "d_model",
+    "n_heads",
+    "d_ff",
+    "n_encoder_layers",
+    "n_decoder_layers",
+    "final_norm",
+    "attention_bias",
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
 ];
 
 /// Errors of training, in the words of the flags.
@@ -86,13 +110,18 @@ fn train_error(error: TrainError) -> String {
                 "learning_rate_factor" => " times the paper's",
                 _ => "",
             };
-            let what = match TRAINING_FLAGS.contains(&key) {
-                true => flag(key),
-                false => what,
+            let what = match key {
+                key if TRAINING_FLAGS.contains(&key) => flag(key),
+                key if PRESET_KEYS.contains(&key) => format!("another --preset: {what}"),
+                "src_vocab_size" | "tgt_vocab_size" => format!("another --vocab-size: {what}"),
+                _ => what,
             };
             let path = path.display();
             format!("{path}: made with {what} {before}{unit}, not {now}{unit}")
         }
+        TrainError::Diverged { update, loss } => format!(
+            "the loss of update {update} is {loss}; a lower --peak-rate or a longer --warmup may help"
+        ),
         error => error.to_string(),
     }
 }
@@ -135,13 +164,4 @@ fn validation_line(validation: &Validation) -> String {
         validation.valid_loss,
         validation.valid_nll.exp()
     )
-}
-
-/// All pairs of several files of `source<TAB>target` lines.
-fn read_corpora(paths: &[PathBuf]) -> std::result::Result<Corpus, CorpusError> {
-    let mut corpus = Corpus::default();
-    for path in paths {
-        corpus.extend(Corpus::from_tsv(path)?);
-    }
-    Ok(corpus)
 }

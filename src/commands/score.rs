@@ -9,7 +9,7 @@ use transformer_core::{DecodeOptions, TargetScore, TextError, Translator};
 
 use super::inference::{Inference, TranslatorTask};
 use super::lines::Lines;
-use super::{Common, Result, check_lengths, options_error};
+use super::{Common, Result, check_lengths, options_error, request_problem};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -119,7 +119,8 @@ impl Score {
             match translator.score(&sources, &targets) {
                 Err(TextError::Decode(error)) => {
                     let pair = pairs.remove(error.index);
-                    reports.report(pair.index, &format!("the source {}", error.problem));
+                    let problem = request_problem(&error.problem);
+                    reports.report(pair.index, &format!("the source {problem}"));
                 }
                 found => break found?,
             }
@@ -149,10 +150,13 @@ impl Score {
         let source_len = tokenizers.source().encode(source)?.len() + 1;
         let target_len = tokenizers.target().encode(target)?.len() + 1;
         let checked = check_lengths(source_len, target_len, self.max_source_length);
-        Ok(checked.map(|()| Pair {
-            index,
-            source,
-            target,
-        }))
+        Ok(match checked {
+            Ok(()) => Ok(Pair {
+                index,
+                source,
+                target,
+            }),
+            Err(problem) => Err(format!("{problem}; see --max-source-length")),
+        })
     }
 }

@@ -249,7 +249,7 @@ impl BackendTask for Run {
 
     fn run<B: Backend>(self, device: B::Device) -> Result {
         let model = self.model.init::<Autodiff<B>>(self.run.seed, &device)?;
-        self.prepared.save(&self.out)?;
+        self.prepared.save_pairs(&self.out)?;
         for line in self.prepared.left_out() {
             say(line);
         }
@@ -272,6 +272,7 @@ impl BackendTask for Run {
         stop_on_ctrl_c(&interrupter);
         let mut trainer = Trainer::new(model, self.run)
             .directory(&self.out)
+            .tokenizers(&tokenizers)
             .resume(self.resume)
             .interrupter(interrupter)
             .display(self.display);

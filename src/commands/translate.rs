@@ -13,7 +13,7 @@ use transformer_program::note;
 use super::decoding::Decoding;
 use super::inference::{Inference, TranslatorTask};
 use super::lines::Lines;
-use super::{Common, Result};
+use super::{Common, Result, request_problem};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -106,7 +106,8 @@ impl Translate {
         loop {
             match translator.translate_n_best(sentences, &self.prefix) {
                 Err(TextError::Decode(error)) => {
-                    lines.report(error.index, &format!("the sentence {}", error.problem));
+                    let problem = request_problem(&error.problem);
+                    lines.report(error.index, &format!("the sentence {problem}"));
                     sentences[error.index].clear();
                 }
                 other => return other,
@@ -179,7 +180,8 @@ impl Translate {
         match streamed {
             Ok(()) => {}
             Err(TextError::Decode(error)) => {
-                lines.report(0, &format!("the sentence {}", error.problem));
+                let problem = request_problem(&error.problem);
+                lines.report(0, &format!("the sentence {problem}"));
             }
             Err(error) => return Err(error.into()),
         }

@@ -4,18 +4,22 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use transformer_core::Tokenizers;
+use transformer_program::note;
 use transformer_train::{
     Corpus, CorpusError, MIN_VOCAB_SIZE, TRAINING_FILE, Tokenized, TokenizerError, VALIDATION_FILE,
     train_bpe,
 };
 
-use crate::commands::{Result, read_corpora, refuse_overwriting};
+use crate::commands::{Result, refuse_overwriting};
 
 /// The pairs that come with the project; the path is relative to its root.
 const SHIPPED_DATA: &str = "examples/data/tatoeba.en-fr.tsv.gz";
 
 /// Files that a run writes beside its model.
 const WRITTEN: [&str; 2] = [TRAINING_FILE, VALIDATION_FILE];
+
+/// Pieces of the vocabulary, where --vocab-size is not given.
+const VOCAB_SIZE: usize = 8000;
 
 /// Flags of the data.
 #[derive(Debug, Args)]
@@ -34,9 +38,9 @@ pub struct Data {
     /// Distinct source sentences held out of the data for validation; none of them is trained on
     #[arg(long, value_name = "N", default_value_t = 1000)]
     hold_out: usize,
-    /// Pieces of the vocabulary that source and target share
-    #[arg(long, value_name = "N", default_value_t = 8000)]
-    vocab_size: usize,
+    /// Pieces of the vocabulary that source and target share; a resumed run keeps its own [default: 8000]
+    #[arg(long, value_name = "N")]
+    vocab_size: Option<usize>,
     /// Pairs with more pieces than this on a side are left out
     #[arg(long, value_name = "N", default_value_t = 128)]
     max_pieces: usize,
@@ -54,6 +58,7 @@ pub struct Prepared {
     pub read: usize,
     /// Pairs whose source sentence is held out, beyond those to validate on.
     held_out_twice: usize,
+    /// Whether no earlier run has left its pairs and tokenizers.
     is_new: bool,
 }
 
@@ -65,16 +70,21 @@ pub struct Part {
 }
 
 impl Data {
-    /// Checks that there is something to read, and that a run in `out` would overwrite none of it.
+    /// Checks that there is something to read and to validate on, and that a run in `out` would overwrite
+    /// none of it.
     ///
     /// # Errors
-    /// Without `--data` and `--parallel`, or when a run would overwrite a file that it reads.
+    /// Without `--data` and `--parallel`, when nothing is held out, or when a run would overwrite a file
+    /// that it reads.
     pub fn check(&self, out: Option<&Path>) -> Result {
         if self.data.is_empty() && self.parallel.is_empty() {
             return Err(format!(
                 "nothing to train on: give --data FILE… or --parallel SOURCE TARGET; in this project's root there is {SHIPPED_DATA}"
             )
             .into());
+        }
+        if self.hold_out == 0 && self.valid.is_none() {
+            return Err("--hold-out 0: must be at least 1, or give --valid FILE".into());
         }
         let read = self.data.iter().chain(&self.parallel).chain(&self.valid);
         let read: Vec<PathBuf> = read.cloned().collect();
@@ -95,7 +105,7 @@ impl Data {
         resumed: Option<&Path>,
         seed: u64,
     ) -> Result<Prepared> {
-        let mut data = read_corpora(&self.data)?;
+        let mut data = Corpus::from_tsv_files(&self.data)?;
         if let [source, target] = self.parallel.as_slice() {
             data.extend(Corpus::from_parallel(source, target)?);
         }
@@ -109,7 +119,7 @@ impl Data {
 
         let saved = resumed.filter(|out| Tokenizers::are_in(out));
         let tokenizers = match saved {
-            Some(out) => Tokenizers::load(out)?,
+            Some(out) => self.saved_tokenizers(out)?,
             None => self.trained_tokenizer(&train)?,
         };
         // The longest pair, with the token that ends it, fills a batch by itself.
@@ -149,8 +159,20 @@ impl Data {
         })
     }
 
+    /// The tokenizers of the run that is resumed.
+    fn saved_tokenizers(&self, out: &Path) -> Result<Tokenizers> {
+        let tokenizers = Tokenizers::load(out)?;
+        let pieces = tokenizers.source().vocab_size();
+        if let Some(asked) = self.vocab_size.filter(|&asked| asked != pieces) {
+            note(format_args!(
+                "--vocab-size {asked}: the run keeps its tokenizer, of {pieces} pieces"
+            ));
+        }
+        Ok(tokenizers)
+    }
+
     fn trained_tokenizer(&self, train: &Corpus) -> Result<Tokenizers> {
-        match train_bpe(train.sentences(), self.vocab_size) {
+        match train_bpe(train.sentences(), self.vocab_size.unwrap_or(VOCAB_SIZE)) {
             Ok(tokenizer) => Ok(tokenizer.into()),
             Err(TokenizerError::VocabTooSmall { vocab_size }) => Err(format!(
                 "--vocab-size {vocab_size}: must be at least {MIN_VOCAB_SIZE}, for the special tokens and the 256 bytes"
@@ -193,16 +215,19 @@ impl Prepared {
         lines
     }
 
-    /// Writes a new run's pairs and tokenizers into its directory, the tokenizers last: a directory that
-    /// has them has everything.
+    /// Writes a new run's pairs into its directory. Its tokenizers come later, from the trainer: a
+    /// directory that has them has the pairs.
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub fn save(&self, out: &Path) -> Result {
+    pub fn save_pairs(&self, out: &Path) -> Result {
         if !self.is_new {
             return Ok(());
         }
-        Corpus::write_split(&self.train.text, &self.valid.text, out)?;
-        Ok(self.tokenizers.save(out)?)
+        Ok(Corpus::write_split(
+            &self.train.text,
+            &self.valid.text,
+            out,
+        )?)
     }
 }

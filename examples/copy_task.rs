@@ -11,7 +11,9 @@ use burn_autodiff::Autodiff;
 use clap::Parser;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use transformer_core::{MaxLength, Request, Transformer, TransformerConfig, greedy};
+use transformer_core::{
+    MaxLength, Request, SPECIAL_TOKENS, Transformer, TransformerConfig, greedy,
+};
 use transformer_examples::{Backend, Failure};
 use transformer_train::{ProgressDisplay, TokenizedPair, Trainer, TrainingConfig};
 
@@ -23,8 +25,8 @@ const TEST: usize = 1000;
 /// Exact copies, of those decoded, that the model must make.
 const PASS: usize = 990;
 
-/// The first token after `<pad>`, `<bos>` and `<eos>`.
-const FIRST_SYMBOL: u32 = 3;
+/// The first token after the special ones, of which the last, `<unk>`, is not needed.
+const FIRST_SYMBOL: u32 = SPECIAL_TOKENS.len() as u32 - 1;
 
 /// Trains a Transformer to copy sequences of random symbols, then decodes 1000 unseen ones of every trained
 /// length. Exits 1 when fewer than 990 are copied exactly.

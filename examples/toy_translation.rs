@@ -4,7 +4,9 @@
 
 use burn_autodiff::Autodiff;
 use clap::{Parser, ValueEnum};
-use transformer_core::{MaxLength, NormPlacement, Request, TransformerConfig, greedy};
+use transformer_core::{
+    MaxLength, NormPlacement, Request, SPECIAL_TOKENS, TransformerConfig, greedy,
+};
 use transformer_examples::{Backend, Failure};
 use transformer_train::{ProgressDisplay, TokenizedPair, Trainer, TrainingConfig};
 
@@ -103,7 +105,9 @@ struct Words(Vec<&'static str>);
 
 impl Words {
     fn of(sentences: impl IntoIterator<Item = &'static str>) -> Self {
-        let mut words = vec!["<pad>", "<bos>", "<eos>"];
+        // No word is unknown.
+        let [pad, bos, eos, _] = SPECIAL_TOKENS;
+        let mut words = vec![pad, bos, eos];
         for word in sentences.into_iter().flat_map(str::split_whitespace) {
             if !words.contains(&word) {
                 words.push(word);

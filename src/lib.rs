@@ -18,8 +18,8 @@ pub fn note(line: impl Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// The README's snippet, compiled and run as a test.
-#[cfg(all(doctest, feature = "ndarray"))]
+/// The README's program, compiled as a test.
+#[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 

@@ -15,7 +15,7 @@ use burn::train::metric::{LearningRateMetric, Metric};
 use burn::train::renderer::MetricsRenderer;
 use burn::train::{Interrupter, Learner, SupervisedTraining, TrainingStrategy};
 #[cfg(feature = "text")]
-use transformer_core::{Tokenizer, Tokenizers};
+use transformer_core::Tokenizers;
 
 use crate::checkpoint::{Checkpoint, Checkpoints, number_parameters};
 use crate::config::TrainingConfig;
@@ -338,22 +338,12 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         if let Some(tokenizers) = &self.tokenizers {
             match self.resume && Tokenizers::are_in(directory) {
                 false => tokenizers.save(directory)?,
-                true if are_same(tokenizers, &Tokenizers::load(directory)?) => {}
+                true if tokenizers.have_vocabularies_of(&Tokenizers::load(directory)?) => {}
                 true => return Err(TrainError::OtherTokenizers(directory.clone())),
             }
         }
         Ok(Some(checkpoints))
     }
-}
-
-/// Whether all tokens have the same ids in other tokenizers.
-#[cfg(feature = "text")]
-fn are_same(ours: &Tokenizers, others: &Tokenizers) -> bool {
-    let same = |one: &Tokenizer, other: &Tokenizer| {
-        one.vocab_size() == other.vocab_size()
-            && (0..one.vocab_size() as u32).all(|token| one.token(token) == other.token(token))
-    };
-    same(ours.source(), others.source()) && same(ours.target(), others.target())
 }
 
 /// The run as of its newest checkpoint; unchanged if there is none.

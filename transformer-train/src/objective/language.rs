@@ -8,7 +8,7 @@ use transformer_core::{
     LanguageModel, LanguageModelConfig, SpecialTokens, WEIGHTS_FILE, load_weights, padded,
 };
 #[cfg(feature = "text")]
-use transformer_core::{TextError, Tokenizers, TransformerConfig};
+use transformer_core::{TextError, Tokenizers};
 
 use super::{Objective, check_tokens, sequence_loss};
 use crate::data::{Example, ExampleProblem};
@@ -61,14 +61,7 @@ impl<B: Backend> Objective<B> for LanguageModel<B> {
     #[cfg(feature = "text")]
     fn check_tokenizers(&self, tokenizers: &Tokenizers) -> Result<(), TextError> {
         let config = self.config();
-        // An encoder–decoder with the same vocabulary on both sides.
-        let same_vocabulary = TransformerConfig {
-            pad_id: config.pad_id,
-            bos_id: config.bos_id,
-            eos_id: config.eos_id,
-            ..TransformerConfig::base(config.vocab_size)
-        };
-        tokenizers.check(&same_vocabulary, "")
+        tokenizers.check([config.vocab_size; 2], config.special_tokens(), "")
     }
 
     fn batch(&self, sequences: &[Vec<u32>], device: &B::Device) -> SequenceBatch<B> {

@@ -63,7 +63,9 @@ impl<B: Backend> Objective<B> for Transformer<B> {
 
     #[cfg(feature = "text")]
     fn check_tokenizers(&self, tokenizers: &Tokenizers) -> Result<(), TextError> {
-        tokenizers.check(self.config(), "")
+        let config = self.config();
+        let sizes = [config.src_vocab_size, config.tgt_vocab_size];
+        tokenizers.check(sizes, config.special_tokens(), "")
     }
 
     fn batch(&self, pairs: &[TokenizedPair], device: &B::Device) -> PairBatch<B> {

@@ -1,0 +1,604 @@
+//! The promises of the model, of decoding and of training, on every backend that is compiled in.
+//!
+//! `transformer-core/tests/invariants/` and `transformer-train/tests/` keep them for many more shapes,
+//! options and weights, on ndarray and flex; the models here are tiny, for llvmpipe. A failure names its
+//! backends: `cargo test --features flex,wgpu,tch --test promises`.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::panic::catch_unwind;
+use std::sync::{Mutex, PoisonError};
+
+use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Int, Tensor, TensorData};
+use burn::train::TrainStep;
+use burn_autodiff::Autodiff;
+use clap::ValueEnum;
+use transformer_core::{
+    AttentionInput, AttentionMask, AttentionWeights, DecodeOptions, Hypothesis,
+    LanguageModelConfig, MaxLength, MultiHeadAttentionConfig, NormPlacement, Positions, Request,
+    Search, SourceTarget, Transformer, TransformerConfig, WeightInit, WeightTying, padded,
+    padding_positions, score,
+};
+use transformer_program::{BackendChoice, BackendTask, run_on};
+use transformer_train::{
+    ProgressDisplay, TokenizedPair, Trainer, TrainingConfig, TrainingModel, Update,
+};
+
+/// Each line is a test: a function on a type of backends, B being any that is compiled in.
+macro_rules! promises {
+    ($($test:ident: $function:ident on $backend:ty,)*) => {
+        #[derive(Debug, Clone, Copy)]
+        #[allow(non_camel_case_types, reason = "failures print the name of the test")]
+        enum Promise {
+            $($test,)*
+        }
+
+        impl BackendTask for Promise {
+            type Output = ();
+
+            fn run<B: Backend>(self, device: B::Device) {
+                match self {
+                    $(Self::$test => $function::<$backend>(&device),)*
+                }
+            }
+        }
+
+        $(
+            #[test]
+            fn $test() {
+                Promise::$test.is_kept();
+            }
+        )*
+    };
+}
+
+promises! {
+    a_later_target_token_changes_no_logit: causality on B,
+    padding_reaches_no_real_position: padding on B,
+    a_query_without_keys_gives_zeros_and_finite_gradients: blocked_rows on Autodiff<B>,
+    a_sentence_has_the_same_logits_in_a_batch_as_alone: batch on B,
+    token_by_token_is_all_at_once: cache on B,
+    search_agrees_with_forward_in_any_batch_and_with_score: search on B,
+    a_language_model_is_causal_and_the_same_token_by_token: language_model on B,
+    tied_weights_stay_one_in_training: tied_weights on Autodiff<B>,
+    two_batches_of_an_update_are_one_large_batch: accumulation on Autodiff<B>,
+    frozen_parameters_stay_frozen: frozen_parameters on Autodiff<B>,
+    a_resumed_run_is_the_run_that_was_not_stopped: resume on Autodiff<B>,
+}
+
+impl Promise {
+    /// Runs it on every backend, and names those that it fails on.
+    fn is_kept(self) {
+        // Burn's random numbers come from one generator per process.
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        // With several threads, libtorch adds in an order that changes from run to run.
+        #[cfg(feature = "tch")]
+        tch::set_num_threads(1);
+
+        let mut failed = Vec::new();
+        for &backend in BackendChoice::value_variants() {
+            println!("{backend}:");
+            let run = || run_on(backend, self).expect("the backend starts");
+            if catch_unwind(run).is_err() {
+                failed.push(backend.to_string());
+            }
+        }
+        assert!(
+            failed.is_empty(),
+            "{self:?} fails on {}",
+            failed.join(" and ")
+        );
+    }
+}
+
+/// The error of a logit that is summed in another order: some tens of 6e-8, of numbers up to 4.
+const LOGIT_BOUND: f64 = 1e-5;
+
+const PAD: u32 = 0;
+const EOS: u32 = 2;
+const D_MODEL: usize = 16;
+const VOCAB_SIZE: usize = 11;
+
+const SOURCES: [&[u32]; 4] = [&[5, 3, 7, 12, 2], &[4, 2], &[9, 8, 11, 2], &[6, 6, 2]];
+static TARGETS: [[u32; 6]; 4] = [
+    [1, 8, 4, 10, 6, 5],
+    [1, 3, 3, 7, 9, 4],
+    [1, 9, 5, 8, 4, 6],
+    [1, 5, 10, 7, 3, 8],
+];
+
+/// Nothing is tied, and the two vocabularies differ.
+fn config(norm: NormPlacement) -> TransformerConfig {
+    TransformerConfig {
+        tgt_vocab_size: VOCAB_SIZE,
+        norm,
+        final_norm: norm == NormPlacement::Pre,
+        positions: match norm {
+            NormPlacement::Post => Positions::Sinusoidal,
+            NormPlacement::Pre => Positions::Learned { max_len: 16 },
+        },
+        tying: WeightTying::None,
+        ..paper()
+    }
+}
+
+/// The paper's model but for its sizes: everything is tied, dropout is 0.1.
+fn paper() -> TransformerConfig {
+    TransformerConfig {
+        d_model: D_MODEL,
+        n_heads: 2,
+        d_ff: 32,
+        n_encoder_layers: 2,
+        n_decoder_layers: 2,
+        ..TransformerConfig::base(13)
+    }
+}
+
+const NORMS: [NormPlacement; 2] = [NormPlacement::Post, NormPlacement::Pre];
+
+fn models<B: Backend>(device: &B::Device) -> [Transformer<B>; 2] {
+    NORMS.map(|norm| config(norm).init::<B>(1, device).unwrap())
+}
+
+fn causality<B: Backend>(device: &B::Device) {
+    for model in models::<B>(device) {
+        let memory = model.encode(padded(&SOURCES, PAD, device));
+        assert_causal(|targets| {
+            values(model.generate(model.decode(padded(&targets, PAD, device), &memory)))
+        });
+    }
+}
+
+/// Asserts that another token changes the logits of its own and all later positions, and not one bit
+/// before: the weight of a blocked key is zero, and zero times a finite number is zero.
+fn assert_causal(logits: impl Fn([[u32; 6]; 4]) -> Vec<f64>) {
+    let before = logits(TARGETS);
+    for changed in 1..6 {
+        let mut targets = TARGETS;
+        for target in &mut targets {
+            target[changed] = if target[changed] == 5 { 6 } else { 5 };
+        }
+        let after = logits(targets);
+        let positions = before.chunks(VOCAB_SIZE).zip(after.chunks(VOCAB_SIZE));
+        for (index, (before, after)) in positions.enumerate() {
+            let position = index % 6;
+            if position < changed {
+                assert_eq!(before, after, "{position} depends on {changed}");
+            } else {
+                let difference = largest_difference(before, after);
+                // Far above any rounding.
+                assert!(difference > 1e-3, "{position}, {changed}: {difference:e}");
+            }
+        }
+    }
+}
+
+/// For padding before, between and after real tokens.
+fn padding<B: Backend>(device: &B::Device) {
+    let sources: [[u32; 5]; 3] = [[5, 0, 7, 12, 2], [0, 0, 4, 9, 2], [6, 8, 2, 0, 0]];
+    let targets: [[u32; 4]; 3] = [[1, 8, 0, 4], [0, 1, 3, 7], [1, 9, 0, 0]];
+    let with_garbage =
+        |table: Tensor<B, 2>| table.slice_assign([0..1], wave::<B, 2>([1, D_MODEL], device) * 50.0);
+    for model in models::<B>(device) {
+        let mut garbage = model.clone();
+        garbage.src_embedding.weight = garbage.src_embedding.weight.map(with_garbage);
+        let embedding = garbage.tgt_embedding.as_mut().unwrap();
+        embedding.weight = embedding.weight.clone().map(with_garbage);
+
+        let [(memory, plain), (other_memory, other)] = [model, garbage].map(|model| {
+            let memory = model.encode(padded(&sources, PAD, device));
+            let hidden = model.decode(padded(&targets, PAD, device), &memory);
+            (values(memory.hidden), values(model.generate(hidden)))
+        });
+        // Not a bit changes, as in `assert_causal`; the garbage is there, at its own positions.
+        assert_only_padding_differs(&sources, D_MODEL, &memory, &other_memory);
+        assert_only_padding_differs(&targets, VOCAB_SIZE, &plain, &other);
+    }
+}
+
+fn assert_only_padding_differs<const LEN: usize>(
+    rows: &[[u32; LEN]],
+    width: usize,
+    plain: &[f64],
+    other: &[f64],
+) {
+    let tokens = rows.iter().flatten();
+    let numbers = plain.chunks(width).zip(other.chunks(width));
+    for ((index, &token), (plain, other)) in tokens.enumerate().zip(numbers) {
+        assert_eq!(plain != other, token == PAD, "position {index} of {rows:?}");
+    }
+}
+
+/// Attention by kernels and, where the weights are asked for, by its composition; then whole models.
+fn blocked_rows<B: AutodiffBackend>(device: &B::Device) {
+    // Under causality the first query of the second row has no key, those of the third have none.
+    let rows: [[u32; 4]; 3] = [[5, 6, 7, 8], [0, 6, 7, 8], [0, 0, 0, 0]];
+    let attention =
+        MultiHeadAttentionConfig::new(D_MODEL, 2).init_from::<B>(&mut WeightInit::new(1), device);
+    let padding = padding_positions::<B>(padded(&rows, PAD, device), PAD);
+    let mask = AttentionMask::causal_padding(4, padding);
+    for weights in [AttentionWeights::Discard, AttentionWeights::Return] {
+        let query = wave::<B, 3>([3, 4, D_MODEL], device).require_grad();
+        let memory = wave::<B, 3>([3, 4, D_MODEL], device).require_grad();
+        let input = AttentionInput::to_memory(query.clone(), memory.clone()).mask(&mask);
+        let input = match weights {
+            AttentionWeights::Discard => input,
+            AttentionWeights::Return => input.with_weights(),
+        };
+        let output = attention.forward(input).output;
+        let gradients = (output.clone() + 1.0).powi_scalar(2).sum().backward();
+        let output = values(output);
+        let of_query = values(query.grad(&gradients).unwrap());
+        let of_memory = values(memory.grad(&gradients).unwrap());
+        assert!(of_query.iter().chain(&of_memory).all(|g| g.is_finite()));
+        let zero = |numbers: &[f64], index: usize| {
+            let numbers = &numbers[index * D_MODEL..(index + 1) * D_MODEL];
+            numbers.iter().all(|&number| number == 0.0)
+        };
+        for index in 0..12 {
+            let (row, at) = (index / 4, index % 4);
+            let blocked = rows[row][..=at].iter().all(|&token| token == PAD);
+            assert_eq!(zero(&output, index), blocked, "output {row}, {at}");
+            assert!(zero(&of_query, index) || !blocked, "query {row}, {at}");
+            let padding = rows[row][at] == PAD;
+            assert_eq!(zero(&of_memory, index), padding, "memory {row}, {at}");
+        }
+    }
+
+    // An empty source, an empty target, both, neither.
+    let sources: [[u32; 3]; 4] = [[0, 0, 0], [5, 6, 2], [0, 0, 0], [8, 2, 0]];
+    let targets: [[u32; 3]; 4] = [[1, 5, 6], [0, 0, 0], [0, 0, 0], [1, 9, 0]];
+    for model in models::<B>(device) {
+        let src = padded(&sources, PAD, device);
+        let logits = model.forward(src, padded(&targets, PAD, device));
+        assert!(values(logits.clone()).iter().all(|x| x.is_finite()));
+        let gradients = logits.powi_scalar(2).mean().backward();
+        let gradients = GradientsParams::from_grads(gradients, &model);
+        for gradient in numbers(&model.valid(), Some(&gradients)) {
+            assert!(gradient.iter().all(|g| g.is_finite()));
+            assert!(gradient.iter().any(|&g| g != 0.0));
+        }
+    }
+}
+
+fn batch<B: Backend>(device: &B::Device) {
+    let targets: [&[u32]; 3] = [&TARGETS[0][..3], &TARGETS[1], &TARGETS[2][..4]];
+    for model in models::<B>(device) {
+        let forward = |rows: Range<usize>| {
+            let src = padded(&SOURCES[rows.clone()], PAD, device);
+            model.forward(src, padded(&targets[rows], PAD, device))
+        };
+        let together = forward(0..3);
+        for (row, target) in targets.iter().enumerate() {
+            let of_row = together.clone().slice([row..row + 1, 0..target.len()]);
+            let alone = values(forward(row..row + 1));
+            assert_close(&values(of_row), &alone, LOGIT_BOUND);
+        }
+    }
+}
+
+fn cache<B: Backend>(device: &B::Device) {
+    for model in models::<B>(device) {
+        let memory = model.encode(padded(&SOURCES, PAD, device));
+        let targets: Tensor<B, 2, Int> = padded(&TARGETS, PAD, device);
+        let whole = model.generate(model.decode(targets.clone(), &memory));
+        let mut cache = model.start_decoding(&memory);
+        assert_same_in_steps(whole, targets, |token| {
+            let output = model.decode_next(token, &mut cache, AttentionWeights::Discard);
+            model.generate(output.hidden)
+        });
+    }
+}
+
+fn assert_same_in_steps<B: Backend>(
+    whole: Tensor<B, 3>,
+    targets: Tensor<B, 2, Int>,
+    next: impl FnMut(Tensor<B, 2, Int>) -> Tensor<B, 3>,
+) {
+    let steps: Vec<Tensor<B, 3>> = targets.split(1, 1).into_iter().map(next).collect();
+    let steps = Tensor::cat(steps, 1);
+    assert_close(&values(steps), &values(whole), LOGIT_BOUND);
+}
+
+/// Targets have at most six tokens, so that a log-probability is the sum of seven or fewer.
+const MAX_LENGTH: usize = 6;
+const LOG_PROB_BOUND: f64 = 7.0 * LOGIT_BOUND;
+
+fn search<B: Backend>(device: &B::Device) {
+    let mut distinct = BTreeSet::new();
+    for model in models::<B>(device) {
+        let run = |options: &DecodeOptions, sources: &[&[u32]]| {
+            let requests = sources.iter().map(|&source| Request::exact(source));
+            let requests: Vec<Request> = requests.collect();
+            let search = Search::new(&model, options.clone()).unwrap();
+            search.run(&requests).unwrap()
+        };
+        let greedy = DecodeOptions {
+            max_length: MaxLength::Tokens(MAX_LENGTH),
+            ..DecodeOptions::beam(1)
+        };
+        let found = targets(&run(&greedy, &SOURCES));
+        let expected = SOURCES.map(|source| argmax_loop(&model, source, device));
+        assert_eq!(found, expected);
+        distinct.extend(found);
+
+        let beam = DecodeOptions {
+            max_length: MaxLength::Tokens(MAX_LENGTH),
+            n_best: 2,
+            ..DecodeOptions::beam(4)
+        };
+        let together = run(&beam, &SOURCES);
+        let mut reversed = SOURCES;
+        reversed.reverse();
+        // Each source alone, and two of the four together.
+        for batch_tokens in [1, 8] {
+            let options = DecodeOptions {
+                batch_tokens,
+                ..beam.clone()
+            };
+            let mut again = run(&options, &reversed);
+            again.reverse();
+            assert_eq!(targets(&again), targets(&together));
+            for (again, together) in again.iter().flatten().zip(together.iter().flatten()) {
+                assert_close(&[again.score], &[together.score], LOG_PROB_BOUND);
+            }
+        }
+
+        for (source, found) in SOURCES.iter().zip(&together) {
+            let found_targets = found.iter().map(|hypothesis| {
+                let end: &[u32] = if hypothesis.finished { &[EOS] } else { &[] };
+                [&hypothesis.tokens[..], end].concat()
+            });
+            let pairs: Vec<SourceTarget> = found_targets
+                .map(|target| SourceTarget::exact(*source, target))
+                .collect();
+            let scores = score(&model, &pairs, 64).unwrap();
+            assert_eq!(scores.len(), 2);
+            for (hypothesis, score) in found.iter().zip(scores) {
+                let log_prob = score.log_prob();
+                let penalized = log_prob / beam.length_penalty.of(score.log_probs.len());
+                let found = [hypothesis.log_prob, hypothesis.score];
+                assert_close(&found, &[log_prob, penalized], LOG_PROB_BOUND);
+            }
+        }
+    }
+    // A search that ignores its source would have two.
+    assert!(distinct.len() > 2, "{distinct:?}");
+}
+
+/// The tokens of all hypotheses, and whether they ended in `<eos>`.
+fn targets(found: &[Vec<Hypothesis>]) -> Vec<(Vec<u32>, bool)> {
+    let all = found.iter().flatten();
+    all.map(|hypothesis| (hypothesis.tokens.clone(), hypothesis.finished))
+        .collect()
+}
+
+/// Greedy decoding without cache or batch.
+fn argmax_loop<B: Backend>(
+    model: &Transformer<B>,
+    source: &[u32],
+    device: &B::Device,
+) -> (Vec<u32>, bool) {
+    let mut target = vec![1_u32];
+    while target.len() <= MAX_LENGTH {
+        let src = padded(&[source], PAD, device);
+        let logits = values(model.forward(src, padded(&[&target], PAD, device)));
+        let last = &logits[logits.len() - VOCAB_SIZE..];
+        let best = (0..VOCAB_SIZE).max_by(|&a, &b| last[a].total_cmp(&last[b]));
+        match best.unwrap() as u32 {
+            EOS => return (target[1..].to_vec(), true),
+            token => target.push(token),
+        }
+    }
+    (target[1..].to_vec(), false)
+}
+
+fn language_model<B: Backend>(device: &B::Device) {
+    for norm in NORMS {
+        let config = LanguageModelConfig {
+            d_model: D_MODEL,
+            n_heads: 2,
+            d_ff: 32,
+            n_layers: 2,
+            norm,
+            final_norm: norm == NormPlacement::Pre,
+            tied: norm == NormPlacement::Post,
+            ..LanguageModelConfig::base(VOCAB_SIZE)
+        };
+        let model = config.init::<B>(2, device).unwrap();
+        assert_causal(|targets| values(model.forward(padded(&targets, PAD, device))));
+
+        let targets: Tensor<B, 2, Int> = padded(&TARGETS, PAD, device);
+        let mut cache = model.start_decoding(TARGETS.len());
+        assert_same_in_steps(model.forward(targets.clone()), targets, |token| {
+            let output = model.decode_next(token, &mut cache, AttentionWeights::Discard);
+            model.generate(output.hidden)
+        });
+    }
+}
+
+fn tied_weights<B: AutodiffBackend>(device: &B::Device) {
+    let config = paper();
+    let initial = config.init::<B>(1, device).unwrap();
+    let before = values(initial.src_embedding.weight.val());
+    let trained = trainer(initial, 2).train(pairs(15), pairs(3)).unwrap();
+    let model = trained.model;
+    assert_eq!(model.num_params() as u128, config.num_params());
+
+    let table = values(model.src_embedding.weight.val());
+    // The generator learns from every token, those too that no sentence has.
+    for (before, after) in before.chunks(D_MODEL).zip(table.chunks(D_MODEL)) {
+        assert_ne!(before, after);
+    }
+    // Exact: a row times √16 and divided by it, and sums of a number and zeros.
+    let every_token: Vec<u32> = (0..13).collect();
+    let every_token = padded(&[every_token], PAD, device);
+    let looked_up = model.target_embedding().forward(every_token) / 4.0;
+    assert_eq!(values(looked_up), table);
+    let units = Tensor::<B::InnerBackend, 2>::eye(D_MODEL, device).unsqueeze_dim::<3>(0);
+    let multiplied = model.generate(units).squeeze_dim::<2>(0).transpose();
+    assert_eq!(values(multiplied), table);
+}
+
+fn accumulation<B: AutodiffBackend>(device: &B::Device) {
+    let config = TransformerConfig {
+        dropout: 0.0,
+        ..paper()
+    };
+    let model = config.init::<B>(1, device).unwrap();
+    let model = TrainingModel::<B, _>::new(model, 0.1);
+    let pairs = pairs(7);
+    let gradients = |batches: Vec<Vec<TokenizedPair>>| {
+        let output = TrainStep::step(&model, Update::new(batches));
+        numbers(&model.model.valid(), Some(&output.grads))
+    };
+    // Of unequal sizes: a mean of the batches' means would differ.
+    let parts = gradients(vec![pairs[..2].to_vec(), pairs[2..].to_vec()]);
+    let whole = gradients(vec![pairs]);
+    assert_eq!(whole.len(), parts.len());
+    for (whole, parts) in whole.iter().zip(&parts) {
+        let largest = whole.iter().fold(0.0, |most: f64, g| most.max(g.abs()));
+        assert!(largest > 0.0);
+        // Differences of near numbers lose digits; the bound is that of backend_parity.
+        assert_close(parts, whole, 5e-5 * largest);
+    }
+}
+
+fn frozen_parameters<B: AutodiffBackend>(device: &B::Device) {
+    let mut model = paper().init::<B>(1, device).unwrap();
+    let before = numbers(&model.valid(), None);
+    // The generator's matrix, too.
+    model.src_embedding = model.src_embedding.no_grad();
+    let trained = trainer(model, 2).train(pairs(15), pairs(3)).unwrap();
+    let after = numbers(&trained.model, None);
+    assert_eq!(before.len(), after.len());
+    // The embedding is the first parameter; every other one learns.
+    for (index, (before, after)) in before.iter().zip(&after).enumerate() {
+        assert_eq!(before == after, index == 0, "parameter {index}");
+    }
+}
+
+/// The most that the weights of a resumed run may differ by, relative to their movement in training.
+///
+/// Zero where the order of sums depends on shapes alone. Elsewhere weights that are read from a file may
+/// have other strides than updated ones, and so be multiplied in another order. A rounding of 1e-7 in a
+/// gradient changes Adam's step by as much, except for the few entries near zero; lost moments, or
+/// another dropout, batch or rate, change it by a tenth and more.
+fn resume_bound(backend: &str) -> f64 {
+    match backend {
+        "ndarray" | "flex" => 0.0,
+        _ => 1e-3,
+    }
+}
+
+fn resume<B: AutodiffBackend>(device: &B::Device) {
+    let config = TransformerConfig {
+        attention_dropout: 0.1,
+        activation_dropout: 0.1,
+        ..paper()
+    };
+    let model = || config.init::<B>(1, device).unwrap();
+    let weights = |trainer: Trainer<B, Transformer<B>>| {
+        let trained = trainer.train(pairs(15), pairs(3)).unwrap();
+        numbers(&trained.model, None).concat()
+    };
+    let whole = weights(trainer(model(), 8));
+    let folder = tempfile::tempdir().unwrap();
+    // The pairs make six batches: this is in the middle of an epoch.
+    let stopped = weights(trainer(model(), 4).directory(folder.path()));
+    let resumed = trainer(model(), 8).directory(folder.path()).resume(true);
+    let resumed = weights(resumed);
+
+    let initial = numbers(&model().valid(), None).concat();
+    let moved = distance(&initial, &whole);
+    assert!(distance(&stopped, &whole) > 0.1 * moved);
+    let off = distance(&resumed, &whole) / moved;
+    let bound = resume_bound(&<B::InnerBackend as Backend>::name(device));
+    assert!(off <= bound, "off by {off:e}, bound {bound:e}");
+}
+
+/// A short run. The rate is so low that roundings do not grow from one update to the next.
+fn trainer<B: AutodiffBackend>(
+    model: Transformer<B>,
+    updates: usize,
+) -> Trainer<B, Transformer<B>> {
+    let config = TrainingConfig {
+        seed: 5,
+        batch_tokens: 24,
+        warmup: 40,
+        updates,
+        validate_every: 8,
+        ..TrainingConfig::default()
+    };
+    Trainer::new(model, config).display(ProgressDisplay::Silent)
+}
+
+/// Sources of 1 to 5 tokens, 3 to 11 of the 13; targets twice as long.
+fn pairs(count: usize) -> Vec<TokenizedPair> {
+    let pair = |index: usize| {
+        let source = (0..=index % 5).map(|at| 3 + ((index * 7 + at * 3) % 9) as u32);
+        let source: Vec<u32> = source.collect();
+        TokenizedPair {
+            target: source.iter().flat_map(|&token| [token, token]).collect(),
+            source,
+        }
+    };
+    (0..count).map(pair).collect()
+}
+
+/// The numbers of every parameter, or of its gradient, in the order of the model.
+fn numbers<B: Backend>(
+    model: &Transformer<B>,
+    gradients: Option<&GradientsParams>,
+) -> Vec<Vec<f64>> {
+    struct Numbers<'a>(Option<&'a GradientsParams>, Vec<Vec<f64>>);
+    impl<B: Backend> ModuleVisitor<B> for Numbers<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            self.1.push(values(match self.0 {
+                None => param.val(),
+                Some(gradients) => {
+                    let gradient = gradients.get::<B, D>(param.id);
+                    gradient.expect("every parameter has a gradient")
+                }
+            }));
+        }
+    }
+    let mut numbers = Numbers(gradients, Vec::new());
+    model.visit(&mut numbers);
+    numbers.1
+}
+
+fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f64> {
+    tensor.into_data().iter().collect()
+}
+
+/// Numbers in [-1, 1], no two alike.
+fn wave<B: Backend, const D: usize>(shape: [usize; D], device: &B::Device) -> Tensor<B, D> {
+    let count: usize = shape.iter().product();
+    let values: Vec<f32> = (0..count).map(|at| (at as f32 * 0.7).sin()).collect();
+    Tensor::from_data(TensorData::new(values, shape), device)
+}
+
+/// The largest difference; NaN if there is one.
+fn largest_difference(left: &[f64], right: &[f64]) -> f64 {
+    assert_eq!(left.len(), right.len());
+    let differences = left.iter().zip(right).map(|(a, b)| (a - b).abs());
+    differences.max_by(f64::total_cmp).unwrap_or(0.0)
+}
+
+#[track_caller]
+fn assert_close(found: &[f64], expected: &[f64], bound: f64) {
+    let off = largest_difference(found, expected);
+    assert!(off <= bound, "off by {off:e}, bound {bound:e}");
+}
+
+/// The Euclidean distance of two lists of numbers.
+fn distance(left: &[f64], right: &[f64]) -> f64 {
+    assert_eq!(left.len(), right.len());
+    let squares = left.iter().zip(right).map(|(a, b)| (a - b).powi(2));
+    squares.sum::<f64>().sqrt()
+}

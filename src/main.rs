@@ -25,7 +25,7 @@ Examples:
 
   `transformer COMMAND --help` explains a command and shows more.";
 
-/// Trains, runs and measures translation models: the Transformer of \"Attention Is All You Need\"
+/// Trains, runs and measures translation models: the Transformer of "Attention Is All You Need"
 #[derive(Debug, Parser)]
 #[command(name = "transformer", version, after_help = EXAMPLES, arg_required_else_help = true)]
 struct Cli {

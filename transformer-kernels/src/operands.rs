@@ -13,8 +13,8 @@ use crate::kernels::{Bias, Kernels};
 pub struct Mask<'a, B: Backend> {
     /// Added to the scores: `[batch or 1, n_heads or 1, query_len or 1, key_len]`.
     pub bias: &'a Tensor<B, 4>,
-    /// Queries whose every key is blocked, whose weights become zero:
-    /// `[batch or 1, n_heads or 1, query_len or 1, 1]`.
+    /// Queries whose every key is blocked, whose weights become zero. Not broadcast: the first three sizes
+    /// are those of `bias`, the last is 1.
     pub blocked_rows: Option<&'a Tensor<B, 4, Bool>>,
 }
 

@@ -429,7 +429,11 @@ proptest! {
             let found = run(&[&model], &batched, &order);
             for (&at, found) in shuffled.iter().zip(found) {
                 let alone = run(&[&model], &options, &sources[at..=at]);
-                assert_same(&found, &alone[0], 1e-5);
+                // A hypothesis adds up its tokens' log-probabilities, each rounded in another order: of 13
+                // tokens, the largest error seen is 1.01e-5.
+                let longest = alone[0].iter().map(|found| found.tokens.len()).max();
+                let tolerance = 2e-6 * longest.unwrap_or(0) as f64;
+                assert_same(&found, &alone[0], tolerance.max(1e-5));
             }
         }
     }

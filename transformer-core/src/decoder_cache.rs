@@ -235,21 +235,11 @@ impl<B: Backend> DecoderCache<B> {
         let mask = match &mut self.paths {
             None => AttentionMask::causal_padding_from(self.filled, new_len, padding),
             Some(paths) => {
-                let [_, slots] = padding.dims();
-                let mut blocked = vec![true; rows * new_len * slots];
-                let mut queries = blocked.chunks_mut(slots);
                 for (row, path) in paths.iter_mut().enumerate() {
                     let first = self.filled + row * new_len % new_slots;
-                    for (slot, query) in (first..first + new_len).zip(&mut queries) {
-                        path.push(slot);
-                        path.iter().for_each(|&slot| query[slot] = false);
-                    }
+                    path.extend(first..first + new_len);
                 }
-                let shape = [sources, 1, new_slots, slots];
-                let blocked = TensorData::new(blocked, shape);
-                let blocked = Tensor::<B, 4, Bool>::from_data(blocked, &padding.device());
-                let padding: Tensor<B, 4, Bool> = padding.unsqueeze_dims(&[1, 1]);
-                AttentionMask::from_blocked(blocked.bool_or(padding.expand(shape)))
+                AttentionMask::causal_padding_along(paths, new_len, padding)
             }
         };
         self.filled += new_slots;

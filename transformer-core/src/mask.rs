@@ -3,7 +3,7 @@
 //! **`true` means blocked**, in every mask of this crate.
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{Bool, Int, Tensor};
+use burn::tensor::{Bool, Int, Tensor, TensorData};
 
 use crate::ops;
 
@@ -85,6 +85,36 @@ impl<B: Backend> AttentionMask<B> {
         let shape = [batch, 1, query_len, key_len];
         let padding: Tensor<B, 4, Bool> = padding.unsqueeze_dims(&[1, 1]);
         Self::from_blocked(padding.expand(shape).bool_or(future.expand(shape)))
+    }
+
+    /// [`causal_padding`](Self::causal_padding) for several targets of each source, as in a beam, whose
+    /// tokens share the slots of a cache: a query attends to the tokens of its own target only, up to its
+    /// own. `paths` has the slots of each target's tokens, those of a source together; the last
+    /// `query_len` tokens of a target are its queries.
+    ///
+    /// # Shapes
+    /// - padding: `[sources, slots]`, `true` = blocked
+    /// - the mask: `[sources, 1, targets of each · query_len, slots]`
+    pub(crate) fn causal_padding_along(
+        paths: &[Vec<usize>],
+        query_len: usize,
+        padding: Tensor<B, 2, Bool>,
+    ) -> Self {
+        let [sources, slots] = padding.dims();
+        let queries = paths.len() * query_len;
+        let mut blocked = vec![true; queries * slots];
+        let attended = paths.iter().flat_map(|path| {
+            let first = path.len() - query_len;
+            (first..path.len()).map(move |own| &path[..=own])
+        });
+        for (blocked, attended) in blocked.chunks_mut(slots).zip(attended) {
+            attended.iter().for_each(|&slot| blocked[slot] = false);
+        }
+        let shape = [sources, 1, queries / sources, slots];
+        let future = TensorData::new(blocked, shape);
+        let future = Tensor::<B, 4, Bool>::from_data(future, &padding.device());
+        let padding: Tensor<B, 4, Bool> = padding.unsqueeze_dims(&[1, 1]);
+        Self::from_blocked(future.bool_or(padding.expand(shape)))
     }
 
     /// Any mask.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
+use crate::schedule::Schedule;
 
 /// How a model is trained. The defaults are the paper's (§5), at a batch that fits one machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -15,9 +16,15 @@ pub struct TrainingConfig {
     pub batch_tokens: usize,
     /// Batches whose gradients make one update, each weighted by its tokens: 1.
     pub batches_per_update: usize,
+    /// The course of the learning rate: the paper's (§5.3).
+    pub schedule: Schedule,
     /// Updates in which the learning rate rises: 4000 (§5.3).
     pub warmup: usize,
-    /// Factor of the learning rate: 1.
+    /// The learning rate at the end of the warm-up; absent: `learning_rate_factor / √(d_model · warmup)`,
+    /// which is the paper's with a factor of 1 (§5.3, equation 3).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_rate: Option<f64>,
+    /// Factor of the learning rate: 1. Where `peak_rate` is given, it must stay 1.
     pub learning_rate_factor: f64,
     /// ε of the label smoothing: 0.1 (§5.4).
     pub label_smoothing: f64,
@@ -38,7 +45,9 @@ impl Default for TrainingConfig {
             seed: 0,
             batch_tokens: 2048,
             batches_per_update: 1,
+            schedule: Schedule::Noam,
             warmup: 4000,
+            peak_rate: None,
             learning_rate_factor: 1.0,
             label_smoothing: 0.1,
             clip_norm: None,
@@ -64,45 +73,52 @@ impl TrainingConfig {
             ("keep_checkpoints", self.keep_checkpoints),
         ];
         for (key, value) in counts {
-            if value == 0 {
-                return Err(TrainError::Config {
-                    key,
-                    value: value.to_string(),
-                    expected: "at least 1",
-                });
-            }
+            check(key, value, value > 0, "at least 1")?;
         }
-        let positive = |value: f64| value > 0.0 && value.is_finite();
-        let range = [
-            (
-                "learning_rate_factor",
-                self.learning_rate_factor,
-                positive(self.learning_rate_factor),
-                "positive and finite",
-            ),
-            (
-                "label_smoothing",
-                self.label_smoothing,
-                (0.0..1.0).contains(&self.label_smoothing),
-                "in [0, 1)",
-            ),
-            (
-                "clip_norm",
-                self.clip_norm.unwrap_or(1.0),
-                self.clip_norm.is_none_or(positive),
-                "positive and finite",
-            ),
+        let rates = [
+            ("learning_rate_factor", Some(self.learning_rate_factor)),
+            ("peak_rate", self.peak_rate),
+            ("clip_norm", self.clip_norm),
         ];
-        for (key, value, in_range, expected) in range {
-            if !in_range {
-                return Err(TrainError::Config {
-                    key,
-                    value: value.to_string(),
-                    expected,
-                });
-            }
+        for (key, value) in rates {
+            let value = value.unwrap_or(1.0);
+            let positive = value > 0.0 && value.is_finite();
+            check(key, value, positive, "positive and finite")?;
         }
-        Ok(())
+        check(
+            "learning_rate_factor",
+            self.learning_rate_factor,
+            self.peak_rate.is_none() || self.learning_rate_factor == 1.0,
+            "1 where `peak_rate` is given",
+        )?;
+        check(
+            "updates",
+            self.updates,
+            !self.schedule.falls_to_zero() || self.updates > self.warmup,
+            "more than `warmup` where the learning rate falls to zero",
+        )?;
+        check(
+            "label_smoothing",
+            self.label_smoothing,
+            (0.0..1.0).contains(&self.label_smoothing),
+            "in [0, 1)",
+        )
+    }
+}
+
+fn check(
+    key: &'static str,
+    value: impl ToString,
+    in_range: bool,
+    expected: &'static str,
+) -> Result<(), TrainError> {
+    match in_range {
+        true => Ok(()),
+        false => Err(TrainError::Config {
+            key,
+            value: value.to_string(),
+            expected,
+        }),
     }
 }
 
@@ -139,13 +155,46 @@ mod tests {
             (
                 TrainingConfig {
                     clip_norm: Some(0.0),
-                    ..base
+                    ..base.clone()
                 },
                 "`clip_norm` is 0; it must be positive and finite",
+            ),
+            (
+                TrainingConfig {
+                    peak_rate: Some(f64::INFINITY),
+                    ..base.clone()
+                },
+                "`peak_rate` is inf; it must be positive and finite",
+            ),
+            (
+                TrainingConfig {
+                    peak_rate: Some(0.001),
+                    learning_rate_factor: 2.0,
+                    ..base.clone()
+                },
+                "`learning_rate_factor` is 2; it must be 1 where `peak_rate` is given",
+            ),
+            (
+                TrainingConfig {
+                    schedule: Schedule::Cosine,
+                    updates: 4000,
+                    ..base
+                },
+                "`updates` is 4000; it must be more than `warmup` where the learning rate falls to zero",
             ),
         ];
         for (config, expected) in cases {
             assert_eq!(config.validate().unwrap_err().to_string(), expected);
         }
+    }
+
+    #[test]
+    fn settings_of_a_run_of_0_1_0_are_read() {
+        let json = r#"{"seed": 5, "batch_tokens": 40, "batches_per_update": 2, "warmup": 4,
+            "learning_rate_factor": 0.5, "label_smoothing": 0.1, "clip_norm": 1.0, "updates": 4,
+            "validate_every": 2, "keep_checkpoints": 1}"#;
+        let config: TrainingConfig = serde_json::from_str(json).unwrap();
+        assert_eq!(config.learning_rate_factor, 0.5);
+        assert_eq!((config.schedule, config.peak_rate), (Schedule::Noam, None));
     }
 }

@@ -32,7 +32,7 @@
 //! | batches of similar length | [`BatchSampler`] (§5.1) |
 //! | the interface of a model that can be trained | [`Objective`] |
 //! | label-smoothed loss | [`LabelSmoothedCrossEntropy`] (§5.4) |
-//! | learning rate | [`noam_schedule`] (§5.3) |
+//! | learning rate | [`Schedule`], [`RateSchedule`] (§5.3) |
 //! | optimizer | [`PaperAdam`] (§5.3) |
 //! | training, checkpoints, resume | [`Trainer`] |
 //! | the record of a run | [`RunRecord`] |
@@ -71,7 +71,7 @@ pub use objective::{Objective, PairBatch, SequenceBatch, Trainable, check_tokens
 pub use optimizer::{PaperAdam, clip_global_norm};
 pub use progress::{PlainLines, ProgressDisplay};
 pub use run_record::RunRecord;
-pub use schedule::noam_schedule;
+pub use schedule::{RateSchedule, Schedule, noam_schedule};
 pub use trainer::{Trained, Trainer};
 pub use training_model::TrainingModel;
 pub use update_loop::StopReason;

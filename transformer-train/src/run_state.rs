@@ -56,9 +56,13 @@ impl RunState {
     /// Checks that a run with the settings and data of `now` continues this one. `name` is the noun
     /// for an example.
     pub fn continues_as(&self, now: &Self, path: &Path, name: &str) -> Result<(), TrainError> {
-        // Settings that may change: the length of training, and those without effect on the weights.
+        // Settings that may change: the length of training, unless the learning rate depends on it, and
+        // those without effect on the weights.
         let comparable = |state: &Self| TrainingConfig {
-            updates: 0,
+            updates: match state.config.schedule.falls_to_zero() {
+                true => state.config.updates,
+                false => 0,
+            },
             validate_every: 0,
             keep_checkpoints: 0,
             ..state.config.clone()

@@ -27,7 +27,7 @@ use crate::objective::{Objective, Trainable};
 use crate::optimizer::PaperAdam;
 use crate::progress::{ProgressDisplay, WithoutNaN};
 use crate::run_state::RunState;
-use crate::schedule::noam_schedule;
+use crate::schedule::RateSchedule;
 use crate::training_model::{TrainingModel, device};
 use crate::update_loop::{Components, Start, StopReason, UpdateStrategy};
 use crate::validation::{Validation, ValidationContext, ValidationHook};
@@ -261,7 +261,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             optimizer,
             state,
         } = resumed(checkpoint, checkpoints.as_ref())?;
-        let schedule = noam_schedule(&self.config, model.d_model()).load_record::<B>(state.update);
+        let schedule = RateSchedule::new(&self.config, model.d_model());
+        let schedule = schedule.load_record::<B>(state.update);
         let model = number_parameters(TrainingModel::new(model, self.config.label_smoothing));
         let updates = UpdateLoader {
             examples: train,

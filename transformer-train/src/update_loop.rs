@@ -11,7 +11,6 @@ use std::time::Instant;
 
 use burn::data::dataloader::Progress;
 use burn::lr_scheduler::LrScheduler;
-use burn::lr_scheduler::noam::NoamLrScheduler;
 use burn::module::{AutodiffModule, Module};
 use burn::optim::{GradientsAccumulator, Optimizer};
 use burn::tensor::backend::AutodiffBackend;
@@ -31,6 +30,7 @@ use crate::optimizer::PaperAdam;
 #[cfg(feature = "tui")]
 use crate::progress::let_ctrl_c_through;
 use crate::run_state::RunState;
+use crate::schedule::RateSchedule;
 use crate::training_model::TrainingModel;
 use crate::validation::{HookNumbers, Validation, ValidationContext, ValidationHook};
 
@@ -50,7 +50,7 @@ pub enum StopReason {
 
 pub(crate) type Components<B, M> = LearningComponentsMarker<
     B,
-    NoamLrScheduler,
+    RateSchedule,
     TrainingModel<B, M>,
     PaperAdam<TrainingModel<B, M>, B>,
 >;
@@ -69,7 +69,7 @@ pub(crate) struct UpdateStrategy<B: AutodiffBackend, M: Trainable<B>> {
     /// At least one, the first being the model's.
     pub devices: Vec<B::Device>,
     pub optimizer: PaperAdam<TrainingModel<B, M>, B>,
-    pub schedule: NoamLrScheduler,
+    pub schedule: RateSchedule,
     pub checkpoints: Option<Checkpoints>,
     pub deadline: Option<Instant>,
     pub start: Mutex<Option<Start<InnerModel<B, M>>>>,
@@ -138,7 +138,7 @@ struct Run<'a, B: AutodiffBackend, M: Trainable<B>> {
     /// `None` while the optimizer holds it.
     model: Option<TrainingModel<B, M>>,
     optimizer: PaperAdam<TrainingModel<B, M>, B>,
-    schedule: NoamLrScheduler,
+    schedule: RateSchedule,
     valid: ValidLoader<Components<B, M>>,
     processor: SupervisedTrainingEventProcessor<Components<B, M>>,
     interrupter: Interrupter,

@@ -2,6 +2,7 @@
 //! run that was not stopped, and no model is overwritten.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +15,7 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::{Transformer, TransformerConfig, WeightTying};
 use transformer_train::{
-    PairBatch, ProgressDisplay, RunRecord, StopReason, TokenizedPair, TrainError, Trainer,
+    PairBatch, ProgressDisplay, RunRecord, Schedule, StopReason, TokenizedPair, TrainError, Trainer,
     TrainingConfig, TrainingModel, Update, clip_global_norm,
 };
 
@@ -348,6 +349,46 @@ fn resuming_with_other_settings_or_data_says_which() {
         error.contains("30 pairs") && error.contains("29 pairs"),
         "{error}"
     );
+}
+
+/// The rate of a cosine depends on the last update.
+#[test]
+fn a_run_in_mid_schedule_is_resumed_to_its_end_and_to_no_other() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    let cosine = TrainingConfig {
+        schedule: Schedule::Cosine,
+        peak_rate: Some(0.01),
+        ..run()
+    };
+    let whole = trainer(cosine.clone()).train(pairs(30), pairs(10)).unwrap();
+    let stopped = trainer(cosine.clone())
+        .directory(&out)
+        .on_validation([], |at| {
+            Ok(match at.update {
+                8 => ControlFlow::Break([]),
+                _ => ControlFlow::Continue([]),
+            })
+        })
+        .train(pairs(30), pairs(10))
+        .unwrap();
+    assert_eq!(stopped.updates, 8);
+
+    let longer = TrainingConfig {
+        updates: 16,
+        ..cosine.clone()
+    };
+    let error = resume(&out, longer, pairs(30)).unwrap_err().to_string();
+    assert!(error.contains("made with `updates` 12, not 16"), "{error}");
+    let resumed = trainer(cosine)
+        .directory(&out)
+        .resume(true)
+        .train(pairs(30), pairs(10))
+        .unwrap();
+    assert_eq!(resumed.updates, 12);
+    assert!(weights(&resumed.model) == weights(&whole.model));
+    assert!(weights(&resumed.model) != weights(&stopped.model));
 }
 
 #[test]

@@ -26,6 +26,9 @@ pub struct TrainingConfig {
     pub peak_rate: Option<f64>,
     /// Factor of the learning rate: 1. Where `peak_rate` is given, it must stay 1.
     pub learning_rate_factor: f64,
+    /// Decay of the matrices, AdamW's: each step shrinks them to `1 - rate · weight_decay` of their values,
+    /// and leaves biases, norms and frozen parameters alone: 0.
+    pub weight_decay: f64,
     /// ε of the label smoothing: 0.1 (§5.4).
     pub label_smoothing: f64,
     /// The Euclidean norm that an update's gradients are scaled down to; absent: no clipping.
@@ -49,6 +52,7 @@ impl Default for TrainingConfig {
             warmup: 4000,
             peak_rate: None,
             learning_rate_factor: 1.0,
+            weight_decay: 0.0,
             label_smoothing: 0.1,
             clip_norm: None,
             updates: 100_000,
@@ -97,12 +101,14 @@ impl TrainingConfig {
             !self.schedule.falls_to_zero() || self.updates > self.warmup,
             "more than `warmup` where the learning rate falls to zero",
         )?;
-        check(
-            "label_smoothing",
-            self.label_smoothing,
-            (0.0..1.0).contains(&self.label_smoothing),
-            "in [0, 1)",
-        )
+        let shares = [
+            ("weight_decay", self.weight_decay),
+            ("label_smoothing", self.label_smoothing),
+        ];
+        for (key, value) in shares {
+            check(key, value, (0.0..1.0).contains(&value), "in [0, 1)")?;
+        }
+        Ok(())
     }
 }
 
@@ -144,6 +150,13 @@ mod tests {
                     ..base.clone()
                 },
                 "`label_smoothing` is 1; it must be in [0, 1)",
+            ),
+            (
+                TrainingConfig {
+                    weight_decay: -0.1,
+                    ..base.clone()
+                },
+                "`weight_decay` is -0.1; it must be in [0, 1)",
             ),
             (
                 TrainingConfig {
@@ -196,5 +209,6 @@ mod tests {
         let config: TrainingConfig = serde_json::from_str(json).unwrap();
         assert_eq!(config.learning_rate_factor, 0.5);
         assert_eq!((config.schedule, config.peak_rate), (Schedule::Noam, None));
+        assert_eq!(config.weight_decay, 0.0);
     }
 }

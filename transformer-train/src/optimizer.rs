@@ -1,4 +1,4 @@
-//! Adam(0.9, 0.98, 1e-9) (§5.3), whose state a checkpoint can save.
+//! Adam(0.9, 0.98, 1e-9) (§5.3), whose state a checkpoint can save, with AdamW's weight decay.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,12 +13,29 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use transformer_core::ops::{self, AdamStep, Moments};
 
 /// Adam with the paper's constants; its state is Burn's.
-#[derive(Debug, Clone, Copy)]
-pub struct PaperAdamRule;
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PaperAdamRule {
+    weight_decay: f64,
+}
 
 const BETA_1: f32 = 0.9;
 const BETA_2: f32 = 0.98;
 const EPSILON: f32 = 1e-9;
+
+impl PaperAdamRule {
+    /// A parameter, shrunk by its weight decay: matrices only. Biases and the parameters of norms have
+    /// one dimension.
+    fn decayed<B: Backend, const D: usize>(
+        &self,
+        learning_rate: f64,
+        parameter: Tensor<B, D>,
+    ) -> Tensor<B, D> {
+        match D >= 2 && self.weight_decay > 0.0 {
+            true => parameter.mul_scalar(1.0 - learning_rate * self.weight_decay),
+            false => parameter,
+        }
+    }
+}
 
 impl<B: Backend> SimpleOptimizer<B> for PaperAdamRule {
     type State<const D: usize> = AdamState<B, D>;
@@ -44,6 +61,7 @@ impl<B: Backend> SimpleOptimizer<B> for PaperAdamRule {
             learning_rate: lr,
             time,
         };
+        let tensor = self.decayed(lr, tensor);
         let (tensor, Moments { first, second }) = ops::adam(tensor, grad, moments, &step);
         let momentum = AdaptiveMomentumState::new(time, first, second);
         (tensor, Some(AdamState::new(momentum)))
@@ -88,11 +106,27 @@ where
     /// A new optimizer; with `clip_norm` the gradients of an update are scaled down together to at
     /// most that Euclidean norm (the paper does not clip).
     pub fn new(clip_norm: Option<f64>) -> Self {
-        let adam = OptimizerAdaptor::from(PaperAdamRule);
+        let adam = OptimizerAdaptor::from(PaperAdamRule::default());
         Self {
             shared: Arc::new(Mutex::new(adam)),
             clip_norm,
         }
+    }
+
+    /// Shrinks each parameter of two or more dimensions to `1 - rate · weight_decay` of its value before
+    /// each step, as AdamW does (Loshchilov and Hutter, 2019; PyTorch's `AdamW`). The paper does not.
+    ///
+    /// Biases and the parameters of norms have one dimension, and do not decay; neither do frozen
+    /// parameters, and parameters without a gradient in that step.
+    pub fn with_weight_decay(self, weight_decay: f64) -> Self {
+        {
+            let mut adam = self.adam();
+            let moments = adam.to_record();
+            let decaying: OptimizerAdaptor<PaperAdamRule, M, B> =
+                OptimizerAdaptor::from(PaperAdamRule { weight_decay });
+            *adam = decaying.load_record(moments);
+        }
+        self
     }
 
     /// The optimizer itself. A panic while it is locked does not leave it inconsistent: `step` consumes
@@ -210,5 +244,98 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Gathered {
             let grad = grad.to_device(&param.val().device());
             self.result.register(param.id, grad);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::nn::Linear;
+    use burn::tensor::TensorData;
+    use burn_autodiff::Autodiff;
+    use burn_ndarray::NdArray;
+
+    type Tracked = Autodiff<NdArray>;
+
+    const WEIGHT: [f32; 2] = [0.5, -2.0];
+    const BIAS: [f32; 2] = [0.25, 1.0];
+
+    /// A matrix of one row, and a bias.
+    fn linear() -> Linear<Tracked> {
+        let device = Default::default();
+        Linear {
+            weight: Param::from_data(TensorData::from([WEIGHT]), &device),
+            bias: Some(Param::from_data(TensorData::from(BIAS), &device)),
+        }
+    }
+
+    fn values<const D: usize>(param: &Param<Tensor<Tracked, D>>) -> Vec<f64> {
+        param.val().into_data().iter().collect()
+    }
+
+    /// AdamW in double precision, as PyTorch's documentation has it: a parameter after steps of the given
+    /// rates and gradients.
+    fn adam_w(mut parameter: f64, decay: f64, steps: &[(f64, f64)]) -> f64 {
+        let (beta_1, beta_2) = (0.9_f64, 0.98_f64);
+        let (mut first, mut second) = (0.0_f64, 0.0_f64);
+        for (time, &(rate, gradient)) in (1..).zip(steps) {
+            parameter -= rate * decay * parameter;
+            first = beta_1 * first + (1.0 - beta_1) * gradient;
+            second = beta_2 * second + (1.0 - beta_2) * gradient * gradient;
+            let corrected = second / (1.0 - beta_2.powi(time));
+            parameter -= rate * first / (1.0 - beta_1.powi(time)) / (corrected.sqrt() + 1e-9);
+        }
+        parameter
+    }
+
+    #[test]
+    fn steps_with_weight_decay_are_adam_w_s_for_matrices_and_adam_s_for_biases() {
+        let device = Default::default();
+        let decay = 0.3;
+        let steps = [(0.1, 0.5_f32), (0.05, -2.0), (0.2, 0.125)];
+        let mut linear = linear();
+        let mut optimizer =
+            PaperAdam::<Linear<Tracked>, Tracked>::new(None).with_weight_decay(decay);
+        for (rate, gradient) in steps {
+            let mut grads = GradientsParams::new();
+            let weight = Tensor::<NdArray, 2>::from_data([[gradient, -gradient]], &device);
+            grads.register(linear.weight.id, weight);
+            let bias = Tensor::<NdArray, 1>::from_data([gradient, -gradient], &device);
+            grads.register(linear.bias.as_ref().unwrap().id, bias);
+            linear = optimizer.step(rate, linear, grads);
+        }
+        let of = |sign: f64| steps.map(|(rate, gradient)| (rate, sign * f64::from(gradient)));
+        let check = |found: Vec<f64>, initial: [f32; 2], decay: f64| {
+            for (at, sign) in [1.0, -1.0].into_iter().enumerate() {
+                let expected = adam_w(initial[at].into(), decay, &of(sign));
+                let found = found[at];
+                assert!((found - expected).abs() < 2e-6, "{found}, not {expected}");
+            }
+        };
+        check(values(&linear.weight), WEIGHT, decay);
+        check(values(linear.bias.as_ref().unwrap()), BIAS, 0.0);
+    }
+
+    #[test]
+    fn a_parameter_without_a_gradient_does_not_decay() {
+        let mut optimizer = PaperAdam::<Linear<Tracked>, Tracked>::new(None).with_weight_decay(0.5);
+        let linear = optimizer.step(1.0, linear(), GradientsParams::new());
+        assert_eq!(values(&linear.weight), WEIGHT.map(f64::from));
+    }
+
+    #[test]
+    fn weight_decay_keeps_the_moments() {
+        let device = Default::default();
+        let mut optimizer = PaperAdam::<Linear<Tracked>, Tracked>::new(None);
+        let linear = linear();
+        let mut grads = GradientsParams::new();
+        let weight = Tensor::<NdArray, 2>::from_data([[1.0_f32, 1.0]], &device);
+        grads.register(linear.weight.id, weight);
+        optimizer.step(0.1, linear, grads);
+        let optimizer = optimizer.with_weight_decay(0.5);
+        assert_eq!(
+            Optimizer::<Linear<Tracked>, Tracked>::to_record(&optimizer).len(),
+            1
+        );
     }
 }

@@ -253,7 +253,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         let checkpoint = Checkpoint {
             // Moved, not cloned: the optimizer changes weights in place if they have no other holder.
             model: self.model.fork(&self.devices[0]),
-            optimizer: PaperAdam::new(self.config.clip_norm),
+            optimizer: PaperAdam::new(self.config.clip_norm)
+                .with_weight_decay(self.config.weight_decay),
             state: RunState::new(&self.config, &train.all),
         };
         let Checkpoint {

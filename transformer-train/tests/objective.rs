@@ -270,7 +270,8 @@ fn examples_that_do_not_fit_are_refused_by_their_name() {
     );
 }
 
-/// Training, a checkpoint and a resume leave frozen parameters as they were; the others learn.
+/// Training with weight decay, a checkpoint and a resume leave frozen parameters as they were; the others
+/// learn.
 #[test]
 fn frozen_parameters_stay_frozen_when_resumed() {
     let folder = tempfile::tempdir().unwrap();
@@ -279,6 +280,10 @@ fn frozen_parameters_stay_frozen_when_resumed() {
         let mut model = CONFIG.init::<Tracked>();
         model.embedding = model.embedding.no_grad();
         Trainer::new(model, config).display(ProgressDisplay::Silent)
+    };
+    let run = || TrainingConfig {
+        weight_decay: 0.5,
+        ..run()
     };
     let initial = CONFIG.init::<Inner>();
     let whole = frozen(run()).train(texts(60), texts(30)).unwrap();

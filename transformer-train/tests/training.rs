@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
-use burn::optim::GradientsParams;
+use burn::optim::{GradientsParams, Optimizer};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::train::{Interrupter, TrainStep};
@@ -15,8 +15,8 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::{Transformer, TransformerConfig, WeightTying};
 use transformer_train::{
-    PairBatch, ProgressDisplay, RunRecord, Schedule, StopReason, TokenizedPair, TrainError, Trainer,
-    TrainingConfig, TrainingModel, Update, clip_global_norm,
+    PairBatch, PaperAdam, ProgressDisplay, RunRecord, Schedule, StopReason, TokenizedPair, TrainError,
+    Trainer, TrainingConfig, TrainingModel, Update, clip_global_norm,
 };
 
 type Inner = NdArray;
@@ -172,6 +172,37 @@ fn clipping_scales_all_gradients_together() {
             .map(|g| g.iter().map(|g| g * scale).collect())
             .collect();
         assert!(largest_difference(&clipped, &expected) < 1e-6);
+    }
+}
+
+/// With gradients of zero, a step is weight decay alone. The embedding is three matrices in one.
+#[test]
+fn weight_decay_shrinks_each_matrix_once_and_no_bias_or_norm() {
+    struct Zeros(GradientsParams, Vec<usize>);
+    impl<T: AutodiffBackend> ModuleVisitor<T> for Zeros {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<T, D>>) {
+            self.0.register(param.id, param.val().inner().zeros_like());
+            self.1.push(D);
+        }
+    }
+    let config = TransformerConfig {
+        attention_bias: true,
+        ..model_config()
+    };
+    let model = config.init::<B>(3, &Default::default()).unwrap();
+    let mut zeros = Zeros(GradientsParams::new(), Vec::new());
+    Module::<B>::visit(&model, &mut zeros);
+    let Zeros(grads, dimensions) = zeros;
+    let before = weights::<B, _>(&model);
+    let mut optimizer = PaperAdam::<Transformer<B>, B>::new(None).with_weight_decay(0.5);
+    let after = weights::<B, _>(&optimizer.step(0.5, model, grads));
+
+    assert!(dimensions.contains(&1) && dimensions.contains(&2));
+    assert_eq!(after.len(), dimensions.len());
+    for ((before, after), dimensions) in before.iter().zip(&after).zip(dimensions) {
+        let factor = if dimensions >= 2 { 0.75 } else { 1.0 };
+        let expected: Vec<f32> = before.iter().map(|weight| weight * factor).collect();
+        assert_eq!(after, &expected);
     }
 }
 

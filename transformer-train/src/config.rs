@@ -34,6 +34,10 @@ pub struct TrainingConfig {
     /// The Euclidean norm that an update's gradients are scaled down to; absent: no clipping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
+    /// Updates in a row that are skipped, because their loss or gradients are not finite, before the run ends
+    /// with an error: 10. One example can spoil an update; when ten updates with other examples and other
+    /// dropout are spoilt, the weights are the cause, and skipped updates do not change them.
+    pub skip_limit: usize,
     /// Updates after which training ends: 100 000 (§5.2).
     pub updates: usize,
     /// Updates between two validations, each followed by a checkpoint: 500.
@@ -55,6 +59,7 @@ impl Default for TrainingConfig {
             weight_decay: 0.0,
             label_smoothing: 0.1,
             clip_norm: None,
+            skip_limit: 10,
             updates: 100_000,
             validate_every: 500,
             keep_checkpoints: 2,
@@ -72,6 +77,7 @@ impl TrainingConfig {
             ("batch_tokens", self.batch_tokens),
             ("batches_per_update", self.batches_per_update),
             ("warmup", self.warmup),
+            ("skip_limit", self.skip_limit),
             ("updates", self.updates),
             ("validate_every", self.validate_every),
             ("keep_checkpoints", self.keep_checkpoints),
@@ -209,6 +215,6 @@ mod tests {
         let config: TrainingConfig = serde_json::from_str(json).unwrap();
         assert_eq!(config.learning_rate_factor, 0.5);
         assert_eq!((config.schedule, config.peak_rate), (Schedule::Noam, None));
-        assert_eq!(config.weight_decay, 0.0);
+        assert_eq!((config.weight_decay, config.skip_limit), (0.0, 10));
     }
 }

@@ -96,14 +96,30 @@ pub enum TrainError {
     #[cfg(feature = "text")]
     #[error("{}: the run's tokenizers are not those given; load them from there", .0.display())]
     OtherTokenizers(PathBuf),
-    /// The loss is NaN or infinite.
+    /// As many updates in a row as [`TrainingConfig::skip_limit`](crate::TrainingConfig::skip_limit) allows
+    /// were skipped, because their loss or gradients are not finite.
     #[error(
-        "the loss of update {update} is {loss}; a lower learning rate or a longer warm-up may help"
+        "updates skipped in a row: {skipped}; the last, update {update}, has loss {loss} and gradient norm \
+         {gradient_norm}; a lower learning rate or a longer warm-up may help"
     )]
     Diverged {
-        /// The update, from 1.
+        /// Updates skipped in a row.
+        skipped: usize,
+        /// The last of them, from 1.
         update: usize,
-        /// Its loss.
+        /// Its label-smoothed loss, in nats per token.
+        loss: f64,
+        /// The Euclidean norm of its gradients together.
+        gradient_norm: f64,
+    },
+    /// The loss on the validation examples is NaN or infinite.
+    #[error(
+        "the validation loss after update {update} is {loss}; a lower learning rate or a longer warm-up may help"
+    )]
+    ValidationLoss {
+        /// The updates made.
+        update: usize,
+        /// The loss, in nats per token.
         loss: f64,
     },
     /// The function of [`Trainer::on_validation`](crate::Trainer::on_validation) failed.

@@ -68,7 +68,7 @@ pub use error::{TrainError, same_config};
 pub use evaluate::evaluate;
 pub use loss::{LabelSmoothedCrossEntropy, TokenSums};
 pub use objective::{Objective, PairBatch, SequenceBatch, Trainable, check_tokens, sequence_loss};
-pub use optimizer::{PaperAdam, clip_global_norm};
+pub use optimizer::{PaperAdam, clip_global_norm, global_norm};
 pub use progress::{PlainLines, ProgressDisplay};
 pub use run_record::RunRecord;
 pub use schedule::{RateSchedule, Schedule, noam_schedule};

@@ -8,9 +8,11 @@ use burn::optim::{
     Adam, AdamState, AdaptiveMomentumState, GradientsParams, MultiGradientsParams, Optimizer,
     SimpleOptimizer,
 };
-use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{ElementConversion, Tensor};
 use transformer_core::ops::{self, AdamStep, Moments};
+
+use crate::training_model::device;
 
 /// Adam with the paper's constants; its state is Burn's.
 #[derive(Debug, Clone, Copy, Default)]
@@ -129,6 +131,21 @@ where
         self
     }
 
+    /// One step with gradients whose [`global_norm`] has been read back.
+    pub(crate) fn step_with_norm(
+        &mut self,
+        lr: f64,
+        module: M,
+        grads: GradientsParams,
+        norm: f64,
+    ) -> M {
+        let grads = match self.clip_norm {
+            Some(max_norm) => scaled_down::<B, M>(&module, grads, norm, max_norm),
+            None => grads,
+        };
+        self.adam().step(lr, module, grads)
+    }
+
     /// The optimizer itself. A panic while it is locked does not leave it inconsistent: `step` consumes
     /// and returns modules.
     fn adam(&self) -> MutexGuard<'_, OptimizerAdaptor<PaperAdamRule, M, B>> {
@@ -174,24 +191,43 @@ where
     }
 }
 
-/// Scales all gradients together so that their Euclidean norm is at most `max_norm`.
+/// The Euclidean norm of all gradients together, `[1]`, on the device of the module; zero if there are none.
+pub fn global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
+    module: &M,
+    grads: &GradientsParams,
+) -> Tensor<B::InnerBackend, 1> {
+    let mut squares = SumOfSquares::<B::InnerBackend> { grads, sum: None };
+    Module::<B>::visit(module, &mut squares);
+    match squares.sum {
+        Some(sum) => sum.sqrt(),
+        None => Tensor::zeros([1], &device::<B>(module)),
+    }
+}
+
+/// Scales all gradients together so that their Euclidean norm is at most `max_norm`. Their norm is read
+/// back from the device.
 pub fn clip_global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
     module: &M,
     grads: GradientsParams,
     max_norm: f64,
 ) -> GradientsParams {
-    let mut squares = SumOfSquares::<B::InnerBackend> {
-        grads: &grads,
-        sum: None,
-    };
-    Module::<B>::visit(module, &mut squares);
-    let Some(sum) = squares.sum else {
+    let norm = global_norm::<B, M>(module, &grads).into_scalar();
+    scaled_down::<B, M>(module, grads, norm.elem(), max_norm)
+}
+
+/// Scales gradients whose Euclidean norm is `norm` to at most `max_norm`.
+fn scaled_down<B: AutodiffBackend, M: AutodiffModule<B>>(
+    module: &M,
+    grads: GradientsParams,
+    norm: f64,
+    max_norm: f64,
+) -> GradientsParams {
+    if norm <= max_norm {
         return grads;
-    };
-    let scale = (sum.sqrt().clamp_min(max_norm).recip() * max_norm).reshape([1]);
+    }
     let mut scaled = Scaled {
         grads,
-        scale,
+        scale: max_norm / norm,
         result: GradientsParams::new(),
     };
     Module::<B>::visit(module, &mut scaled);
@@ -217,17 +253,16 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for SumOfSquares<'_, B::InnerBackend> 
 }
 
 /// Multiplies every parameter's gradient by the same number.
-struct Scaled<I: Backend> {
+struct Scaled {
     grads: GradientsParams,
-    scale: Tensor<I, 1>,
+    scale: f64,
     result: GradientsParams,
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for Scaled<B::InnerBackend> {
+impl<B: AutodiffBackend> ModuleVisitor<B> for Scaled {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if let Some(grad) = self.grads.remove::<B::InnerBackend, D>(param.id) {
-            let scaled = grad * self.scale.clone().unsqueeze();
-            self.result.register(param.id, scaled);
+            self.result.register(param.id, grad.mul_scalar(self.scale));
         }
     }
 }

@@ -7,13 +7,20 @@ use serde::{Deserialize, Serialize};
 use crate::config::TrainingConfig;
 use crate::data::{Checksum, Example};
 use crate::error::{TrainError, same_config};
-use crate::metrics::Statistics;
+use crate::metrics::{Statistics, UpdateItem};
 use crate::validation::Validation;
 
 /// The content of `run.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunState {
+    /// Updates made or skipped.
     pub update: usize,
+    /// Updates skipped.
+    #[serde(default)]
+    pub skipped: usize,
+    /// Updates skipped since the last one that was made.
+    #[serde(default)]
+    pub skipped_in_a_row: usize,
     pub seconds: f64,
     pub config: TrainingConfig,
     #[serde(rename = "pairs")]
@@ -33,12 +40,29 @@ impl RunState {
         }
         Self {
             update: 0,
+            skipped: 0,
+            skipped_in_a_row: 0,
             seconds: 0.0,
             config: config.clone(),
             examples: examples.len(),
             checksum: checksum.sum(),
             validations: Vec::new(),
             since_validation: Statistics::default(),
+        }
+    }
+
+    /// Counts the next update, which is skipped unless it is finite.
+    pub fn count(&mut self, item: &UpdateItem) {
+        self.update += 1;
+        match item.is_finite() {
+            true => {
+                self.skipped_in_a_row = 0;
+                self.since_validation.add(&item.statistics);
+            }
+            false => {
+                self.skipped_in_a_row += 1;
+                self.skipped += 1;
+            }
         }
     }
 
@@ -65,6 +89,7 @@ impl RunState {
             },
             validate_every: 0,
             keep_checkpoints: 0,
+            skip_limit: 0,
             ..state.config.clone()
         };
         same_config(path, &comparable(self), &comparable(now))?;

@@ -22,7 +22,7 @@ use crate::config::TrainingConfig;
 use crate::data::{UpdateLoader, ValidLoader};
 use crate::error::TrainError;
 use crate::evaluate::checked;
-use crate::metrics::{Throughput, TokenMean, ValidationNumber};
+use crate::metrics::{GradientNorm, SkippedUpdates, Throughput, TokenMean, ValidationNumber};
 use crate::objective::{Objective, Trainable};
 use crate::optimizer::PaperAdam;
 use crate::progress::{ProgressDisplay, WithoutNaN};
@@ -40,8 +40,10 @@ pub struct Trained<M> {
     pub model: M,
     /// All validations, in order, with those before a resume.
     pub validations: Vec<Validation>,
-    /// Updates made, with those before a resume.
+    /// Updates made, with those before a resume and those that were skipped.
     pub updates: usize,
+    /// Updates skipped, because their loss or gradients were not finite.
+    pub skipped: usize,
     /// Why the run ended.
     pub stopped: StopReason,
 }
@@ -229,8 +231,9 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     ///
     /// # Errors
     /// When the configuration, the tokenizers, the examples or the directory do not allow it, when a
-    /// checkpoint cannot be written or read, when the hook of a validation fails, or when the loss is
-    /// NaN or infinite.
+    /// checkpoint cannot be written or read, when the hook of a validation fails, when the loss or the
+    /// gradients of [`TrainingConfig::skip_limit`] updates in a row are not finite, or the loss of a
+    /// validation is not.
     pub fn train(
         self,
         train: Vec<<M as Objective<B>>::Example>,
@@ -308,6 +311,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             model: result.model.model,
             validations: outcome.state.validations,
             updates: outcome.state.update,
+            skipped: outcome.state.skipped,
             stopped: outcome.stopped,
         })
     }
@@ -322,6 +326,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         let mut names: HashSet<_> = means.iter().map(|mean| mean.name().to_string()).collect();
         names.insert(Throughput::new().name().to_string());
         names.insert(LearningRateMetric::new().name().to_string());
+        names.insert(GradientNorm::new().name().to_string());
+        names.insert(SkippedUpdates::new().name().to_string());
         for name in self.hook.iter().flat_map(|hook| &hook.names) {
             if !names.insert(name.clone()) {
                 return Err(TrainError::SameName { name: name.clone() });
@@ -383,7 +389,9 @@ fn displayed<B: AutodiffBackend, M: Trainable<B>>(
             TokenMean::accuracy(),
         ))
         .metric_train_numeric(Throughput::new())
-        .metric_train_numeric(LearningRateMetric::new());
+        .metric_train_numeric(LearningRateMetric::new())
+        .metric_train_numeric(GradientNorm::new())
+        .metric_train(SkippedUpdates::new());
     for (index, name) in names.iter().enumerate() {
         training = training.metric_valid_numeric(ValidationNumber::new(name, index));
     }

@@ -9,8 +9,9 @@ use burn::train::{InferenceStep, TrainOutput, TrainStep};
 
 use crate::data::Update;
 use crate::loss::TokenSums;
-use crate::metrics::{DeviceStatistics, ValidationItem};
+use crate::metrics::{DeviceStatistics, UpdateItem, ValidationItem};
 use crate::objective::{Objective, Trainable};
+use crate::optimizer::global_norm;
 
 /// A model with its training loss.
 #[derive(Module, Debug)]
@@ -42,14 +43,14 @@ pub(crate) fn device<B: Backend>(model: &impl Module<B>) -> B::Device {
     model.devices().into_iter().next().unwrap_or_default()
 }
 
-impl<B: AutodiffBackend, M: Trainable<B>> TrainStep for TrainingModel<B, M> {
-    type Input = Update<<M as Objective<B>>::Example>;
-    type Output = DeviceStatistics<B::InnerBackend>;
-
-    /// The gradient of the mean loss over the tokens of all batches of the update.
-    fn step(&self, update: Self::Input) -> TrainOutput<Self::Output> {
+impl<B: AutodiffBackend, M: Trainable<B>> TrainingModel<B, M> {
+    /// The gradient of the sum over these batches, divided by the tokens of the whole update; and the sums.
+    pub(crate) fn gradients(
+        &self,
+        update: &Update<<M as Objective<B>>::Example>,
+    ) -> (GradientsParams, DeviceStatistics<B::InnerBackend>) {
         let mut accumulator = GradientsAccumulator::new();
-        let mut statistics: Option<Self::Output> = None;
+        let mut statistics: Option<DeviceStatistics<B::InnerBackend>> = None;
         for examples in &update.batches {
             let sums = self.sums(examples);
             let gradients = (sums.loss.clone() / update.loss_tokens as f64).backward();
@@ -60,10 +61,21 @@ impl<B: AutodiffBackend, M: Trainable<B>> TrainStep for TrainingModel<B, M> {
                 None => batch_statistics,
             });
         }
-        TrainOutput {
-            grads: accumulator.grads(),
-            item: statistics.expect("an update has a batch"),
-        }
+        let statistics = statistics.expect("an update has a batch");
+        (accumulator.grads(), statistics)
+    }
+}
+
+impl<B: AutodiffBackend, M: Trainable<B>> TrainStep for TrainingModel<B, M> {
+    type Input = Update<<M as Objective<B>>::Example>;
+    type Output = UpdateItem;
+
+    /// The gradient of the mean loss over the tokens of all batches of the update; the loss and the norm of
+    /// the gradients, read back from the device.
+    fn step(&self, update: Self::Input) -> TrainOutput<Self::Output> {
+        let (grads, statistics) = self.gradients(&update);
+        let item = UpdateItem::read(statistics, global_norm::<B, Self>(self, &grads));
+        TrainOutput { grads, item }
     }
 }
 

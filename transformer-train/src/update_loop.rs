@@ -12,21 +12,21 @@ use std::time::Instant;
 use burn::data::dataloader::Progress;
 use burn::lr_scheduler::LrScheduler;
 use burn::module::{AutodiffModule, Module};
-use burn::optim::{GradientsAccumulator, Optimizer};
+use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
 use burn::tensor::backend::AutodiffBackend;
 use burn::train::{
     EventProcessorTraining, InferenceStep, Interrupter, ItemLazy, Learner, LearnerEvent,
     LearningComponentsMarker, SupervisedLearningStrategy, SupervisedTrainingEventProcessor,
-    TrainLoader, TrainStep, TrainingComponents, TrainingItem, ValidLoader,
+    TrainLoader, TrainingComponents, TrainingItem, ValidLoader,
 };
 
 use crate::checkpoint::{Checkpoint, Checkpoints};
 use crate::config::TrainingConfig;
 use crate::data::Update;
 use crate::error::TrainError;
-use crate::metrics::{DeviceStatistics, Numbers, Statistics};
+use crate::metrics::{DeviceStatistics, Numbers, Statistics, UpdateItem};
 use crate::objective::{Objective, Trainable};
-use crate::optimizer::PaperAdam;
+use crate::optimizer::{PaperAdam, global_norm};
 #[cfg(feature = "tui")]
 use crate::progress::let_ctrl_c_through;
 use crate::run_state::RunState;
@@ -129,9 +129,6 @@ impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<
 
 const MODEL: &str = "the optimizer returns the model";
 
-/// Updates after which the loss is read back and checked.
-const CHECK_EVERY: usize = 50;
-
 /// A run under way.
 struct Run<'a, B: AutodiffBackend, M: Trainable<B>> {
     strategy: &'a UpdateStrategy<B, M>,
@@ -150,20 +147,13 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
     /// Makes updates until the run ends; validates and saves as it goes.
     fn updates(&mut self, train: TrainLoader<Components<B, M>>) -> Result<StopReason, TrainError> {
         let config = &self.strategy.config;
-        let mut unread: Option<DeviceStatistics<B::InnerBackend>> = None;
         let mut updates = train.iter();
         let mut clock = Instant::now();
         loop {
             let mut stopped = self.stop_reason();
             let due = self.state.update > self.state.validated_update()
                 && self.state.update.is_multiple_of(config.validate_every);
-            let last = stopped.is_some();
-            if (due || last || self.state.update.is_multiple_of(CHECK_EVERY))
-                && let Some(statistics) = unread.take()
-            {
-                self.read_back(statistics)?;
-            }
-            if due || last {
+            if due || stopped.is_some() {
                 self.state.seconds += clock.elapsed().as_secs_f64();
                 if self.pause(stopped)?.is_break() {
                     stopped = stopped.or(Some(StopReason::Validation));
@@ -174,11 +164,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
                 return Ok(reason);
             }
             let update = updates.next().expect("updates never end");
-            let statistics = self.update(update);
-            unread = Some(match unread {
-                Some(unread) => unread.add(statistics),
-                None => statistics,
-            });
+            self.update(update)?;
         }
     }
 
@@ -203,53 +189,87 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         }
     }
 
-    /// One update: gradients from every device, one step of the schedule, one of the optimizer.
-    fn update(
-        &mut self,
+    /// One update: gradients, one step of the schedule, and one of the optimizer unless loss or gradients are
+    /// not finite. The update counts in either case, so that the next one has other examples.
+    fn update(&mut self, update: Update<<M as Objective<B>>::Example>) -> Result<(), TrainError> {
+        let model = self.model.take().expect(MODEL);
+        let (grads, mut item) = self.gradients(&model, update);
+        let learning_rate = self.schedule.step();
+        self.model = Some(match item.is_finite() {
+            true => {
+                let norm = item.gradient_norm;
+                self.optimizer
+                    .step_with_norm(learning_rate, model, grads, norm)
+            }
+            false => model,
+        });
+        self.state.count(&item);
+        item.skipped = self.state.skipped;
+        self.show(item, learning_rate);
+        self.check_skipped(&item)
+    }
+
+    /// The gradients of the next update, added up from every device, and its loss and their norm. These are
+    /// read back before the optimizer's step, which depends on them: once, in one transfer.
+    fn gradients(
+        &self,
+        model: &TrainingModel<B, M>,
         update: Update<<M as Objective<B>>::Example>,
-    ) -> DeviceStatistics<B::InnerBackend> {
+    ) -> (GradientsParams, UpdateItem) {
         let devices = &self.strategy.devices;
         let main = &devices[0];
-        let number = self.state.update + 1;
         // Dropout is a function of the seed and the update, so that a resumed run draws the same.
+        let number = self.state.update + 1;
         for device in devices {
             B::seed(device, mix(self.strategy.config.seed, number as u64));
         }
-        let model = self.model.take().expect(MODEL);
         let mut accumulator = GradientsAccumulator::new();
-        let mut statistics: Option<DeviceStatistics<B::InnerBackend>> = None;
+        let mut sums: Option<DeviceStatistics<B::InnerBackend>> = None;
         for (device, part) in devices.iter().zip(update.deal(devices.len())) {
-            let output = if device == main {
-                TrainStep::step(&model, part)
+            let (grads, part_sums) = if device == main {
+                model.gradients(&part)
             } else {
-                TrainStep::step(&model.clone().fork(device), part)
+                model.clone().fork(device).gradients(&part)
             };
-            accumulator.accumulate(&model, output.grads.to_device(main, &model));
-            statistics = Some(match statistics {
-                Some(statistics) => statistics.add(output.item),
-                None => output.item,
+            accumulator.accumulate(model, grads.to_device(main, model));
+            sums = Some(match sums {
+                Some(sums) => sums.add(part_sums),
+                None => part_sums,
             });
         }
-        let learning_rate = self.schedule.step();
-        let model = self
-            .optimizer
-            .step(learning_rate, model, accumulator.grads());
-        self.model = Some(model);
-        self.state.update = number;
+        let grads = accumulator.grads();
+        let norm = global_norm::<B, TrainingModel<B, M>>(model, &grads);
+        let sums = sums.expect("an update has a batch");
+        (grads, UpdateItem::read(sums, norm))
+    }
 
-        let statistics = statistics.expect("an update has a batch");
+    /// Passes an update to the displays.
+    fn show(&mut self, item: UpdateItem, learning_rate: f64) {
         let (progress, round) = self.progress();
         #[cfg(feature = "tui")]
         let_ctrl_c_through();
         self.processor
             .process_train(LearnerEvent::ProcessedItem(TrainingItem::new(
-                statistics.clone(),
+                item,
                 progress,
                 round,
-                Some(number),
+                Some(self.state.update),
                 Some(learning_rate),
             )));
-        statistics
+    }
+
+    /// Fails if as many updates in a row were skipped as may be, `item` being the last.
+    fn check_skipped(&self, item: &UpdateItem) -> Result<(), TrainError> {
+        let skipped = self.state.skipped_in_a_row;
+        if skipped < self.strategy.config.skip_limit {
+            return Ok(());
+        }
+        Err(TrainError::Diverged {
+            skipped,
+            update: self.state.update,
+            loss: item.statistics.mean_loss(),
+            gradient_norm: item.gradient_norm,
+        })
     }
 
     /// Progress within the round, from one validation to the next, and of the rounds.
@@ -268,25 +288,16 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         )
     }
 
-    fn read_back(
-        &mut self,
-        statistics: DeviceStatistics<B::InnerBackend>,
-    ) -> Result<(), TrainError> {
-        let statistics = statistics.sync();
-        self.check(&statistics)?;
-        self.state.since_validation.add(&statistics);
-        Ok(())
-    }
-
-    /// Fails if the loss is NaN or infinite: such a model is not worth saving.
-    fn check(&self, statistics: &Statistics) -> Result<(), TrainError> {
-        if statistics.loss.is_finite() {
-            return Ok(());
+    /// Fails if the loss of a validation is NaN or infinite: such a model is not worth saving.
+    fn check_loss(&self, statistics: &Statistics) -> Result<(), TrainError> {
+        let loss = statistics.mean_loss();
+        match loss.is_finite() {
+            true => Ok(()),
+            false => Err(TrainError::ValidationLoss {
+                update: self.state.update,
+                loss,
+            }),
         }
-        Err(TrainError::Diverged {
-            update: self.state.update,
-            loss: statistics.mean_loss(),
-        })
     }
 
     /// Validates, unless the run was interrupted, and saves. `Break` if the hook ends the run.
@@ -337,10 +348,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         let (statistics, numbers) = measured?;
 
         let train = std::mem::take(&mut self.state.since_validation);
-        let RunState {
-            update, seconds, ..
-        } = self.state;
-        let mut validation = Validation::new(update, seconds, &train, &statistics);
+        let mut validation = Validation::new(&self.state, &train, &statistics);
         let (flow, numbers) = match numbers {
             ControlFlow::Continue(numbers) => (ControlFlow::Continue(()), numbers),
             ControlFlow::Break(numbers) => (ControlFlow::Break(()), numbers),
@@ -372,7 +380,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
             all.add(&item.statistics.clone().sync());
             let progress = batches.progress();
             if progress.items_processed == progress.items_total {
-                numbers = self.check(&all).and_then(|()| self.ask(model, &all));
+                numbers = self.check_loss(&all).and_then(|()| self.ask(model, &all));
                 if let Ok(ControlFlow::Continue(numbers) | ControlFlow::Break(numbers)) = &numbers {
                     item.numbers = Numbers(numbers.as_slice().into());
                 }

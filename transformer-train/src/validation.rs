@@ -7,18 +7,24 @@ use std::ops::ControlFlow;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::metrics::Statistics;
+use crate::run_state::RunState;
 
 /// One validation, and the training since the one before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Validation {
-    /// Updates made.
+    /// Updates made, skipped ones included.
     pub update: usize,
+    /// Updates skipped until now, because their loss or gradients were not finite.
+    #[serde(default)]
+    pub skipped: usize,
     /// Seconds spent training, validation and saving left out.
     pub seconds: f64,
     /// Target tokens trained on since the last validation.
     pub train_tokens: u64,
-    /// Label-smoothed training loss since the last validation, in nats per token.
+    /// Label-smoothed training loss since the last validation, in nats per token; NaN if every update since
+    /// was skipped.
+    #[serde(deserialize_with = "null_is_nan")]
     pub train_loss: f64,
     /// Label-smoothed validation loss, in nats per token.
     pub valid_loss: f64,
@@ -27,12 +33,17 @@ pub struct Validation {
     /// Share of the validation labels that were the model's first choice, in percent.
     pub valid_accuracy: f64,
     /// The numbers that [`Trainer::on_validation`](crate::Trainer::on_validation) measured, by name.
-    #[serde(default, deserialize_with = "null_is_nan")]
+    #[serde(default, deserialize_with = "nulls_are_nan")]
     pub numbers: BTreeMap<String, f64>,
 }
 
 /// JSON has no NaN: it is written as `null`.
-fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, f64>, D::Error> {
+fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
+}
+
+/// [`null_is_nan`], for each value.
+fn nulls_are_nan<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, f64>, D::Error> {
     let numbers = BTreeMap::<String, Option<f64>>::deserialize(from)?;
     let numbers = numbers.into_iter();
     Ok(numbers
@@ -41,10 +52,11 @@ fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, f6
 }
 
 impl Validation {
-    pub(crate) fn new(update: usize, seconds: f64, train: &Statistics, valid: &Statistics) -> Self {
+    pub(crate) fn new(run: &RunState, train: &Statistics, valid: &Statistics) -> Self {
         Self {
-            update,
-            seconds,
+            update: run.update,
+            skipped: run.skipped,
+            seconds: run.seconds,
             train_tokens: train.tokens as u64,
             train_loss: train.mean_loss(),
             valid_loss: valid.mean_loss(),
@@ -114,14 +126,17 @@ mod tests {
     fn a_record_without_numbers_is_read() {
         let validation: Validation = serde_json::from_str(BEFORE_NUMBERS).unwrap();
         assert_eq!((validation.update, validation.numbers.len()), (4, 0));
+        assert_eq!(validation.skipped, 0);
     }
 
     #[test]
     fn nan_is_read_back_as_nan() {
         let mut validation: Validation = serde_json::from_str(BEFORE_NUMBERS).unwrap();
+        validation.train_loss = f64::NAN;
         validation.numbers = BTreeMap::from([("a".into(), f64::NAN), ("b".into(), 0.1)]);
         let json = serde_json::to_string(&validation).unwrap();
         let read: Validation = serde_json::from_str(&json).unwrap();
+        assert!(read.train_loss.is_nan());
         assert!(read.numbers["a"].is_nan());
         assert_eq!(read.numbers["b"], 0.1);
     }

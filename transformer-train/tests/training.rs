@@ -15,8 +15,8 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::{Transformer, TransformerConfig, WeightTying};
 use transformer_train::{
-    PairBatch, PaperAdam, ProgressDisplay, RunRecord, Schedule, StopReason, TokenizedPair, TrainError,
-    Trainer, TrainingConfig, TrainingModel, Update, clip_global_norm,
+    PairBatch, PaperAdam, ProgressDisplay, RunRecord, Schedule, StopReason, TokenizedPair,
+    TrainError, Trainer, TrainingConfig, TrainingModel, Update, clip_global_norm,
 };
 
 type Inner = NdArray;
@@ -495,6 +495,8 @@ fn damage_to_any_file_of_a_checkpoint_is_an_error_that_names_it() {
     }
 }
 
+/// One step makes such weights that no later loss is a number: not the next ones, which are skipped, and not
+/// the validation's.
 #[test]
 fn a_loss_that_is_not_a_number_ends_the_run() {
     let _alone = alone();
@@ -502,8 +504,18 @@ fn a_loss_that_is_not_a_number_ends_the_run() {
         learning_rate_factor: 1e30,
         ..run()
     };
-    let error = trainer(config).train(pairs(30), pairs(10)).unwrap_err();
-    assert!(error.to_string().contains("is NaN; a lower"), "{error}");
+    let error = trainer(config.clone())
+        .train(pairs(30), pairs(10))
+        .unwrap_err();
+    let expected = "the validation loss after update 4 is NaN; a lower";
+    assert!(error.to_string().contains(expected), "{error}");
+    let impatient = TrainingConfig {
+        skip_limit: 2,
+        ..config
+    };
+    let error = trainer(impatient).train(pairs(30), pairs(10)).unwrap_err();
+    let expected = "skipped in a row: 2; the last, update 3, has loss NaN";
+    assert!(error.to_string().contains(expected), "{error}");
 }
 
 #[test]

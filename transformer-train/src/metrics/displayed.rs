@@ -9,10 +9,13 @@ use burn::train::metric::{
     SerializedEntry,
 };
 
-use super::statistics::{Numbers, Statistics};
+use super::statistics::{Numbers, Statistics, UpdateItem};
 
 /// The metric whose mean over tokens is geometric.
 pub(crate) const PERPLEXITY: &str = "Perplexity";
+
+/// The metric that reports each update that is skipped.
+pub(crate) const SKIPPED: &str = "Skipped updates";
 
 /// A mean over tokens: loss, perplexity or accuracy.
 #[derive(Debug, Clone)]
@@ -167,6 +170,109 @@ impl Numeric for Throughput {
     fn running_value(&self) -> NumericEntry {
         NumericEntry::Value(self.mean())
     }
+}
+
+/// The Euclidean norm of an update's gradients together, before clipping. The mean of a round is over the
+/// updates that are not skipped.
+#[derive(Debug, Clone)]
+pub(crate) struct GradientNorm {
+    name: MetricName,
+    current: f64,
+    sum: f64,
+    updates: usize,
+}
+
+impl GradientNorm {
+    /// No norm yet.
+    pub fn new() -> Self {
+        Self {
+            name: Arc::new("Gradient norm".to_owned()),
+            current: f64::NAN,
+            sum: 0.0,
+            updates: 0,
+        }
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum / self.updates as f64
+    }
+}
+
+impl Metric for GradientNorm {
+    type Input = UpdateItem;
+
+    fn name(&self) -> MetricName {
+        self.name.clone()
+    }
+
+    fn attributes(&self) -> MetricAttributes {
+        NumericAttributes {
+            unit: None,
+            higher_is_better: false,
+        }
+        .into()
+    }
+
+    fn update(&mut self, item: &UpdateItem, _metadata: &MetricMetadata) -> SerializedEntry {
+        self.current = item.gradient_norm;
+        if item.is_finite() {
+            self.sum += item.gradient_norm;
+            self.updates += 1;
+        }
+        SerializedEntry::new(
+            format!("round {:.3} - update {:.3}", self.mean(), self.current),
+            self.value().serialize(),
+        )
+    }
+
+    fn clear(&mut self) {
+        *self = Self::new();
+    }
+}
+
+impl Numeric for GradientNorm {
+    fn value(&self) -> NumericEntry {
+        NumericEntry::Value(self.current)
+    }
+
+    fn running_value(&self) -> NumericEntry {
+        NumericEntry::Value(self.mean())
+    }
+}
+
+/// The number of skipped updates as text, for displays; what an entry saves is empty, or the numbers for
+/// which this update was skipped.
+#[derive(Debug, Clone)]
+pub(crate) struct SkippedUpdates {
+    name: MetricName,
+}
+
+impl SkippedUpdates {
+    pub fn new() -> Self {
+        let name = Arc::new(SKIPPED.to_owned());
+        Self { name }
+    }
+}
+
+impl Metric for SkippedUpdates {
+    type Input = UpdateItem;
+
+    fn name(&self) -> MetricName {
+        self.name.clone()
+    }
+
+    fn update(&mut self, item: &UpdateItem, _metadata: &MetricMetadata) -> SerializedEntry {
+        let reason = match item.is_finite() {
+            true => String::new(),
+            false => {
+                let loss = item.statistics.mean_loss();
+                format!("loss {loss:.3}, gradient norm {:.3}", item.gradient_norm)
+            }
+        };
+        SerializedEntry::new(item.skipped.to_string(), reason)
+    }
+
+    fn clear(&mut self) {}
 }
 
 /// A number of a whole validation: NaN except with the batch that carries it.

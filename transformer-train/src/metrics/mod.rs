@@ -8,7 +8,7 @@ mod statistics;
 
 pub use bleu::{Bleu, corpus_bleu, tokenize_13a};
 pub use chrf::{Chrf, corpus_chrf};
-pub(crate) use displayed::{PERPLEXITY, ValidationNumber};
+pub(crate) use displayed::{GradientNorm, PERPLEXITY, SKIPPED, SkippedUpdates, ValidationNumber};
 pub use displayed::{Throughput, TokenMean};
 pub use error::MetricError;
-pub use statistics::{DeviceStatistics, Numbers, Statistics, ValidationItem};
+pub use statistics::{DeviceStatistics, Numbers, Statistics, UpdateItem, ValidationItem};

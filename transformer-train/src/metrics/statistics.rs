@@ -78,25 +78,78 @@ impl<B: Backend> ItemLazy for DeviceStatistics<B> {
     type ItemSync = Statistics;
 
     fn sync(self) -> Statistics {
-        let mut sums = self
-            .0
-            .into_data()
-            .convert::<f64>()
-            .into_vec::<f64>()
-            .into_iter()
-            .flatten();
-        let mut next = || sums.next().unwrap_or(f64::NAN);
+        let [loss, nll, correct, tokens] = read(self.0);
         Statistics {
-            loss: next(),
-            nll: next(),
-            correct: next(),
-            tokens: next(),
+            loss,
+            nll,
+            correct,
+            tokens,
         }
     }
 }
 
-impl Adaptor<Statistics> for Statistics {
+/// The numbers of a tensor; NaN for those that it does not have.
+fn read<B: Backend, const N: usize>(tensor: Tensor<B, 1>) -> [f64; N] {
+    let numbers = tensor.into_data().convert::<f64>().into_vec::<f64>();
+    let numbers = numbers.unwrap_or_default();
+    std::array::from_fn(|index| numbers.get(index).copied().unwrap_or(f64::NAN))
+}
+
+/// An update, as passed to the displays.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct UpdateItem {
+    /// Sums over the update's tokens.
+    pub statistics: Statistics,
+    /// The Euclidean norm of the gradients together, before clipping.
+    pub gradient_norm: f64,
+    /// Updates that the run has skipped so far, this one included.
+    pub skipped: usize,
+}
+
+impl UpdateItem {
+    /// Reads back sums and norm together, waiting for the device once.
+    pub(crate) fn read<B: Backend>(sums: DeviceStatistics<B>, gradient_norm: Tensor<B, 1>) -> Self {
+        let numbers = Tensor::cat(vec![sums.0, gradient_norm], 0);
+        let [loss, nll, correct, tokens, gradient_norm] = read(numbers);
+        Self {
+            statistics: Statistics {
+                loss,
+                nll,
+                correct,
+                tokens,
+            },
+            gradient_norm,
+            skipped: 0,
+        }
+    }
+
+    /// Whether loss and gradients are finite; otherwise the optimizer skips the update.
+    pub fn is_finite(&self) -> bool {
+        self.statistics.loss.is_finite() && self.gradient_norm.is_finite()
+    }
+}
+
+impl ItemLazy for UpdateItem {
+    type ItemSync = Self;
+
+    fn sync(self) -> Self {
+        self
+    }
+}
+
+impl Adaptor<Statistics> for UpdateItem {
+    /// A skipped update has trained on no tokens; its NaN would be the mean of the whole round.
     fn adapt(&self) -> Statistics {
+        match self.is_finite() {
+            true => self.statistics,
+            false => Statistics::default(),
+        }
+    }
+}
+
+impl Adaptor<UpdateItem> for UpdateItem {
+    fn adapt(&self) -> UpdateItem {
         *self
     }
 }

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use burn::train::metric::{MetricDefinition, MetricId, NumericEntry};
+use burn::train::metric::{MetricDefinition, MetricEntry, MetricId, NumericEntry};
 use burn::train::renderer::{
     EvaluationName, EvaluationProgress, MetricState, MetricsRenderer, MetricsRendererEvaluation,
     MetricsRendererTraining, ProgressType, TrainingProgress,
 };
 
-use crate::metrics::PERPLEXITY;
+use crate::metrics::{PERPLEXITY, SKIPPED};
 
 /// Updates between two lines.
 const LINE_EVERY: usize = 50;
@@ -18,12 +18,14 @@ const LINE_EVERY: usize = 50;
 /// The longest wait for a line.
 const LINE_WITHIN: Duration = Duration::from_secs(30);
 
-/// One line every 50 updates or 30 seconds, one for each validation.
+/// One line every 50 updates or 30 seconds, one for each validation and for each update that is skipped.
 pub struct PlainLines {
     out: Box<dyn Write + Send + Sync>,
     names: HashMap<MetricId, String>,
     /// Metrics in the order of their first values.
     metrics: Vec<(String, Mean)>,
+    /// Loss and gradient norm of the current update, if it is skipped.
+    skipped: Option<String>,
     last_line: Option<Instant>,
 }
 
@@ -72,13 +74,15 @@ impl PlainLines {
             out: Box::new(out),
             names: HashMap::new(),
             metrics: Vec::new(),
+            skipped: None,
             last_line: None,
         }
     }
 
     fn note(&mut self, state: MetricState) {
-        let MetricState::Numeric(entry, value) = state else {
-            return;
+        let (entry, value) = match state {
+            MetricState::Numeric(entry, value) => (entry, value),
+            MetricState::Generic(entry) => return self.note_text(entry),
         };
         let Some(name) = self.names.get(&entry.metric_id) else {
             return;
@@ -96,6 +100,14 @@ impl PlainLines {
             self.metrics.len() - 1
         });
         self.metrics[index].1.add(value, weight);
+    }
+
+    fn note_text(&mut self, entry: MetricEntry) {
+        let reason = entry.serialized_entry.serialized;
+        let is_skipped = |name: &String| name == SKIPPED && !reason.is_empty();
+        if self.names.get(&entry.metric_id).is_some_and(is_skipped) {
+            self.skipped = Some(reason);
+        }
     }
 
     fn line(&mut self, title: &str) {
@@ -151,6 +163,10 @@ impl MetricsRendererTraining for PlainLines {
 
     fn render_train(&mut self, item: TrainingProgress, _: Vec<ProgressType>) {
         let update = item.iteration.unwrap_or(0);
+        if let Some(reason) = self.skipped.take() {
+            // A closed output must not end the training.
+            let _ = writeln!(self.out, "update {update} skipped: {reason}");
+        }
         let ends_round = item
             .progress
             .is_some_and(|p| p.items_processed >= p.items_total);
@@ -193,7 +209,7 @@ mod tests {
     use super::*;
     use crate::metrics::{Statistics, TokenMean};
     use burn::data::dataloader::Progress;
-    use burn::train::metric::{Metric, MetricEntry, MetricMetadata, Numeric};
+    use burn::train::metric::{Metric, MetricMetadata, Numeric};
 
     #[test]
     fn names_are_those_of_a_line() {

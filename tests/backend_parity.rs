@@ -22,8 +22,8 @@ use transformer_core::{
 };
 use transformer_program::{BackendChoice, BackendTask, Precision, run_at, run_on};
 use transformer_train::{
-    LabelSmoothedCrossEntropy, PaperAdam, ProgressDisplay, TokenizedPair, Trainer, TrainingConfig,
-    noam_schedule,
+    LabelSmoothedCrossEntropy, PaperAdam, ProgressDisplay, RateSchedule, TokenizedPair, Trainer,
+    TrainingConfig,
 };
 
 /// A quantity that is compared, and the bound of its error.
@@ -307,7 +307,7 @@ impl Measure<'_> {
             warmup: 400,
             ..TrainingConfig::default()
         };
-        let mut schedule = noam_schedule(&schedule, self.config.d_model);
+        let mut schedule = RateSchedule::new(&schedule, self.config.d_model);
         let mut optimizer = PaperAdam::new(None);
         let mut all_gradients = Vec::new();
         let mut losses = Vec::new();

@@ -8,7 +8,7 @@ use burn_wgpu::{Wgpu, WgpuDevice};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use transformer_core::TransformerConfig;
-use transformer_train::{LabelSmoothedCrossEntropy, PaperAdam, TrainingConfig, noam_schedule};
+use transformer_train::{LabelSmoothedCrossEntropy, PaperAdam, RateSchedule, TrainingConfig};
 
 type B = Autodiff<Wgpu>;
 
@@ -49,7 +49,7 @@ fn three_hundred_updates_need_no_more_memory_than_the_first_hundred() {
     };
     let mut model = config.init::<B>(1, &device).unwrap();
     let mut optimizer = PaperAdam::new(None);
-    let mut schedule = noam_schedule(&TrainingConfig::default(), config.d_model);
+    let mut schedule = RateSchedule::new(&TrainingConfig::default(), config.d_model);
     let loss = LabelSmoothedCrossEntropy::new(0.1, config.pad_id);
 
     let mut random = ChaCha8Rng::seed_from_u64(2);

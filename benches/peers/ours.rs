@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use burn::lr_scheduler::LrScheduler;
-use burn::lr_scheduler::noam::NoamLrScheduler;
 use burn::optim::Optimizer;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::train::{ItemLazy, TrainStep};
@@ -22,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use transformer_core::{DecodeOptions, MaxLength, Request, Search, Transformer, TransformerConfig};
 use transformer_program::{BackendChoice, BackendTask, run_on};
 use transformer_train::{
-    PaperAdam, TokenizedPair, TrainingConfig, TrainingModel, Update, noam_schedule,
+    PaperAdam, RateSchedule, TokenizedPair, TrainingConfig, TrainingModel, Update,
 };
 
 #[derive(Debug, Parser)]
@@ -169,7 +168,7 @@ struct Training<B: AutodiffBackend> {
     /// `None` while the optimizer holds it.
     model: Option<TrainingModel<B, Transformer<B>>>,
     optimizer: PaperAdam<TrainingModel<B, Transformer<B>>, B>,
-    schedule: NoamLrScheduler,
+    schedule: RateSchedule,
     update: Update<TokenizedPair>,
     updates: usize,
 }
@@ -205,7 +204,7 @@ impl<B: AutodiffBackend> Training<B> {
         Ok(Self {
             model: Some(TrainingModel::new(config.init(1, device)?, 0.1)),
             optimizer: PaperAdam::new(None),
-            schedule: noam_schedule(&run, config.d_model),
+            schedule: RateSchedule::new(&run, config.d_model),
             update,
             updates: size.updates,
         })

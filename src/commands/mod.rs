@@ -119,9 +119,11 @@ fn train_error(error: TrainError) -> String {
             let path = path.display();
             format!("{path}: made with {what} {before}{unit}, not {now}{unit}")
         }
-        TrainError::Diverged { update, loss } => format!(
-            "the loss of update {update} is {loss}; a lower --peak-rate or a longer --warmup may help"
-        ),
+        error @ (TrainError::Diverged { .. } | TrainError::ValidationLoss { .. }) => {
+            let advice = "a lower learning rate or a longer warm-up";
+            let flags = "a lower --peak-rate or a longer --warmup";
+            error.to_string().replace(advice, flags)
+        }
         error => error.to_string(),
     }
 }

@@ -292,7 +292,11 @@ fn say_how_it_went<M>(trained: &Trained<M>, out: &Path) {
         StopReason::Interrupted => "interrupted; --resume goes on",
         _ => "stopped",
     };
-    say(format_args!("{why}: {} updates", trained.updates));
+    let skipped = match trained.skipped {
+        0 => String::new(),
+        skipped => format!(", {skipped} of them skipped: loss or gradients were not finite"),
+    };
+    say(format_args!("{why}: {} updates{skipped}", trained.updates));
     for validation in &trained.validations {
         say(validation_line(validation));
     }

@@ -12,7 +12,7 @@ use transformer_core::{
     AttentionMask, AttentionWeights, EncoderLayer, LayerConfig, MaxLength, PytorchExport, Request,
     Transformer, greedy, padded, sinusoidal_encoding,
 };
-use transformer_train::{LabelSmoothedCrossEntropy, PaperAdam, noam_schedule};
+use transformer_train::{LabelSmoothedCrossEntropy, PaperAdam, RateSchedule};
 
 use super::Result;
 use super::config::ModelSystem;
@@ -131,7 +131,7 @@ impl ModelSystem {
         let (expected, [updates]) = io.of_rank("training_losses", DType::F32)?;
         let expected: Vec<f64> = expected.iter().collect();
         let mut optimizer = PaperAdam::new(None);
-        let mut schedule = noam_schedule(&self.training, self.config.d_model);
+        let mut schedule = RateSchedule::new(&self.training, self.config.d_model);
         let mut found = Vec::new();
         for _ in 0..updates {
             let loss = self.loss(&model, batch);

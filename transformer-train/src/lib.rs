@@ -71,7 +71,7 @@ pub use objective::{Objective, PairBatch, SequenceBatch, Trainable, check_tokens
 pub use optimizer::{PaperAdam, clip_global_norm, global_norm};
 pub use progress::{PlainLines, ProgressDisplay};
 pub use run_record::RunRecord;
-pub use schedule::{RateSchedule, Schedule, noam_schedule};
+pub use schedule::{RateSchedule, Schedule};
 pub use trainer::{Trained, Trainer};
 pub use training_model::TrainingModel;
 pub use update_loop::StopReason;

@@ -3,7 +3,6 @@
 use std::f64::consts::PI;
 
 use burn::lr_scheduler::LrScheduler;
-use burn::lr_scheduler::noam::{NoamLrScheduler, NoamLrSchedulerConfig};
 use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
@@ -133,23 +132,10 @@ impl LrScheduler for RateSchedule {
     }
 }
 
-/// Burn's scheduler of the paper's formula, `factor · d_model^-0.5 · min(s^-0.5, s · warmup^-1.5)` (§5.3,
-/// equation 3), which [`RateSchedule`] equals bit for bit. It reads `learning_rate_factor` and `warmup`
-/// only.
-///
-/// # Panics
-/// When the warm-up or `d_model` is zero, which a validated configuration never has.
-pub fn noam_schedule(config: &TrainingConfig, d_model: usize) -> NoamLrScheduler {
-    NoamLrSchedulerConfig::new(config.learning_rate_factor)
-        .with_warmup_steps(config.warmup)
-        .with_model_size(d_model)
-        .init()
-        .expect("a validated configuration")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use burn::lr_scheduler::noam::NoamLrSchedulerConfig;
     use burn_ndarray::NdArray;
 
     const ALL: [Schedule; 4] = [
@@ -198,7 +184,11 @@ mod tests {
                 warmup,
                 ..TrainingConfig::default()
             };
-            let mut burn = noam_schedule(&config, d_model);
+            let mut burn = NoamLrSchedulerConfig::new(factor)
+                .with_warmup_steps(warmup)
+                .with_model_size(d_model)
+                .init()
+                .unwrap();
             let mut ours = RateSchedule::new(&config, d_model);
             for update in 1..=10_000 {
                 assert_eq!(

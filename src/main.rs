@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use transformer_program::note;
 
-use commands::{Common, attention, evaluate, info, parity, score, train, translate};
+use commands::{Common, attention, average, evaluate, info, parity, score, train, translate};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,6 +43,7 @@ enum Command {
     Evaluate(evaluate::Evaluate),
     Score(score::Score),
     Attention(attention::Attention),
+    Average(average::Average),
     Info(info::Info),
     Parity(parity::Parity),
 }
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         Command::Evaluate(evaluate) => evaluate.run(common),
         Command::Score(score) => score.run(common),
         Command::Attention(attention) => attention.run(common),
+        Command::Average(average) => average.run(),
         Command::Info(info) => info.run(),
         Command::Parity(parity) => parity.run(common),
     };

@@ -90,7 +90,8 @@ fn commands() -> [(&'static str, Vec<&'static str>); 7] {
         ("evaluate", [&evaluate[..], &DECODING, &EVERYWHERE].concat()),
         ("score", [&score[..], &EVERYWHERE].concat()),
         ("attention", [&attention[..], &EVERYWHERE].concat()),
-        // It computes nothing.
+        // These two compute on no backend.
+        ("average", vec!["--model", "--last", "--out"]),
         ("info", Vec::new()),
         (
             "parity",

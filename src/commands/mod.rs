@@ -1,6 +1,7 @@
 //! One file per subcommand, and the parts that several of them share.
 
 pub mod attention;
+pub mod average;
 mod decoding;
 pub mod evaluate;
 mod inference;

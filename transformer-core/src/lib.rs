@@ -116,9 +116,9 @@ pub use self_attention::SelfAttention;
 pub use special_tokens::{SPECIAL_TOKENS, SpecialTokens};
 pub use sublayer::{Sublayer, SublayerConfig};
 #[cfg(feature = "text")]
-pub use text::{
-    SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, TextError, Tokenizer, Tokenizers,
-    Translation, Translator,
-};
+pub use text::{TextError, Tokenizer, Tokenizers, Translation, Translator};
 pub use transformer::{Encoded, Transformer};
-pub use weights::{WEIGHTS_FILE, load_weights, save_weights};
+pub use weights::{
+    SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, load_weights,
+    save_weights,
+};

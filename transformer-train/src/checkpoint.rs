@@ -9,6 +9,7 @@
 //! ```
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use burn::module::{AutodiffModule, Module, ModuleMapper, Param, ParamId};
@@ -43,6 +44,34 @@ pub fn holds_model(directory: impl AsRef<Path>) -> bool {
         .any(|name| directory.join(name).exists())
 }
 
+/// The whole checkpoints of the run in a directory, the oldest first; none where there is no run.
+pub(crate) fn whole_checkpoints(run: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(run.join(CHECKPOINTS)) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        let number = name.and_then(|name| name.strip_prefix(PREFIX));
+        if let Some(update) = number.and_then(|number| number.parse::<usize>().ok()) {
+            found.push((update, path));
+        }
+    }
+    found.sort_unstable();
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
+/// The directory of the run that a checkpoint belongs to; `None` for other directories.
+pub(crate) fn run_of(checkpoint: &Path) -> Option<PathBuf> {
+    let path = checkpoint.canonicalize().ok()?;
+    let below = path.parent()?;
+    let run = below.parent()?;
+    (below.file_name()? == CHECKPOINTS).then(|| run.to_owned())
+}
+
 /// The directory of a run.
 pub(crate) struct Checkpoints {
     directory: PathBuf,
@@ -74,24 +103,6 @@ impl Checkpoints {
         self.below().join(format!("{PREFIX}{update:08}"))
     }
 
-    /// Updates of the whole checkpoints, ascending.
-    fn updates(&self) -> Result<Vec<usize>, TrainError> {
-        let below = self.below();
-        let entries = match fs::read_dir(&below) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(TrainError::io(&below)(error)),
-        };
-        let mut updates = Vec::new();
-        for entry in entries {
-            let name = entry.map_err(TrainError::io(&below))?.file_name();
-            let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
-            updates.extend(number.and_then(|number| number.parse::<usize>().ok()));
-        }
-        updates.sort_unstable();
-        Ok(updates)
-    }
-
     /// Removes the half-written files of a killed run.
     fn remove_unfinished(&self) -> Result<(), TrainError> {
         let below = self.below();
@@ -106,8 +117,8 @@ impl Checkpoints {
 
     /// The newest whole checkpoint.
     pub fn newest(&self) -> Option<Found> {
-        let newest = self.updates().ok()?.pop()?;
-        Some(Found(self.path(newest)))
+        let newest = whole_checkpoints(&self.directory).ok()?.pop()?;
+        Some(Found(newest))
     }
 
     /// Whether the directory holds a model beside the checkpoints.
@@ -140,10 +151,9 @@ impl Checkpoints {
             let _ = fs::remove_dir_all(&side);
         }
         written?;
-        let mut old = self.updates()?;
+        let mut old = whole_checkpoints(&self.directory).map_err(TrainError::io(self.below()))?;
         old.truncate(old.len().saturating_sub(self.keep));
-        for update in old {
-            let path = self.path(update);
+        for path in old {
             fs::remove_dir_all(&path).map_err(TrainError::io(&path))?;
         }
         Ok(())
@@ -164,14 +174,14 @@ where
     model.save(directory)?;
     let path = directory.join(OPTIMIZER_FILE);
     let optimizer = Recorder::<B>::record(&recorder(), optimizer, ())
-        .map_err(|error| TrainError::io(&path)(std::io::Error::other(error)))?;
+        .map_err(|error| TrainError::io(&path)(io::Error::other(error)))?;
     replace_file_with(&path, &optimizer).map_err(TrainError::io(&path))?;
     let path = directory.join(RUN_FILE);
     let run = RunFile {
         optimizer_checksum: checksum(&optimizer),
         state,
     };
-    let json = serde_json::to_vec_pretty(&run).map_err(std::io::Error::other);
+    let json = serde_json::to_vec_pretty(&run).map_err(io::Error::other);
     json.and_then(|json| replace_file_with(&path, json))
         .map_err(TrainError::io(path))
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 #[cfg(feature = "text")]
 use transformer_core::TextError;
 use transformer_core::{ConfigError, ModelError};
@@ -146,19 +147,120 @@ impl TrainError {
 /// [`TrainError::OtherRun`], which names the first key that differs and both values.
 pub fn same_config<T: Serialize>(path: &Path, before: &T, now: &T) -> Result<(), TrainError> {
     let fields = |config: &T| match serde_json::to_value(config) {
-        Ok(serde_json::Value::Object(fields)) => fields,
-        _ => serde_json::Map::new(),
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
     };
-    let (before, now) = (fields(before), fields(now));
+    match first_difference(&fields(before), &fields(now)) {
+        None => Ok(()),
+        Some(Difference { key, before, now }) => Err(TrainError::OtherRun {
+            path: path.to_owned(),
+            what: format!("`{key}`"),
+            before,
+            now,
+        }),
+    }
+}
+
+/// A key in which two configurations differ, with the value in each.
+pub(crate) struct Difference {
+    pub key: String,
+    pub before: String,
+    pub now: String,
+}
+
+/// The first key in which two configurations differ.
+pub(crate) fn first_difference(
+    before: &Map<String, Value>,
+    now: &Map<String, Value>,
+) -> Option<Difference> {
     let differs = |key: &&String| before.get(*key) != now.get(*key);
-    let Some(key) = before.keys().chain(now.keys()).find(differs) else {
-        return Ok(());
-    };
-    let show = |value: Option<&serde_json::Value>| value.map_or("absent".into(), |v| v.to_string());
-    Err(TrainError::OtherRun {
-        path: path.to_owned(),
-        what: format!("`{key}`"),
+    let key = before.keys().chain(now.keys()).find(differs)?;
+    let show = |value: Option<&Value>| value.map_or(ABSENT.into(), Value::to_string);
+    Some(Difference {
+        key: key.clone(),
         before: show(before.get(key)),
         now: show(now.get(key)),
     })
+}
+
+/// In place of the value of something that is not there.
+pub(crate) const ABSENT: &str = "absent";
+
+/// Models that cannot be averaged.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AverageError {
+    /// No directory was given.
+    #[error("no model to average")]
+    NoModel,
+    /// A run has fewer checkpoints than are to be averaged.
+    #[error(
+        "{}: has {found} checkpoints, fewer than {asked}; a larger `keep_checkpoints` keeps more",
+        run.display()
+    )]
+    TooFewCheckpoints {
+        /// The run's directory.
+        run: PathBuf,
+        /// Its checkpoints.
+        found: usize,
+        /// The number asked for.
+        asked: usize,
+    },
+    /// The directory for the average already holds a model or checkpoints.
+    #[error("{} already holds a model; choose another directory", .0.display())]
+    Occupied(PathBuf),
+    /// A key of a configuration, or a tensor's type or shape, is not as in the first model.
+    #[error("{}: `{name}` is {found}, but {expected} in {}", path.display(), first.display())]
+    Different {
+        /// The file.
+        path: PathBuf,
+        /// The key or the tensor.
+        name: String,
+        /// Its value in the file, or its type and shape; `absent` where it is missing.
+        found: String,
+        /// The first model's file.
+        first: PathBuf,
+        /// Its value there, or its type and shape.
+        expected: String,
+    },
+    /// A tensor whose numbers have no mean, such as a table of indices, is not the same in all models.
+    #[error(
+        "{}: `{name}` has other numbers than in {}; of type {dtype}, they have no mean",
+        path.display(),
+        first.display()
+    )]
+    NotAveraged {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// The type of its numbers.
+        dtype: String,
+        /// The first model's file.
+        first: PathBuf,
+    },
+    /// The models have different tokenizers.
+    #[error("{}: not the tokenizer of {}", path.display(), first.display())]
+    OtherTokenizer {
+        /// The directory with another tokenizer.
+        path: PathBuf,
+        /// The directory of the first one.
+        first: PathBuf,
+    },
+    /// A file could not be read or written, or is damaged.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's error, or the damage.
+        source: std::io::Error,
+    },
+}
+
+impl AverageError {
+    /// An input or output error at `path`.
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, source }
+    }
 }

@@ -36,8 +36,10 @@
 //! | optimizer | [`PaperAdam`] (§5.3) |
 //! | training, checkpoints, resume | [`Trainer`] |
 //! | the record of a run | [`RunRecord`] |
+//! | averaging of checkpoints | [`average_models`] (§6.1) |
 //! | BLEU, chrF | [`metrics`] |
 
+mod average;
 mod checkpoint;
 mod config;
 mod data;
@@ -56,6 +58,7 @@ mod training_model;
 mod update_loop;
 mod validation;
 
+pub use average::{average_models, newest_checkpoints};
 pub use checkpoint::holds_model;
 pub use config::TrainingConfig;
 pub use data::{
@@ -64,7 +67,7 @@ pub use data::{
 };
 #[cfg(feature = "text")]
 pub use data::{MIN_VOCAB_SIZE, Tokenized, TokenizerError, train_bpe};
-pub use error::{TrainError, same_config};
+pub use error::{AverageError, TrainError, same_config};
 pub use evaluate::evaluate;
 pub use loss::{LabelSmoothedCrossEntropy, TokenSums};
 pub use objective::{Objective, PairBatch, SequenceBatch, Trainable, check_tokens, sequence_loss};

@@ -3,7 +3,5 @@
 mod tokenizer;
 mod translator;
 
-pub use tokenizer::{
-    SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, TextError, Tokenizer, Tokenizers,
-};
+pub use tokenizer::{TextError, Tokenizer, Tokenizers};
 pub use translator::{Translation, Translator};

@@ -5,13 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{DecodeError, DecodeOptionsError, ModelError};
 use crate::files::replace_file_with;
 use crate::special_tokens::SpecialTokens;
-
-/// The file of a tokenizer that source and target share, in Hugging Face's format.
-pub const TOKENIZER_FILE: &str = "tokenizer.json";
-/// The file of the source's tokenizer, where the target has another.
-pub const SOURCE_TOKENIZER_FILE: &str = "source_tokenizer.json";
-/// The file of the target's tokenizer, where the source has another.
-pub const TARGET_TOKENIZER_FILE: &str = "target_tokenizer.json";
+use crate::weights::{SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE};
 
 /// Text that cannot be read, written or translated.
 #[derive(Debug, thiserror::Error)]

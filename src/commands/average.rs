@@ -1,0 +1,89 @@
+//! `transformer average`
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::Args;
+use transformer_train::{AverageError, average_models, newest_checkpoints};
+
+use super::Result;
+
+const EXAMPLES: &str = "\
+Examples:
+  The last five checkpoints of a run, which must have kept as many:
+    transformer train --parallel train.en train.fr --out model --keep-checkpoints 5
+    transformer average --model model --last 5 --out averaged
+    transformer evaluate --model averaged --data model/valid.tsv
+
+  Models or checkpoints of one configuration, by their directories:
+    transformer average --model model model/checkpoints/update-00005000 --out averaged";
+
+/// Averages the weights of checkpoints into one model, as the paper does (§6.1).
+///
+/// The paper averages the last 5 checkpoints of its base model, and the last 20 of the big one. The models
+/// must have one configuration and one tokenizer, both of which the average gets, too.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Average {
+    /// Directory of a training run, with --last; without it, directories of models or checkpoints
+    #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
+    model: Vec<PathBuf>,
+    /// Average the newest N checkpoints of the run
+    #[arg(long, value_name = "N")]
+    last: Option<NonZeroUsize>,
+    /// Directory for the average
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+impl Average {
+    /// Runs the command.
+    pub fn run(self) -> Result {
+        let models = self.models()?;
+        average_models(&models, &self.out).map_err(average_error)?;
+        let mut text = String::from("the average of\n");
+        for model in &models {
+            writeln!(text, "  {}", model.display())?;
+        }
+        writeln!(text, "model: {}", self.out.display())?;
+        Ok(io::stdout().write_all(text.as_bytes())?)
+    }
+
+    /// The directories to average.
+    fn models(&self) -> Result<Vec<PathBuf>> {
+        match (self.model.as_slice(), self.last) {
+            ([run], Some(last)) => Ok(newest_checkpoints(run, last.get()).map_err(average_error)?),
+            (runs, Some(last)) => Err(format!(
+                "--last {last}: averages the checkpoints of one run, and --model names {} directories",
+                runs.len()
+            )
+            .into()),
+            // Its average would be a copy, and is most likely meant to be that of its checkpoints.
+            ([only], None) => Err(format!(
+                "--model {}: only one directory; add --last N for the newest checkpoints of a run",
+                only.display()
+            )
+            .into()),
+            (models, None) => Ok(models.to_vec()),
+        }
+    }
+}
+
+/// Errors of averaging, in the words of the flags.
+fn average_error(error: AverageError) -> String {
+    match error {
+        AverageError::TooFewCheckpoints { run, found, asked } => format!(
+            "--last {asked}: {} has {found} checkpoints; train with --keep-checkpoints {asked} to keep as many",
+            run.display()
+        ),
+        AverageError::Occupied(out) => {
+            format!(
+                "{} already holds a model; choose another --out",
+                out.display()
+            )
+        }
+        error => error.to_string(),
+    }
+}

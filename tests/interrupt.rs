@@ -1,4 +1,4 @@
-//! Runs that are killed, interrupted, or out of disk lose nothing that they had saved.
+//! Runs that are killed, interrupted, or out of disk lose nothing that they had saved, and share no directory.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use support::{folder, run, started, stderr, stdout, succeeds, train, train_for};
+use support::{fails, folder, run, started, stderr, stdout, succeeds, train, train_for};
 
 #[test]
 fn a_killed_run_resumes_to_the_model_it_would_have_made() {
@@ -81,6 +81,26 @@ fn ctrl_c_keeps_a_checkpoint_to_resume_from() {
     );
     let checkpoints = fs::read_dir(out.join("checkpoints")).expect("checkpoints");
     assert!((1..=2).contains(&checkpoints.count()));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_second_run_in_a_directory_is_refused_while_the_first_lasts() {
+    let folder = folder();
+    let out = folder.path().join("model");
+    let mut child = started(&mut endless(folder.path(), &out));
+    wait_for_updates(&mut child);
+    let error = fails(train(folder.path(), &out).arg("--resume"));
+    let name = out.display();
+    assert_eq!(
+        error,
+        format!(
+            "error: {name} is in use by another training run; end that one first, or choose another --out"
+        )
+    );
+    interrupt(&child);
+    let output = child.wait_with_output().expect("the program ends");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 
 /// The second one is sent as soon as the first is answered. A run whose current update has ended by then

@@ -125,6 +125,10 @@ fn train_error(error: TrainError) -> String {
             let flags = "a lower --peak-rate or a longer --warmup";
             error.to_string().replace(advice, flags)
         }
+        TrainError::InUse(out) => format!(
+            "{} is in use by another training run; end that one first, or choose another --out",
+            out.display()
+        ),
         error => error.to_string(),
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! DIR/config.json, model.safetensors          the model of the lowest validation loss
+//! DIR/run.lock                                empty; locked while a run lasts
 //! DIR/checkpoints/update-00000500/
 //!     config.json, model.safetensors          the model after update 500
 //!     optimizer.mpk                           Adam's moments
 //!     run.json                                settings, data, validations so far
 //! ```
 
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +29,7 @@ pub(crate) const CHECKPOINTS: &str = "checkpoints";
 const OPTIMIZER_FILE: &str = "optimizer.mpk";
 pub(crate) const RUN_FILE: &str = "run.json";
 const PREFIX: &str = "update-";
+const LOCK_FILE: &str = "run.lock";
 
 /// Everything that a run needs to be resumed: its model, its optimizer's record, and its state.
 pub(crate) struct Checkpoint<M, O> {
@@ -72,19 +74,39 @@ pub(crate) fn run_of(checkpoint: &Path) -> Option<PathBuf> {
     (below.file_name()? == CHECKPOINTS).then(|| run.to_owned())
 }
 
+/// Locks the directory of a run until the file is closed, which it is when the process ends in any way.
+/// The file itself stays.
+///
+/// On a file system without locks the run goes on, and is not protected from a second one.
+fn lock(directory: &Path) -> Result<File, TrainError> {
+    let path = directory.join(LOCK_FILE);
+    let mut options = File::options();
+    let file = options.create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(TrainError::io(&path))?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(TrainError::InUse(directory.to_owned())),
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
+    }
+}
+
 /// The directory of a run.
 pub(crate) struct Checkpoints {
     directory: PathBuf,
     keep: usize,
+    /// Keeps other runs out of the directory.
+    _lock: File,
 }
 
 impl Checkpoints {
-    /// Opens or creates the directory; refuses one that already holds a model or checkpoints, unless
-    /// the run is to be resumed.
+    /// Opens or creates the directory, for one run at a time; refuses one that already holds a model or
+    /// checkpoints, unless the run is to be resumed.
     pub fn open(directory: &Path, resume: bool, keep: usize) -> Result<Self, TrainError> {
+        fs::create_dir_all(directory).map_err(TrainError::io(directory))?;
         let checkpoints = Self {
             directory: directory.to_owned(),
             keep,
+            // Before anything in the directory is looked at, which another run may be writing.
+            _lock: lock(directory)?,
         };
         if !resume && holds_model(directory) {
             return Err(TrainError::Occupied(directory.to_owned()));

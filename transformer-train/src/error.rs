@@ -58,6 +58,12 @@ pub enum TrainError {
     /// The directory already holds a model or checkpoints.
     #[error("{} already holds a model; resume it, or choose another directory", .0.display())]
     Occupied(PathBuf),
+    /// Another run is training in the directory.
+    #[error(
+        "{} is in use by another training run; end that one first, or choose another directory",
+        .0.display()
+    )]
+    InUse(PathBuf),
     /// The checkpoint was made with other settings or other data.
     #[error("{}: made with {what} {before}, not {now}", path.display())]
     OtherRun {

@@ -132,6 +132,9 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
 
     /// Keeps the model of the lowest validation loss in `directory`, and checkpoints below it.
     /// Without a directory nothing is written.
+    ///
+    /// Until the run ends, or its process does, other runs in the directory are refused, in this process
+    /// and in others ([`TrainError::InUse`]), unless the file system has no locks.
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
         self

@@ -367,6 +367,32 @@ fn a_model_is_not_overwritten() {
 }
 
 #[test]
+fn a_directory_is_refused_to_a_second_run_until_the_first_has_ended() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    let config = TrainingConfig {
+        updates: 4,
+        ..run()
+    };
+    let directory = out.clone();
+    let trained = trainer(config)
+        .directory(&out)
+        .on_validation(["Refused runs"], move |_| {
+            let refused = [false, true].into_iter().filter(|&resume| {
+                let second = trainer(run()).directory(&directory).resume(resume);
+                let error = second.train(pairs(30), pairs(10)).unwrap_err();
+                matches!(error, TrainError::InUse(path) if path == directory)
+            });
+            Ok(ControlFlow::Continue([refused.count() as f64]))
+        })
+        .train(pairs(30), pairs(10))
+        .unwrap();
+    assert_eq!(trained.validations[0].numbers["Refused runs"], 2.0);
+    assert_eq!(resume(&out, run(), pairs(30)).unwrap(), 12);
+}
+
+#[test]
 fn resuming_with_other_settings_or_data_says_which() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! The program `transformer`: trains, runs and measures translation models.
 //!
 //! Exit codes: 0; 1 with the error in one line; 2 for flags that are unknown, malformed or in conflict; 130
-//! where a second Ctrl-C ended a training run at once.
+//! or 143 where a second Ctrl-C or SIGTERM ended a training run at once.
 
 mod commands;
 

@@ -56,31 +56,72 @@ fn wait_for_updates(child: &mut Child) {
 }
 
 #[cfg(unix)]
-fn interrupt(child: &Child) {
+fn send(signal: &str, child: &Child) {
     let sent = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
+        .args(["-s", signal, &child.id().to_string()])
         .status();
     assert!(sent.expect("kill runs").success());
+}
+
+/// What Ctrl-C does.
+#[cfg(unix)]
+fn interrupt(child: &Child) {
+    send("INT", child);
 }
 
 #[cfg(unix)]
 #[test]
 fn ctrl_c_keeps_a_checkpoint_to_resume_from() {
+    a_signal_keeps_a_checkpoint("INT", "press Ctrl-C again to leave at once");
+}
+
+#[cfg(unix)]
+#[test]
+fn sigterm_keeps_a_checkpoint_to_resume_from() {
+    a_signal_keeps_a_checkpoint("TERM", "another SIGTERM ends it at once");
+}
+
+#[cfg(unix)]
+fn a_signal_keeps_a_checkpoint(signal: &str, answer: &str) {
     let folder = folder();
     let out = folder.path().join("model");
     let mut child = started(&mut endless(folder.path(), &out));
     wait_for_updates(&mut child);
-    interrupt(&child);
+    send(signal, &child);
     let output = child.wait_with_output().expect("the program ends");
     let (printed, err) = (stdout(&output), stderr(&output));
     assert_eq!(output.status.code(), Some(0), "{err}");
-    assert!(err.contains("press Ctrl-C again to leave at once"), "{err}");
+    let answer = format!("stopping after this update; {answer}");
+    assert!(err.lines().any(|line| line == answer), "{err}");
     assert!(
         printed.contains("interrupted; --resume goes on: "),
         "{printed}"
     );
     let checkpoints = fs::read_dir(out.join("checkpoints")).expect("checkpoints");
     assert!((1..=2).contains(&checkpoints.count()));
+}
+
+/// The shell ignores the signal as `nohup` does, and the program begins with that.
+#[cfg(unix)]
+#[test]
+fn a_run_under_nohup_outlives_its_terminal() {
+    use std::io::{BufRead, BufReader};
+
+    let folder = folder();
+    let command = endless(folder.path(), &folder.path().join("model"));
+    let mut shell = Command::new("bash");
+    shell.args(["-c", "trap '' HUP; exec \"$@\"", "bash"]);
+    shell.arg(command.get_program()).args(command.get_args());
+    let mut child = started(shell.stdin(Stdio::null()));
+    let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+    let mut lines = lines.map(|line| line.expect("a line"));
+    assert!(lines.any(|line| line.starts_with("update 2 ")));
+    send("HUP", &child);
+    // More than it can have printed before.
+    assert_eq!(lines.by_ref().take(10).count(), 10);
+    interrupt(&child);
+    assert!(lines.any(|line| line.starts_with("interrupted; ")));
+    assert_eq!(child.wait().expect("the program ends").code(), Some(0));
 }
 
 #[cfg(unix)]
@@ -103,11 +144,22 @@ fn a_second_run_in_a_directory_is_refused_while_the_first_lasts() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 
-/// The second one is sent as soon as the first is answered. A run whose current update has ended by then
-/// has ended, too: it is tried again.
 #[cfg(unix)]
 #[test]
 fn a_second_ctrl_c_ends_the_program_at_once() {
+    a_second_signal_ends_the_program("INT", 130);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_second_sigterm_ends_the_program_at_once() {
+    a_second_signal_ends_the_program("TERM", 143);
+}
+
+/// The second one is sent as soon as the first is answered. A run whose current update has ended by then
+/// has ended, too: it is tried again.
+#[cfg(unix)]
+fn a_second_signal_ends_the_program(signal: &str, exit_code: i32) {
     use std::io::{BufRead, BufReader};
 
     for attempt in 0..20 {
@@ -118,13 +170,13 @@ fn a_second_ctrl_c_ends_the_program_at_once() {
         command.args(["--batches-per-update", "200"]);
         let mut child = started(&mut command);
         wait_for_updates(&mut child);
-        interrupt(&child);
+        send(signal, &child);
         let mut errors = BufReader::new(child.stderr.take().expect("its errors")).lines();
         let mut errors = errors.by_ref().map(|line| line.expect("a line"));
         assert!(errors.any(|line| line.starts_with("stopping after this update")));
-        interrupt(&child);
+        send(signal, &child);
         let code = child.wait().expect("the program ends").code();
-        if code == Some(130) {
+        if code == Some(exit_code) {
             return;
         }
         assert_eq!(code, Some(0), "attempt {attempt}");

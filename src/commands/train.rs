@@ -2,6 +2,7 @@
 
 mod data;
 mod dry_run;
+mod signals;
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -13,12 +14,13 @@ use burn::train::Interrupter;
 use burn_autodiff::Autodiff;
 use clap::{Args, ValueEnum};
 use transformer_core::TransformerConfig;
-use transformer_program::{BackendTask, note, run_on};
+use transformer_program::{BackendTask, run_on};
 use transformer_train::{
     ProgressDisplay, StopReason, Trained, Trainer, TrainingConfig, holds_model,
 };
 
 use self::data::{Data, Prepared};
+use self::signals::stop_on_signals;
 use super::{Common, Result, train_error, validation_line};
 
 const EXAMPLES: &str = "\
@@ -37,8 +39,8 @@ Examples:
 /// Trains a model on sentence pairs and keeps the best one in a directory.
 ///
 /// Reads the pairs, holds some out for validation, and trains first a tokenizer, then a model on the others.
-/// Ctrl-C ends the run after the current update, with a checkpoint that --resume goes on from; a second
-/// Ctrl-C ends it at once.
+/// Ctrl-C or SIGTERM ends the run after the current update, with a checkpoint that --resume goes on from; a
+/// second one ends it at once.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Train {
@@ -269,7 +271,7 @@ impl BackendTask for Run {
         ));
 
         let interrupter = Interrupter::new();
-        stop_on_ctrl_c(&interrupter);
+        stop_on_signals(&interrupter);
         let mut trainer = Trainer::new(model, self.run)
             .directory(&self.out)
             .tokenizers(&tokenizers)
@@ -306,22 +308,4 @@ fn say_how_it_went<M>(trained: &Trained<M>, out: &Path) {
 /// Prints a line. A closed pipe must not end the training.
 fn say(line: impl Display) {
     let _ = writeln!(io::stdout(), "{line}");
-}
-
-/// Lets Ctrl-C end a training run after the current update; a second one ends the program.
-fn stop_on_ctrl_c(interrupter: &Interrupter) {
-    let interrupter = interrupter.clone();
-    let handler = move || {
-        if interrupter.should_stop() {
-            // Without the destructors of C++ libraries, which crash where other threads still compute.
-            signal_hook::low_level::exit(130);
-        }
-        note("stopping after this update; press Ctrl-C again to leave at once");
-        interrupter.stop(Some("Ctrl-C"));
-    };
-    if let Err(error) = ctrlc::set_handler(handler) {
-        note(format_args!(
-            "warning: Ctrl-C will end the program at once: {error}"
-        ));
-    }
 }

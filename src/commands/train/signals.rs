@@ -1,0 +1,80 @@
+//! Ctrl-C and SIGTERM, which end a training run with a checkpoint.
+
+use std::io;
+
+use burn::train::Interrupter;
+use transformer_program::note;
+
+/// A signal that ends a run after the current update, and the program at once where it comes second.
+struct StopSignal {
+    name: &'static str,
+    /// The effect of a second one, for the line that answers the first.
+    second: &'static str,
+    /// The program's exit code after a second one: 128 and the signal's number.
+    exit_code: i32,
+}
+
+static CTRL_C: StopSignal = StopSignal {
+    name: "Ctrl-C",
+    second: "press Ctrl-C again to leave at once",
+    exit_code: 130,
+};
+
+static SIGTERM: StopSignal = StopSignal {
+    name: "SIGTERM",
+    second: "another SIGTERM ends it at once",
+    exit_code: 143,
+};
+
+/// Lets Ctrl-C and SIGTERM end a training run after the current update; a second of either ends the
+/// program.
+///
+/// SIGHUP stays as it is, so that `nohup` keeps a run alive when its terminal is closed. The feature
+/// `termination` of `ctrlc` would handle it together with SIGTERM, also where `nohup` has it ignored.
+pub fn stop_on_signals(interrupter: &Interrupter) {
+    let ctrl_c = ctrlc::set_handler(CTRL_C.handler(interrupter.clone()));
+    if let Err(error) = ctrl_c {
+        CTRL_C.warn(&error);
+    }
+    let sigterm = on_sigterm(SIGTERM.handler(interrupter.clone()));
+    if let Err(error) = sigterm {
+        SIGTERM.warn(&error);
+    }
+}
+
+impl StopSignal {
+    fn handler(&'static self, interrupter: Interrupter) -> impl Fn() + Send + 'static {
+        move || {
+            if interrupter.should_stop() {
+                // Without the destructors of C++ libraries, which crash where other threads still compute.
+                signal_hook::low_level::exit(self.exit_code);
+            }
+            note(format_args!("stopping after this update; {}", self.second));
+            interrupter.stop(Some(self.name));
+        }
+    }
+
+    fn warn(&self, error: &dyn std::error::Error) {
+        note(format_args!(
+            "warning: {} will end the program at once: {error}",
+            self.name
+        ));
+    }
+}
+
+/// Calls `handler` at each SIGTERM, on a thread of its own.
+#[cfg(unix)]
+fn on_sigterm(handler: impl Fn() + Send + 'static) -> io::Result<()> {
+    use signal_hook::{consts, iterator::Signals};
+
+    let mut signals = Signals::new([consts::SIGTERM])?;
+    let thread = std::thread::Builder::new().name("sigterm".into());
+    thread.spawn(move || signals.forever().for_each(|_| handler()))?;
+    Ok(())
+}
+
+/// Other systems have no SIGTERM.
+#[cfg(not(unix))]
+fn on_sigterm(_handler: impl Fn() + Send + 'static) -> io::Result<()> {
+    Ok(())
+}

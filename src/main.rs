@@ -71,13 +71,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// The arguments. Help of `info`, which computes nothing, leaves out the flags of every command.
+/// The arguments. Help of commands that compute on no backend leaves out the flags of every command.
 fn parsed() -> Cli {
     let mut program = Cli::command();
     // Gives each command the flags of every command.
     program.build();
     let program = program.mut_subcommands(|command| match command.get_name() {
-        "info" => command.mut_args(|arg| {
+        "average" | "info" => command.mut_args(|arg| {
             let unused = ["backend", "seed"].contains(&arg.get_id().as_str());
             if unused { arg.hide(true) } else { arg }
         }),

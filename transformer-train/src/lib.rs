@@ -37,7 +37,7 @@
 //! | training, checkpoints, resume | [`Trainer`] |
 //! | the record of a run | [`RunRecord`] |
 //! | averaging of checkpoints | [`average_models`] (§6.1) |
-//! | BLEU, chrF | [`metrics`] |
+//! | BLEU, chrF, error rates | [`metrics`] |
 
 mod average;
 mod checkpoint;

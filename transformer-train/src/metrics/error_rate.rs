@@ -1,0 +1,197 @@
+//! Error rates: edits of tokens, and sequences that are not exactly right.
+
+use super::bleu::words;
+use super::error::{MetricError, pairs};
+
+/// The errors of a corpus, counted by token and by sequence.
+///
+/// *Word error rate* is one number in speech recognition, where a line is a sentence and its tokens are
+/// words, and another in grapheme-to-phoneme conversion, where a line is a word and its tokens are
+/// phones. Nothing here has that name:
+///
+/// | here | in speech recognition | in grapheme-to-phoneme conversion |
+/// |---|---|---|
+/// | [`token_error_rate`](Self::token_error_rate) | **word error rate**, jiwer's `wer` | phone error rate |
+/// | [`sequence_error_rate`](Self::sequence_error_rate) | sentence error rate | **word error rate**, SIGMORPHON's |
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ErrorRates {
+    /// The fewest insertions, deletions and substitutions of tokens that make all hypotheses equal to
+    /// their references.
+    pub token_edits: usize,
+    /// Tokens in all references.
+    pub reference_tokens: usize,
+    /// Hypotheses whose tokens are not exactly those of their reference.
+    pub wrong_sequences: usize,
+    /// Hypotheses.
+    pub sequences: usize,
+}
+
+impl ErrorRates {
+    /// Edits for each token of the references, in percent: 0 if all is right, above 100 where
+    /// hypotheses are much too long.
+    ///
+    /// Where no reference has a token, it is 100 for each token of the hypotheses, as jiwer has it.
+    pub fn token_error_rate(&self) -> f64 {
+        percent(self.token_edits, self.reference_tokens.max(1))
+    }
+
+    /// Hypotheses that are not exactly right, in percent.
+    pub fn sequence_error_rate(&self) -> f64 {
+        percent(self.wrong_sequences, self.sequences)
+    }
+
+    /// Hypotheses that are exactly right, in percent.
+    pub fn exact_match(&self) -> f64 {
+        percent(self.sequences - self.wrong_sequences, self.sequences)
+    }
+}
+
+/// The errors of hypotheses against one reference each, whose tokens are separated by white space.
+///
+/// With E(h, r) the Levenshtein distance of two lists of tokens and |r| the length of one:
+///
+/// ```text
+/// token error rate    = 100 · Σ E(h, r) / Σ |r|
+/// sequence error rate = 100 · (number of pairs with E(h, r) > 0) / (number of pairs)
+/// ```
+///
+/// Tokens are compared as they are: cased, with their punctuation. White space is that of Python's
+/// `str.split()`; jiwer separates at spaces, or at two characters of white space and more.
+///
+/// # Errors
+///
+/// [`MetricError`] when there are no sequences or the counts differ.
+///
+/// # Example
+///
+/// ```
+/// use transformer_train::metrics::corpus_error_rates;
+///
+/// // The phones of two words: "t" for "d", and one right. 1 edit in 3 + 2 phones, 1 wrong word of 2.
+/// let rates = corpus_error_rates(&["b ɛ t", "a n"], &["b ɛ d", "a n"])?;
+/// assert_eq!(rates.token_error_rate(), 20.0);
+/// assert_eq!(rates.sequence_error_rate(), 50.0);
+/// # Ok::<(), transformer_train::metrics::MetricError>(())
+/// ```
+pub fn corpus_error_rates<H: AsRef<str>, R: AsRef<str>>(
+    hypotheses: &[H],
+    references: &[R],
+) -> Result<ErrorRates, MetricError> {
+    let mut rates = ErrorRates {
+        token_edits: 0,
+        reference_tokens: 0,
+        wrong_sequences: 0,
+        sequences: 0,
+    };
+    for (hypothesis, reference) in pairs(hypotheses, references)? {
+        let hypothesis: Vec<&str> = words(hypothesis).collect();
+        let reference: Vec<&str> = words(reference).collect();
+        let edits = levenshtein(&hypothesis, &reference);
+        rates.token_edits += edits;
+        rates.reference_tokens += reference.len();
+        rates.wrong_sequences += usize::from(edits > 0);
+        rates.sequences += 1;
+    }
+    Ok(rates)
+}
+
+/// The fewest insertions, deletions and substitutions that make `from` into `to`.
+fn levenshtein<T: Eq>(from: &[T], to: &[T]) -> usize {
+    // distances[j]: from the items of `from` so far to the first j of `to`.
+    let mut distances: Vec<usize> = (0..=to.len()).collect();
+    for (deleted, item) in (1usize..).zip(from) {
+        // Without this item, to one fewer of `to`.
+        let mut before = distances[0];
+        distances[0] = deleted;
+        for (j, other) in (1usize..).zip(to) {
+            let substituted = before + usize::from(item != other);
+            before = distances[j];
+            distances[j] = substituted.min(before + 1).min(distances[j - 1] + 1);
+        }
+    }
+    distances[to.len()]
+}
+
+fn percent(part: usize, whole: usize) -> f64 {
+    100.0 * part as f64 / whole as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn distance(from: &str, to: &str) -> usize {
+        let characters = |text: &str| text.chars().collect::<Vec<_>>();
+        levenshtein(&characters(from), &characters(to))
+    }
+
+    #[test]
+    fn distances_by_hand() {
+        for (from, to, expected) in [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("abc", "", 3),
+            ("abc", "abc", 0),
+            ("kitten", "sitting", 3),
+            ("intention", "execution", 5),
+            ("abcdef", "bcdefa", 2),
+            ("ab", "ba", 2),
+        ] {
+            assert_eq!(distance(from, to), expected, "{from} to {to}");
+            assert_eq!(distance(to, from), expected, "{to} to {from}");
+        }
+    }
+
+    #[test]
+    fn rates_by_hand() {
+        // 0 edits of 3 tokens; "x" inserted, of 2; "d" deleted, of 1; two substituted, of 2.
+        let rates = corpus_error_rates(
+            &["a b c", "a x b", "", "q r"],
+            &["a b c", "a b", "d", "s t"],
+        )
+        .unwrap();
+        let expected = ErrorRates {
+            token_edits: 4,
+            reference_tokens: 8,
+            wrong_sequences: 3,
+            sequences: 4,
+        };
+        assert_eq!(rates, expected);
+        assert_eq!(rates.token_error_rate(), 50.0);
+        assert_eq!(rates.sequence_error_rate(), 75.0);
+        assert_eq!(rates.exact_match(), 25.0);
+    }
+
+    #[test]
+    fn white_space_only_separates() {
+        let rates = corpus_error_rates(&[" a\tb  c ", "\n"], &["a b c", ""]).unwrap();
+        assert_eq!((rates.token_edits, rates.exact_match()), (0, 100.0));
+    }
+
+    #[test]
+    fn references_without_a_token() {
+        let rates = corpus_error_rates(&["a b", ""], &["", " "]).unwrap();
+        assert_eq!(rates.token_error_rate(), 200.0);
+        assert_eq!(rates.sequence_error_rate(), 50.0);
+        let right = corpus_error_rates(&[""], &[""]).unwrap();
+        assert_eq!(
+            (right.token_error_rate(), right.exact_match()),
+            (0.0, 100.0)
+        );
+    }
+
+    #[test]
+    fn unpaired_sequences_are_errors() {
+        let error = corpus_error_rates(&["a"], &["a", "b"]).unwrap_err();
+        let expected = MetricError::UnequalCounts {
+            hypotheses: 1,
+            references: 2,
+        };
+        assert_eq!(error, expected);
+        assert_eq!(
+            corpus_error_rates::<&str, &str>(&[], &[]),
+            Err(MetricError::Empty)
+        );
+    }
+}

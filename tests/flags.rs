@@ -33,7 +33,7 @@ const DECODING: [&str; 13] = [
 ];
 
 /// The commands, each with its flags.
-fn commands() -> [(&'static str, Vec<&'static str>); 7] {
+fn commands() -> [(&'static str, Vec<&'static str>); 8] {
     let train = [
         "--out",
         "--resume",

@@ -14,7 +14,7 @@ const MOST_POSITIONS: usize = 1_000_000;
 
 /// The system that a `config.json` describes.
 pub(super) enum System {
-    Model(ModelSystem),
+    Model(Box<ModelSystem>),
     Layer(LayerConfig),
 }
 
@@ -99,7 +99,7 @@ impl System {
             Ok(Self::Layer(json.config()?))
         } else {
             let json: ModelJson = serde_json::from_value(json)?;
-            Ok(Self::Model(json.model()?))
+            Ok(Self::Model(Box::new(json.model()?)))
         }
     }
 }

@@ -110,12 +110,13 @@ impl Fixture {
         }
         let files = WeightsFile::ALL.map(|weights| out.join(weights.name()));
         match &self.system {
-            System::Model(ModelSystem {
-                system,
-                config,
-                max_len,
-                ..
-            }) => {
+            System::Model(described) => {
+                let ModelSystem {
+                    system,
+                    config,
+                    max_len,
+                    ..
+                } = &**described;
                 let model = Transformer::<B>::from_pytorch(&path, *system, config, device)?;
                 let options = PytorchExport {
                     position_table: Some(*max_len),

@@ -31,7 +31,7 @@
 //! | shared subword vocabulary | `train_bpe` (§5.1), with the feature `text` |
 //! | batches of similar length | [`BatchSampler`] (§5.1) |
 //! | the interface of a model that can be trained | [`Objective`] |
-//! | label-smoothed loss | [`LabelSmoothedCrossEntropy`] (§5.4) |
+//! | label-smoothed loss, at the positions of labels only | [`LabelSmoothedCrossEntropy`] (§5.4), [`Labels`] |
 //! | learning rate | [`Schedule`], [`RateSchedule`] (§5.3) |
 //! | optimizer | [`PaperAdam`] (§5.3) |
 //! | training, checkpoints, resume | [`Trainer`] |
@@ -70,7 +70,9 @@ pub use data::{MIN_VOCAB_SIZE, Tokenized, TokenizerError, train_bpe};
 pub use error::{AverageError, TrainError, same_config};
 pub use evaluate::evaluate;
 pub use loss::{LabelSmoothedCrossEntropy, TokenSums};
-pub use objective::{Objective, PairBatch, SequenceBatch, Trainable, check_tokens, sequence_loss};
+pub use objective::{
+    Labels, Objective, PairBatch, SequenceBatch, Trainable, check_tokens, sequence_loss,
+};
 pub use optimizer::{PaperAdam, clip_global_norm, global_norm};
 pub use progress::{PlainLines, ProgressDisplay};
 pub use run_record::RunRecord;

@@ -104,10 +104,13 @@ fn gradients<M: AutodiffModule<B>>(model: &M, grads: &GradientsParams) -> Vec<Ve
     values.1
 }
 
+/// The largest difference; NaN if there is one.
 fn largest_difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
-    assert_eq!(a.len(), b.len());
-    let differences = a.iter().flatten().zip(b.iter().flatten());
-    differences.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+    let lengths = |all: &[Vec<f32>]| all.iter().map(Vec::len).collect::<Vec<_>>();
+    assert_eq!(lengths(a), lengths(b));
+    let pairs = a.iter().flatten().zip(b.iter().flatten());
+    let differences = pairs.map(|(a, b)| (a - b).abs());
+    differences.max_by(f32::total_cmp).unwrap_or(0.0)
 }
 
 fn update(batches: &[&[TokenizedPair]]) -> Update<TokenizedPair> {

@@ -63,6 +63,8 @@ impl Evaluate {
 }
 
 impl TranslatorTask for Evaluate {
+    const TEXT_FLAG: Option<&'static str> = Some("for a file of sentence pairs use --data");
+
     fn run_with<B: Backend>(self, translator: Translator<B>) -> Result {
         let corpus = Corpus::from_tsv_files(&self.data)?;
         let pairs = self.tokenized(&corpus, translator.tokenizers())?;

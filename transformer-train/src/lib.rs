@@ -63,7 +63,7 @@ pub use checkpoint::holds_model;
 pub use config::TrainingConfig;
 pub use data::{
     BatchError, BatchSampler, Checksum, Corpus, CorpusError, Example, ExampleProblem, Lengths,
-    Pair, TRAINING_FILE, TokenizedPair, Update, VALIDATION_FILE, read_sentences,
+    Pair, TRAINING_FILE, TextReader, TokenizedPair, Update, VALIDATION_FILE, read_sentences,
 };
 #[cfg(feature = "text")]
 pub use data::{MIN_VOCAB_SIZE, Tokenized, TokenizerError, train_bpe};
@@ -75,7 +75,7 @@ pub use objective::{
 };
 pub use optimizer::{PaperAdam, clip_global_norm, global_norm};
 pub use progress::{PlainLines, ProgressDisplay};
-pub use run_record::RunRecord;
+pub use run_record::{RunRecord, holds_run};
 pub use schedule::{RateSchedule, Schedule};
 pub use trainer::{Trained, Trainer};
 pub use training_model::TrainingModel;

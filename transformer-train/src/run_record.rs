@@ -60,6 +60,11 @@ impl RunRecord {
     }
 }
 
+/// Whether a training run has begun in a directory, even if it has not saved anything yet.
+pub fn holds_run(directory: impl AsRef<Path>) -> bool {
+    directory.as_ref().join(CHECKPOINTS).is_dir()
+}
+
 /// The whole checkpoints below a directory, the oldest first.
 fn checkpoints(directory: &Path) -> Result<Vec<PathBuf>, TrainError> {
     let below = directory.join(CHECKPOINTS);

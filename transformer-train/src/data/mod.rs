@@ -8,6 +8,7 @@ mod example;
 mod lines;
 mod loader;
 mod sampler;
+mod text_reader;
 
 #[cfg(feature = "text")]
 pub use bpe::{MIN_VOCAB_SIZE, TokenizerError, train_bpe};
@@ -20,3 +21,4 @@ pub use lines::read_sentences;
 pub use loader::Update;
 pub(crate) use loader::{Examples, UpdateLoader, ValidLoader};
 pub use sampler::{BatchError, BatchSampler};
+pub use text_reader::TextReader;

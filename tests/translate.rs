@@ -15,6 +15,13 @@ fn every_line_in_gives_a_line_out() {
     assert_eq!(out.lines().count(), 4, "{out}");
     assert_eq!(out.lines().nth(1), Some(""));
 
+    let mut command = with_model("translate", &model);
+    command.args(["--scores", "--alignments", "--input"]);
+    let out = succeeds(command.arg(&input));
+    let fields: Vec<usize> = out.lines().map(|line| line.split('\t').count()).collect();
+    assert_eq!(fields, [3; 4], "{out}");
+    assert_eq!(out.lines().nth(1), Some("\t\t"));
+
     let input = b"one and two\ntwo and one\n";
     let output = run_on_input(&mut with_model("translate", &model), input);
     assert_eq!(stdout(&output).lines().count(), 2);

@@ -192,3 +192,18 @@ impl TrainingJson {
         Ok(config)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_that_its_configuration_refuses_is_refused() {
+        let json = include_str!("../../tests/fixtures/encoder-layer/config.json");
+        let mut json: serde_json::Value = serde_json::from_str(json).expect("JSON");
+        assert!(System::from_json(json.clone()).is_ok());
+        json["layer_norm_eps"] = 0.0.into();
+        let error = System::from_json(json).err().expect("an error").to_string();
+        assert!(error.starts_with("`layer_norm_eps` is 0"), "{error}");
+    }
+}

@@ -198,6 +198,37 @@ impl Tokenizer {
 ///
 /// In a model directory the former is `tokenizer.json`, the latter are `source_tokenizer.json` and
 /// `target_tokenizer.json`.
+///
+/// ```
+/// use transformer_core::{SpecialTokens, Tokenizer, Tokenizers};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let directory = folder.path();
+/// // Words; `transformer_train::train_bpe` makes a tokenizer of subwords.
+/// let words = r#"{
+///     "version": "1.0",
+///     "added_tokens": [],
+///     "pre_tokenizer": {"type": "WhitespaceSplit"},
+///     "model": {
+///         "type": "WordLevel",
+///         "vocab": {"<pad>": 0, "<bos>": 1, "<eos>": 2, "<unk>": 3, "a": 4, "cat": 5},
+///         "unk_token": "<unk>"
+///     }
+/// }"#;
+/// let file = directory.join("words.json");
+/// std::fs::write(&file, words)?;
+/// let tokenizers = Tokenizers::shared(Tokenizer::from_file(&file)?);
+/// assert_eq!(tokenizers.source().encode("a cat")?, [4, 5]);
+/// assert_eq!(tokenizers.target().decode(&[5, 4])?, "cat a");
+///
+/// // They fit a model with 6 entries for source and target. Beside the model's files they are loaded with it.
+/// tokenizers.check([6, 6], SpecialTokens::default(), directory)?;
+/// tokenizers.save(directory)?;
+/// assert!(Tokenizers::load(directory)?.have_vocabularies_of(&tokenizers));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Tokenizers {
     source: Tokenizer,

@@ -37,6 +37,49 @@ pub struct Translation {
 /// # Ok(())
 /// # }
 /// ```
+///
+/// With a model in memory, the two best translations, and the best one as it grows:
+///
+/// ```
+/// use std::ops::ControlFlow;
+///
+/// use burn_ndarray::NdArray;
+/// use transformer_core::{DecodeOptions, MaxLength, Tokenizer, TransformerConfig, Translator};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let file = folder.path().join("words.json");
+/// # let words = r#"{"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"},
+/// #     "model": {"type": "WordLevel", "unk_token": "<unk>", "vocab": {
+/// #         "<pad>": 0, "<bos>": 1, "<eos>": 2, "<unk>": 3, "a": 4, "cat": 5, "dog": 6}}}"#;
+/// # std::fs::write(&file, words)?;
+/// let tokenizer = Tokenizer::from_file(&file)?;
+/// let config = TransformerConfig {
+///     d_model: 16,
+///     n_heads: 2,
+///     d_ff: 32,
+///     ..TransformerConfig::base(tokenizer.vocab_size())
+/// };
+/// let model = config.init::<NdArray>(42, &Default::default())?;
+/// let options = DecodeOptions {
+///     n_best: 2,
+///     max_length: MaxLength::Tokens(5),
+///     ..DecodeOptions::beam(4)
+/// };
+/// let translator = Translator::new(model, tokenizer)?.with_options(options)?;
+///
+/// let found = translator.translate_n_best(&["a cat"], "")?.remove(0);
+/// assert!(found[0].hypothesis.score >= found[1].hypothesis.score);
+///
+/// let mut streamed = String::new();
+/// translator.stream("a cat", "", |text| {
+///     streamed += text;
+///     ControlFlow::Continue(())
+/// })?;
+/// assert_eq!(streamed, found[0].text);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Translator<B: Backend> {
     models: Ensemble<Transformer<B>>,

@@ -35,6 +35,8 @@
 //! | learning rate | [`Schedule`], [`RateSchedule`] (§5.3) |
 //! | optimizer | [`PaperAdam`] (§5.3) |
 //! | training, checkpoints, resume | [`Trainer`] |
+//! | decoding at each validation | `TextValidation`, with the feature `text`; [`ValidationMetrics`] |
+//! | training from a model, in part | [`Trainer`], [`freeze`] |
 //! | the record of a run | [`RunRecord`] |
 //! | averaging of checkpoints | [`average_models`] (§6.1) |
 //! | BLEU, chrF, error rates | [`metrics`] |
@@ -45,6 +47,8 @@ mod config;
 mod data;
 mod error;
 mod evaluate;
+mod freeze;
+mod goal;
 mod loss;
 pub mod metrics;
 mod objective;
@@ -53,6 +57,8 @@ mod progress;
 mod run_record;
 mod run_state;
 mod schedule;
+#[cfg(feature = "text")]
+mod text_validation;
 mod trainer;
 mod training_model;
 mod update_loop;
@@ -69,13 +75,19 @@ pub use data::{
 pub use data::{MIN_VOCAB_SIZE, Tokenized, TokenizerError, train_bpe};
 pub use error::{AverageError, TrainError, same_config};
 pub use evaluate::evaluate;
+pub use freeze::{FreezeError, freeze};
+pub use goal::Goal;
 pub use loss::{LabelSmoothedCrossEntropy, TokenSums};
 pub use objective::{Objective, PairBatch, SequenceBatch, Trainable, check_tokens, sequence_loss};
 pub use optimizer::{PaperAdam, clip_global_norm, global_norm};
 pub use progress::{PlainLines, ProgressDisplay};
 pub use run_record::RunRecord;
 pub use schedule::{RateSchedule, Schedule};
+#[cfg(feature = "text")]
+pub use text_validation::TextValidation;
 pub use trainer::{Trained, Trainer};
 pub use training_model::TrainingModel;
 pub use update_loop::StopReason;
-pub use validation::{Validation, ValidationContext};
+pub use validation::{
+    HookError, Measurement, SampleOutput, Validation, ValidationContext, ValidationMetrics,
+};

@@ -34,7 +34,7 @@ pub enum TextMetric {
     /// Lines that are exactly right ([`ErrorRates::exact_match`]).
     ExactMatch,
     /// Lines that are not exactly right ([`ErrorRates::sequence_error_rate`]).
-    #[serde(rename = "wer")]
+    #[serde(rename = "wer", alias = "word_error_rate")]
     WordErrorRate,
     /// Edits for each token ([`ErrorRates::token_error_rate`]).
     TokenErrorRate,
@@ -200,6 +200,8 @@ mod tests {
             assert_eq!(serde_json::from_str::<TextMetric>(&json).unwrap(), metric);
             assert_eq!(metric.key().parse(), Ok(metric));
         }
+        let spelled_out = serde_json::from_str::<TextMetric>("\"word_error_rate\"");
+        assert_eq!(spelled_out.unwrap(), TextMetric::WordErrorRate);
         assert_eq!(
             "ter".parse::<TextMetric>().unwrap_err().to_string(),
             "no metric is called `ter`; there are bleu, chrf, exact_match, wer, token_error_rate"

@@ -25,6 +25,29 @@
 //! # }
 //! ```
 //!
+//! A run can start from any model directory, with its tokenizers ([`freeze`] keeps parts of the model as they are):
+//!
+//! ```no_run
+//! use burn_autodiff::Autodiff;
+//! use burn_ndarray::NdArray;
+//! use transformer_core::{Tokenizers, Transformer};
+//! use transformer_train::{Corpus, Trainer, TrainingConfig, freeze};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let tokenizers = Tokenizers::load("model")?;
+//! let model = Transformer::<Autodiff<NdArray>>::load("model", &Default::default())?;
+//! let (model, _) = freeze(model, &["encoder.*"])?;
+//! let (train, valid) = Corpus::from_tsv("new.tsv")?.hold_out(500, 0)?;
+//! let (train, valid) = (train.tokenize(&tokenizers, 128)?, valid.tokenize(&tokenizers, 128)?);
+//! let config = TrainingConfig { peak_rate: Some(1e-4), warmup: 100, ..TrainingConfig::default() };
+//! Trainer::new(model, config)
+//!     .directory("tuned")
+//!     .tokenizers(&tokenizers)
+//!     .train(train.pairs, valid.pairs)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! | step | here |
 //! |---|---|
 //! | sentence pairs from files | [`Corpus`] |

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
-use transformer_core::{Tokenizers, Transformer, TransformerConfig, WEIGHTS_FILE, load_weights};
+use transformer_core::{
+    Tokenizers, Transformer, TransformerConfig, WEIGHTS_FILE, WeightInit, load_weights,
+};
 use transformer_train::{RunRecord, freeze};
 
 use crate::commands::Result;
@@ -33,8 +35,7 @@ pub fn initial_model<B: Backend>(
     patterns: &[String],
     device: &B::Device,
 ) -> Result<(Transformer<Autodiff<B>>, Vec<String>)> {
-    // The weights that are drawn are replaced by the directory's.
-    let model = config.init::<Autodiff<B>>(0, device)?;
+    let model = config.init_from::<Autodiff<B>>(&mut WeightInit::zeros(), device)?;
     let model = load_weights(model, directory.join(WEIGHTS_FILE))?;
     Ok(freeze(model, patterns)?)
 }

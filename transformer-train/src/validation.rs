@@ -69,8 +69,8 @@ impl Validation {
     }
 }
 
-/// Measures further numbers at each validation, and may end the run: the interface of what
-/// [`Trainer::validate_with`](crate::Trainer::validate_with) accepts.
+/// Measures further numbers at each validation, and may end the run: the argument of
+/// [`Trainer::validate_with`](crate::Trainer::validate_with).
 ///
 /// With the feature `text`, `TextValidation` is one; a function is one by
 /// [`Trainer::on_validation`](crate::Trainer::on_validation).
@@ -173,7 +173,7 @@ pub struct SampleOutput {
     pub source: String,
     /// The output.
     pub hypothesis: String,
-    /// What the output should be.
+    /// The output that is expected.
     pub reference: String,
 }
 

@@ -17,7 +17,7 @@ pub(crate) const PERPLEXITY: &str = "Perplexity";
 /// The metric that reports each update that is skipped.
 pub(crate) const SKIPPED: &str = "Skipped updates";
 
-/// What the names of the metrics begin with that are sample outputs; a number follows.
+/// The beginning of the names of sample outputs; a number follows.
 pub(crate) const SAMPLE: &str = "Sample ";
 
 /// A mean over tokens: loss, perplexity or accuracy.
@@ -332,8 +332,8 @@ impl Numeric for ValidationNumber {
     }
 }
 
-/// A sample output of a validation, as text for displays; what an entry saves is empty, except with the batch
-/// that carries the sample: then it is source, hypothesis and reference, separated by tabs.
+/// A sample output of a validation, as text for displays. The entry of the batch that carries the sample saves
+/// source, hypothesis and reference, separated by tabs; the entries of other batches save nothing.
 #[derive(Debug, Clone)]
 pub(crate) struct SampleText {
     name: MetricName,

@@ -39,3 +39,11 @@ struct OwnModelGuide;
 #[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/translation.md")]
 struct TranslationGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/metrics.md")]
+struct MetricsGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/fine-tuning.md")]
+struct FineTuningGuide;

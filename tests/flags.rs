@@ -67,6 +67,7 @@ fn commands() -> [(&'static str, Vec<&'static str>); 8] {
     let evaluate = [
         "--model",
         "--data",
+        "--metrics",
         "--sentences",
         "--hypotheses",
         "--precision",

@@ -29,6 +29,7 @@
 //! |---|---|
 //! | sentence pairs from files | [`Corpus`] |
 //! | shared subword vocabulary | `train_bpe` (§5.1), with the feature `text` |
+//! | other vocabularies: unigram, characters, words | `train_tokenizer`, with the feature `text` |
 //! | batches of similar length | [`BatchSampler`] (§5.1) |
 //! | the interface of a model that can be trained | [`Objective`] |
 //! | label-smoothed loss | [`LabelSmoothedCrossEntropy`] (§5.4) |
@@ -66,7 +67,10 @@ pub use data::{
     Pair, TRAINING_FILE, TokenizedPair, Update, VALIDATION_FILE, read_sentences,
 };
 #[cfg(feature = "text")]
-pub use data::{MIN_VOCAB_SIZE, Tokenized, TokenizerError, train_bpe};
+pub use data::{
+    MIN_VOCAB_SIZE, Tokenized, TokenizerConfig, TokenizerError, TokenizerKind, train_bpe,
+    train_tokenizer,
+};
 pub use error::{AverageError, TrainError, same_config};
 pub use evaluate::evaluate;
 pub use loss::{LabelSmoothedCrossEntropy, TokenSums};

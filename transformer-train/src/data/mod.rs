@@ -8,9 +8,15 @@ mod example;
 mod lines;
 mod loader;
 mod sampler;
+#[cfg(feature = "text")]
+mod tokenizer;
+#[cfg(feature = "text")]
+mod unigram;
+#[cfg(feature = "text")]
+mod word_level;
 
 #[cfg(feature = "text")]
-pub use bpe::{MIN_VOCAB_SIZE, TokenizerError, train_bpe};
+pub use bpe::train_bpe;
 #[cfg(feature = "text")]
 pub use corpus::Tokenized;
 pub use corpus::{Corpus, Pair, TRAINING_FILE, VALIDATION_FILE};
@@ -20,3 +26,7 @@ pub use lines::read_sentences;
 pub use loader::Update;
 pub(crate) use loader::{Examples, UpdateLoader, ValidLoader};
 pub use sampler::{BatchError, BatchSampler};
+#[cfg(feature = "text")]
+pub use tokenizer::{
+    MIN_VOCAB_SIZE, TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer,
+};

@@ -47,3 +47,7 @@ struct MetricsGuide;
 #[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/fine-tuning.md")]
 struct FineTuningGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/tokenizers.md")]
+struct TokenizersGuide;

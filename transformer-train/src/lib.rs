@@ -52,6 +52,7 @@
 //! |---|---|
 //! | sentence pairs from files | [`Corpus`] |
 //! | shared subword vocabulary | `train_bpe` (§5.1), with the feature `text` |
+//! | other vocabularies: unigram, characters, words | `train_tokenizer`, with the feature `text` |
 //! | batches of similar length | [`BatchSampler`] (§5.1) |
 //! | the interface of a model that can be trained | [`Objective`] |
 //! | label-smoothed loss, at the positions of labels only | [`LabelSmoothedCrossEntropy`] (§5.4), [`Labels`] |
@@ -95,7 +96,10 @@ pub use data::{
     Pair, TRAINING_FILE, TextReader, TokenizedPair, Update, VALIDATION_FILE, read_sentences,
 };
 #[cfg(feature = "text")]
-pub use data::{MIN_VOCAB_SIZE, Tokenized, TokenizerError, train_bpe};
+pub use data::{
+    MIN_VOCAB_SIZE, Tokenized, TokenizerConfig, TokenizerError, TokenizerKind, train_bpe,
+    train_tokenizer,
+};
 pub use error::{AverageError, TrainError, same_config};
 pub use evaluate::evaluate;
 pub use freeze::{FreezeError, freeze};

@@ -1,5 +1,6 @@
 //! Text: tokenizers, and the translation of sentences.
 
+mod bpe_dropout;
 mod text_search;
 mod tokenizer;
 mod translator;

@@ -155,8 +155,11 @@ impl<'a, M> TextSearch<'a, M> {
         self.search.stream(&requests, |_, token| {
             tokens.push(token);
             flow = match self.line(&tokens) {
-                // An incomplete character: wait for its other bytes.
-                Ok(text) if text.ends_with(char::REPLACEMENT_CHARACTER) => {
+                // Perhaps an incomplete character: wait for its other bytes.
+                Ok(text)
+                    if text.ends_with(char::REPLACEMENT_CHARACTER)
+                        || self.tokenizers.target().is_byte(token) =>
+                {
                     ControlFlow::Continue(())
                 }
                 Ok(text) => emit_rest(&mut emitted, text, &mut on_text),

@@ -277,9 +277,10 @@ fn check(
 
 #[cfg(test)]
 mod tests {
+    use super::super::tokenizer::Tokenizer;
     use super::super::tokenizer::tests::words;
     use super::*;
-    use crate::decoding::MaxLength;
+    use crate::decoding::{MaxLength, Sampling};
     use burn_ndarray::NdArray;
 
     fn translator() -> Translator<NdArray> {
@@ -315,6 +316,60 @@ mod tests {
                 let whole = translator.translate_n_best(&["a b"], prefix).unwrap();
                 assert_eq!(streamed, whole[0][0].text);
                 assert!(streamed.starts_with(prefix), "{streamed}");
+            }
+        }
+    }
+
+    /// `漢` is `E6 BC A2`; an `E6` without the others makes all bytes beside it undecodable, those before it, too.
+    #[test]
+    fn a_stream_of_bytes_is_the_translation() {
+        let tokens = ["<0xE6>", "<0xBC>", "<0xA2>", " a", "b"];
+        let special = ["<pad>", "<bos>", "<eos>", "<unk>"];
+        let entries = special.iter().chain(&tokens);
+        let vocabulary: Vec<String> = entries.map(|token| format!("[{token:?}, -1.0]")).collect();
+        let json = format!(
+            r#"{{
+                "version": "1.0",
+                "added_tokens": [],
+                "decoder": {{
+                    "type": "Sequence",
+                    "decoders": [{{"type": "ByteFallback"}}, {{"type": "Fuse"}}]
+                }},
+                "model": {{
+                    "type": "Unigram",
+                    "unk_id": 3,
+                    "byte_fallback": true,
+                    "vocab": [{}]
+                }}
+            }}"#,
+            vocabulary.join(", ")
+        );
+        let bytes: tokenizers::Tokenizer = json.parse().unwrap();
+        let tokenizers =
+            Tokenizers::separate(words(&["a", "b", "c", "d", "e"]), Tokenizer::from(bytes));
+        let model = translator().model().clone();
+        for seed in 0..10 {
+            let options = DecodeOptions {
+                max_length: MaxLength::Tokens(12),
+                // Every token is text.
+                banned_tokens: vec![0, 1, 3],
+                ..DecodeOptions::sample(Sampling {
+                    seed,
+                    ..Sampling::default()
+                })
+            };
+            let translator = Translator::new(model.clone(), tokenizers.clone()).unwrap();
+            let translator = translator.with_options(options).unwrap();
+            for prefix in ["", "漢", "漢 a"] {
+                let mut streamed = String::new();
+                let emitted = translator.stream("a b", prefix, |text| {
+                    streamed += text;
+                    ControlFlow::Continue(())
+                });
+                emitted.unwrap();
+                let whole = translator.translate_n_best(&["a b"], prefix).unwrap();
+                assert_eq!(streamed, whole[0][0].text);
+                assert!(prefix != "漢 a" || streamed.starts_with(prefix));
             }
         }
     }

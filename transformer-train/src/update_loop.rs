@@ -57,6 +57,7 @@ pub(crate) type Components<B, M> = LearningComponentsMarker<
 >;
 
 type InnerModel<B, M> = <M as AutodiffModule<B>>::InnerModule;
+type RunStart<B, M> = Start<<B as AutodiffBackend>::InnerBackend, InnerModel<B, M>>;
 
 /// The result of a run.
 pub(crate) struct Outcome {
@@ -73,7 +74,7 @@ pub(crate) struct UpdateStrategy<B: AutodiffBackend, M: Trainable<B>> {
     pub schedule: RateSchedule,
     pub checkpoints: Option<Checkpoints>,
     pub deadline: Option<Instant>,
-    pub start: Mutex<Option<Start<B::InnerBackend, InnerModel<B, M>>>>,
+    pub start: Mutex<Option<RunStart<B, M>>>,
     pub outcome: Arc<Mutex<Option<Result<Outcome, TrainError>>>>,
 }
 

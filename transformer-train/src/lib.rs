@@ -35,24 +35,28 @@
 //! | learning rate | [`Schedule`], [`RateSchedule`] (§5.3) |
 //! | optimizer | [`PaperAdam`] (§5.3) |
 //! | training, checkpoints, resume | [`Trainer`] |
+//! | which model is kept, and when training is over | [`Criterion`], [`TrainingConfig`] |
 //! | the record of a run | [`RunRecord`] |
-//! | averaging of checkpoints | [`average_models`] (§6.1) |
+//! | averaging of checkpoints | [`average_models`] (§6.1), [`TrainingConfig::average_last`] |
 //! | BLEU, chrF, error rates | [`metrics`] |
 
 mod average;
 mod checkpoint;
 mod config;
+mod criterion;
 mod data;
 mod error;
 mod evaluate;
 mod loss;
 pub mod metrics;
+mod moving_average;
 mod objective;
 mod optimizer;
 mod progress;
 mod run_record;
 mod run_state;
 mod schedule;
+mod scheduled;
 mod trainer;
 mod training_model;
 mod update_loop;
@@ -61,6 +65,7 @@ mod validation;
 pub use average::{average_models, newest_checkpoints};
 pub use checkpoint::holds_model;
 pub use config::TrainingConfig;
+pub use criterion::{Criterion, Goal};
 pub use data::{
     BatchError, BatchSampler, Checksum, Corpus, CorpusError, Example, ExampleProblem, Lengths,
     Pair, TRAINING_FILE, TokenizedPair, Update, VALIDATION_FILE, read_sentences,
@@ -78,4 +83,4 @@ pub use schedule::{RateSchedule, Schedule};
 pub use trainer::{Trained, Trainer};
 pub use training_model::TrainingModel;
 pub use update_loop::StopReason;
-pub use validation::{Validation, ValidationContext};
+pub use validation::{AverageOutcome, Validation, ValidationContext};

@@ -37,5 +37,9 @@ struct BackendsGuide;
 struct OwnModelGuide;
 
 #[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/checkpoints.md")]
+struct CheckpointsGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/translation.md")]
 struct TranslationGuide;

@@ -36,6 +36,7 @@
 //! | optimizer | [`PaperAdam`] (§5.3) |
 //! | training, checkpoints, resume | [`Trainer`] |
 //! | the record of a run | [`RunRecord`] |
+//! | the numbers of a run as it goes, and its logs | [`RunObserver`], [`JsonLog`], [`TensorBoardLog`], [`RunLog`] |
 //! | averaging of checkpoints | [`average_models`] (§6.1) |
 //! | BLEU, chrF, error rates | [`metrics`] |
 
@@ -72,7 +73,10 @@ pub use evaluate::evaluate;
 pub use loss::{LabelSmoothedCrossEntropy, TokenSums};
 pub use objective::{Objective, PairBatch, SequenceBatch, Trainable, check_tokens, sequence_loss};
 pub use optimizer::{PaperAdam, clip_global_norm, global_norm};
-pub use progress::{PlainLines, ProgressDisplay};
+pub use progress::{
+    JsonLog, LOG_FILE, ObserverError, PlainLines, ProgressDisplay, RunLog, RunObserver, RunStart,
+    SkippedUpdate, TensorBoardLog, TrainingPoint,
+};
 pub use run_record::RunRecord;
 pub use schedule::{RateSchedule, Schedule};
 pub use trainer::{Trained, Trainer};

@@ -25,7 +25,9 @@ use crate::evaluate::checked;
 use crate::metrics::{GradientNorm, SkippedUpdates, Throughput, TokenMean, ValidationNumber};
 use crate::objective::{Objective, Trainable};
 use crate::optimizer::PaperAdam;
-use crate::progress::{ProgressDisplay, WithoutNaN};
+use crate::progress::{
+    ObserverError, ProgressDisplay, RunObserver, RunStart, Watching, WithoutNaN,
+};
 use crate::run_state::RunState;
 use crate::schedule::RateSchedule;
 use crate::training_model::{TrainingModel, device};
@@ -46,6 +48,9 @@ pub struct Trained<M> {
     pub skipped: usize,
     /// Why the run ended.
     pub stopped: StopReason,
+    /// The errors of observers that failed during the run, such as that of a log which could not be written
+    /// any more. The run went on without them.
+    pub observer_errors: Vec<ObserverError>,
 }
 
 /// A training run of any model that has an [`Objective`].
@@ -97,6 +102,7 @@ pub struct Trainer<B: AutodiffBackend, M: Trainable<B>> {
     display: ProgressDisplay,
     renderer: Option<Box<dyn MetricsRenderer>>,
     hook: Option<ValidationHook<M::InnerModule>>,
+    watching: Watching,
 }
 
 impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
@@ -118,6 +124,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             display: ProgressDisplay::Auto,
             renderer: None,
             hook: None,
+            watching: Watching::default(),
         }
     }
 
@@ -173,9 +180,35 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         self
     }
 
-    /// Shows progress with a custom renderer instead.
+    /// Shows progress with a custom renderer of Burn's instead.
     pub fn renderer(mut self, renderer: impl MetricsRenderer + 'static) -> Self {
         self.renderer = Some(Box::new(renderer));
+        self
+    }
+
+    /// Passes the run's numbers to an observer, too. Further calls add further observers.
+    pub fn observer(mut self, observer: impl RunObserver + 'static) -> Self {
+        self.watching.observers.push(Box::new(observer));
+        self
+    }
+
+    /// Updates between two points of training that observers are given, and thus between two lines of the logs
+    /// and two plain lines; by default 50.
+    pub fn observe_every(mut self, updates: usize) -> Self {
+        self.watching.every = updates;
+        self
+    }
+
+    /// Logs the run as JSON lines in `log.jsonl` of the directory ([`JsonLog`](crate::JsonLog)).
+    pub fn log_json(mut self, log: bool) -> Self {
+        self.watching.json = log;
+        self
+    }
+
+    /// Logs the run as TensorBoard's event files in `tensorboard` of the directory
+    /// ([`TensorBoardLog`](crate::TensorBoardLog)).
+    pub fn tensorboard(mut self, log: bool) -> Self {
+        self.watching.tensorboard = log;
         self
     }
 
@@ -234,9 +267,9 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     ///
     /// # Errors
     /// When the configuration, the tokenizers, the examples or the directory do not allow it, when a
-    /// checkpoint cannot be written or read, when the hook of a validation fails, when the loss or the
-    /// gradients of [`TrainingConfig::skip_limit`] updates in a row are not finite, or the loss of a
-    /// validation is not.
+    /// checkpoint cannot be written or read, when an observer cannot start or the hook of a validation fails,
+    /// when the loss or the gradients of [`TrainingConfig::skip_limit`] updates in a row are not finite, or
+    /// the loss of a validation is not.
     pub fn train(
         self,
         train: Vec<<M as Objective<B>>::Example>,
@@ -244,6 +277,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     ) -> Result<Trained<M::InnerModule>, TrainError> {
         let deadline = self.max_duration.map(|duration| Instant::now() + duration);
         self.config.validate()?;
+        self.watching.validate()?;
         self.check_names()?;
         #[cfg(feature = "text")]
         if let Some(tokenizers) = &self.tokenizers {
@@ -276,9 +310,17 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             batches_per_update: self.config.batches_per_update,
             first_update: state.update,
         };
+        let lines = match self.renderer {
+            Some(_) => None,
+            None => self.display.lines(),
+        };
+        let start = RunStart::new(&state, deadline);
+        let directory = self.directory.as_deref();
+        let watch = self.watching.start(directory, lines, &start)?;
+        let rounds = state.update / self.config.validate_every;
         let renderer = match self.renderer {
             Some(renderer) => renderer,
-            None => self.display.renderer(&self.interrupter),
+            None => self.display.renderer(&self.interrupter, rounds),
         };
         let names = self.hook.as_ref().map_or(&[][..], |hook| &hook.names);
         let training = displayed(updates, ValidLoader(valid), names)
@@ -296,6 +338,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             start: Mutex::new(Some(Start {
                 state,
                 hook: self.hook,
+                watch,
             })),
             outcome: outcome.clone(),
         };
@@ -316,6 +359,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             updates: outcome.state.update,
             skipped: outcome.state.skipped,
             stopped: outcome.stopped,
+            observer_errors: outcome.observer_errors,
         })
     }
 

@@ -29,6 +29,7 @@ use crate::objective::{Objective, Trainable};
 use crate::optimizer::{PaperAdam, global_norm};
 #[cfg(feature = "tui")]
 use crate::progress::let_ctrl_c_through;
+use crate::progress::{ObserverError, Watch};
 use crate::run_state::RunState;
 use crate::schedule::RateSchedule;
 use crate::training_model::TrainingModel;
@@ -61,6 +62,7 @@ type InnerModel<B, M> = <M as AutodiffModule<B>>::InnerModule;
 pub(crate) struct Outcome {
     pub state: RunState,
     pub stopped: StopReason,
+    pub observer_errors: Vec<ObserverError>,
 }
 
 /// The training loop, by updates.
@@ -76,10 +78,11 @@ pub(crate) struct UpdateStrategy<B: AutodiffBackend, M: Trainable<B>> {
     pub outcome: Arc<Mutex<Option<Result<Outcome, TrainError>>>>,
 }
 
-/// The state and hook that a run starts with.
+/// The state, the hook and the observers that a run starts with.
 pub(crate) struct Start<M> {
     pub state: RunState,
     pub hook: Option<ValidationHook<M>>,
+    pub watch: Watch,
 }
 
 impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<B, M>>
@@ -101,7 +104,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        let Start { state, hook } = start.expect("a strategy runs once");
+        let Start { state, hook, watch } = start.expect("a strategy runs once");
         // The learner would hold a copy of the model during each step, and weights could not be changed
         // in place.
         let model = learner.model();
@@ -116,11 +119,13 @@ impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<
             interrupter: components.interrupter,
             state,
             hook,
+            watch,
         };
         let result = run.updates(train);
         let outcome = result.map(|stopped| Outcome {
             state: run.state,
             stopped,
+            observer_errors: run.watch.into_errors(),
         });
         *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         (run.model.expect(MODEL), run.processor)
@@ -141,6 +146,7 @@ struct Run<'a, B: AutodiffBackend, M: Trainable<B>> {
     interrupter: Interrupter,
     state: RunState,
     hook: Option<ValidationHook<InnerModel<B, M>>>,
+    watch: Watch,
 }
 
 impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
@@ -155,6 +161,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
                 && self.state.update.is_multiple_of(config.validate_every);
             if due || stopped.is_some() {
                 self.state.seconds += clock.elapsed().as_secs_f64();
+                self.watch.point(self.state.seconds);
                 if self.pause(stopped)?.is_break() {
                     stopped = stopped.or(Some(StopReason::Validation));
                 }
@@ -165,6 +172,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
             }
             let update = updates.next().expect("updates never end");
             self.update(update)?;
+            let seconds = self.state.seconds + clock.elapsed().as_secs_f64();
+            self.watch.after_update(seconds);
         }
     }
 
@@ -205,6 +214,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         });
         self.state.count(&item);
         item.skipped = self.state.skipped;
+        self.watch.count(&item, learning_rate);
         self.show(item, learning_rate);
         self.check_skipped(&item)
     }
@@ -356,6 +366,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         let names = self.hook.iter().flat_map(|hook| hook.names.clone());
         validation.numbers = names.zip(numbers).collect();
         let best = self.state.is_best(&validation);
+        self.watch.validated(&validation);
         self.state.validations.push(validation);
         if best && let Some(checkpoints) = &self.strategy.checkpoints {
             checkpoints.save_model(&model.model)?;

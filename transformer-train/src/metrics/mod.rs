@@ -10,7 +10,7 @@ mod statistics;
 
 pub use bleu::{Bleu, corpus_bleu, tokenize_13a};
 pub use chrf::{Chrf, corpus_chrf};
-pub(crate) use displayed::{GradientNorm, PERPLEXITY, SKIPPED, SkippedUpdates, ValidationNumber};
+pub(crate) use displayed::{GradientNorm, SkippedUpdates, ValidationNumber};
 pub use displayed::{Throughput, TokenMean};
 pub use error::MetricError;
 pub use error_rate::{ErrorRates, corpus_error_rates};

@@ -2,12 +2,14 @@
 
 pub mod attention;
 pub mod average;
+pub mod curves;
 mod decoding;
 pub mod evaluate;
 mod inference;
 pub mod info;
 mod lines;
 pub mod parity;
+mod picture;
 pub mod score;
 pub mod train;
 pub mod translate;

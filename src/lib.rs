@@ -39,3 +39,7 @@ struct OwnModelGuide;
 #[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/translation.md")]
 struct TranslationGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/watching.md")]
+struct WatchingGuide;

@@ -62,7 +62,7 @@ fn labels(svg: &str) -> Vec<&str> {
 fn each_run_and_number_is_named_and_each_point_is_drawn() {
     let (folder, model) = trained();
     let old = model.join("checkpoints/update-00000004");
-    let runs = [model.as_path(), &old];
+    let runs = [model.as_path(), old.as_path()];
     let draw = |name: &str, flags: &[&str]| {
         let out = folder.path().join(name);
         let printed = succeeds(curves(&runs).args(flags).arg("--out").arg(&out));
@@ -139,13 +139,13 @@ fn each_run_and_number_is_named_and_each_point_is_drawn() {
 fn a_directory_without_a_run_and_numbers_that_no_run_has_are_named() {
     let (folder, model) = trained();
     let none = folder.path();
-    let error = fails(&mut curves(&[&model, none]));
+    let error = fails(&mut curves(&[model.as_path(), none]));
     let name = none.display();
     assert_eq!(
         error,
         format!("error: {name}: no training run: there is no log.jsonl and no checkpoint")
     );
-    let error = |flags: &[&str]| fails(curves(&[&model]).args(flags));
+    let error = |flags: &[&str]| fails(curves(&[model.as_path()]).args(flags));
     let unknown = error(&["--numbers", "loss,blue"]);
     let expected = "error: --numbers blue: not a number of these runs, which are \
          loss, perplexity, accuracy, rate, tokens, norm";

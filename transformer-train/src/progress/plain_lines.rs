@@ -95,7 +95,7 @@ impl Run {
         add(&mut line, "tokens/s", point.tokens_per_second, |n| {
             format!("{n:>6.0}")
         });
-        let rate = |rate| format!("{rate:.3e}");
+        let rate = |rate: f64| format!("{rate:.3e}");
         add(&mut line, "learning rate", point.learning_rate, rate);
         add(&mut line, "gradient norm", point.gradient_norm, number);
         line
@@ -126,7 +126,7 @@ impl Run {
 
     /// The columns that training and validation share.
     fn shared(&self, line: &mut String, loss: f64, perplexity: f64, accuracy: f64) {
-        let padded = |value| format!("{:>6}", number(value));
+        let padded = |value: f64| format!("{:>6}", number(value));
         add(line, self.loss, loss, padded);
         add(line, "perplexity", perplexity, padded);
         add(line, "accuracy", accuracy, |n| format!("{n:>6.2} %"));

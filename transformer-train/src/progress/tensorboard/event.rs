@@ -22,7 +22,7 @@ pub(super) enum Content<'a> {
     Version,
     /// The run begins, or is resumed, at the event's step.
     Start,
-    /// Numbers by name; those that are not finite are left out.
+    /// Numbers by name, in single precision; those that are not finite are left out.
     Scalars(&'a [(String, f64)]),
 }
 
@@ -49,11 +49,12 @@ pub(super) fn event(wall_time: f64, step: usize, content: Content<'_>) -> Vec<u8
 /// The bytes of a `Summary`.
 fn summary(scalars: &[(String, f64)]) -> Vec<u8> {
     let mut summary = Vec::new();
-    for (tag, number) in scalars.iter().filter(|(_, number)| number.is_finite()) {
+    let scalars = scalars.iter().map(|(tag, number)| (tag, *number as f32));
+    for (tag, number) in scalars.filter(|(_, number)| number.is_finite()) {
         let mut value = Vec::new();
         bytes(&mut value, 1, tag.as_bytes());
         key(&mut value, 2, Wire::Four);
-        value.extend((*number as f32).to_le_bytes());
+        value.extend(number.to_le_bytes());
         bytes(&mut summary, 1, &value);
     }
     summary
@@ -105,7 +106,7 @@ mod tests {
         let start = [&head[..], &[0x3a, 2, 0x08, 1]].concat();
         assert_eq!(event(1.5, 300, Content::Start), start);
 
-        let scalars = [("a".into(), 1.0), ("b".into(), f64::NAN), ("c".into(), 0.5)];
+        let scalars = [("a".into(), 1.0), ("b".into(), 1e39), ("c".into(), 0.5)];
         let a = [0x0a, 8, 0x0a, 1, b'a', 0x15, 0, 0, 0x80, 0x3f];
         let c = [0x0a, 8, 0x0a, 1, b'c', 0x15, 0, 0, 0, 0x3f];
         let both = [&head[..], &[0x2a, 20], &a, &c].concat();

@@ -55,3 +55,7 @@ struct FineTuningGuide;
 #[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/tokenizers.md")]
 struct TokenizersGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/watching.md")]
+struct WatchingGuide;

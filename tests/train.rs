@@ -24,6 +24,7 @@ fn a_run_leaves_a_model_its_tokenizer_its_pairs_and_checkpoints() {
         "train.tsv",
         "valid.tsv",
         "checkpoints/update-00000004/run.json",
+        "log.jsonl",
     ] {
         assert!(model.join(file).exists(), "{file}");
     }

@@ -16,7 +16,7 @@ use burn::train::Interrupter;
 use burn_autodiff::Autodiff;
 use clap::{Args, ValueEnum};
 use transformer_core::TransformerConfig;
-use transformer_program::{BackendTask, run_on};
+use transformer_program::{BackendTask, note, run_on};
 use transformer_train::{
     ProgressDisplay, StopReason, Trained, Trainer, TrainingConfig, holds_model,
 };
@@ -279,7 +279,8 @@ impl BackendTask for Run {
             .tokenizers(&tokenizers)
             .resume(self.resume)
             .interrupter(interrupter)
-            .display(self.display);
+            .display(self.display)
+            .log_json(true);
         if let Some(duration) = self.max_duration {
             trainer = trainer.max_duration(duration);
         }
@@ -303,6 +304,9 @@ fn say_how_it_went<M>(trained: &Trained<M>, out: &Path) {
     say(format_args!("{why}: {} updates{skipped}", trained.updates));
     for validation in &trained.validations {
         say(validation_line(validation));
+    }
+    for error in &trained.observer_errors {
+        note(format_args!("warning: the log is not complete: {error}"));
     }
     say(format_args!("model: {}", out.display()));
 }

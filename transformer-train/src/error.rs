@@ -155,6 +155,13 @@ pub enum TrainError {
         /// The error that it returned.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// An observer of the run ([`Trainer::observer`](crate::Trainer::observer)), such as one of its logs, could not
+    /// start.
+    #[error("the run cannot be logged: {source}")]
+    Observer {
+        /// The error that it returned.
+        source: crate::progress::ObserverError,
+    },
 }
 
 impl TrainError {

@@ -63,6 +63,7 @@
 //! | training from a model, in part | [`Trainer`], [`freeze`] |
 //! | which model is kept, and when training is over | [`Criterion`], [`TrainingConfig`] |
 //! | the record of a run | [`RunRecord`] |
+//! | the numbers of a run as it goes, and its logs | [`RunObserver`], [`JsonLog`], [`TensorBoardLog`], [`RunLog`] |
 //! | averaging of checkpoints | [`average_models`] (§6.1), [`TrainingConfig::average_last`] |
 //! | BLEU, chrF, error rates | [`metrics`] |
 
@@ -112,7 +113,10 @@ pub use objective::{
     Labels, Objective, PairBatch, SequenceBatch, Trainable, check_tokens, sequence_loss,
 };
 pub use optimizer::{PaperAdam, clip_global_norm, global_norm};
-pub use progress::{PlainLines, ProgressDisplay};
+pub use progress::{
+    JsonLog, LOG_FILE, ObserverError, PlainLines, ProgressDisplay, RunLog, RunObserver, RunStart,
+    SkippedUpdate, TensorBoardLog, TrainingPoint,
+};
 pub use run_record::{RunRecord, holds_run};
 pub use schedule::{RateSchedule, Schedule};
 #[cfg(feature = "text")]

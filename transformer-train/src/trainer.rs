@@ -28,7 +28,9 @@ use crate::metrics::{
 use crate::moving_average::MovingAverage;
 use crate::objective::{Objective, Trainable};
 use crate::optimizer::PaperAdam;
-use crate::progress::{ProgressDisplay, WithoutNaN};
+use crate::progress::{
+    ObserverError, ProgressDisplay, RunObserver, RunStart, Watching, WithoutNaN,
+};
 use crate::run_state::RunState;
 use crate::schedule::RateSchedule;
 use crate::training_model::{TrainingModel, device};
@@ -56,6 +58,9 @@ pub struct Trained<M> {
     /// The mean of the last checkpoints ([`TrainingConfig::average_last`]); `None` if none was made: without a
     /// directory, in an interrupted run, or where there is only one checkpoint.
     pub average: Option<AverageOutcome>,
+    /// The errors of observers that failed during the run, such as that of a log which could not be written
+    /// any more. The run went on without them.
+    pub observer_errors: Vec<ObserverError>,
 }
 
 /// A training run of any model that has an [`Objective`].
@@ -107,6 +112,7 @@ pub struct Trainer<B: AutodiffBackend, M: Trainable<B>> {
     display: ProgressDisplay,
     renderer: Option<Box<dyn MetricsRenderer>>,
     hook: ValidationHook<B::InnerBackend, M::InnerModule>,
+    watching: Watching,
 }
 
 impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
@@ -128,6 +134,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             display: ProgressDisplay::Auto,
             renderer: None,
             hook: ValidationHook::default(),
+            watching: Watching::default(),
         }
     }
 
@@ -187,9 +194,35 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         self
     }
 
-    /// Shows progress with a custom renderer instead.
+    /// Shows progress with a custom renderer of Burn's instead.
     pub fn renderer(mut self, renderer: impl MetricsRenderer + 'static) -> Self {
         self.renderer = Some(Box::new(renderer));
+        self
+    }
+
+    /// Passes the run's numbers to an observer, too. Further calls add further observers.
+    pub fn observer(mut self, observer: impl RunObserver + 'static) -> Self {
+        self.watching.observers.push(Box::new(observer));
+        self
+    }
+
+    /// Updates between two points of training that observers are given, and thus between two lines of the logs
+    /// and two plain lines; by default 50.
+    pub fn observe_every(mut self, updates: usize) -> Self {
+        self.watching.every = updates;
+        self
+    }
+
+    /// Logs the run as JSON lines in `log.jsonl` of the directory ([`JsonLog`](crate::JsonLog)).
+    pub fn log_json(mut self, log: bool) -> Self {
+        self.watching.json = log;
+        self
+    }
+
+    /// Logs the run as TensorBoard's event files in `tensorboard` of the directory
+    /// ([`TensorBoardLog`](crate::TensorBoardLog)).
+    pub fn tensorboard(mut self, log: bool) -> Self {
+        self.watching.tensorboard = log;
         self
     }
 
@@ -259,9 +292,9 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     ///
     /// # Errors
     /// When the configuration, the tokenizers, the examples or the directory do not allow it, when a
-    /// checkpoint cannot be written or read, when a hook of the validations fails, when the loss or the
-    /// gradients of [`TrainingConfig::skip_limit`] updates in a row are not finite, or the loss of a
-    /// validation is not.
+    /// checkpoint cannot be written or read, when an observer cannot start or a hook of the validations fails,
+    /// when the loss or the gradients of [`TrainingConfig::skip_limit`] updates in a row are not finite, or
+    /// the loss of a validation is not.
     pub fn train(
         self,
         train: Vec<<M as Objective<B>>::Example>,
@@ -269,6 +302,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     ) -> Result<Trained<M::InnerModule>, TrainError> {
         let deadline = self.max_duration.map(|duration| Instant::now() + duration);
         self.config.validate()?;
+        self.watching.validate()?;
         self.check_names()?;
         #[cfg(feature = "text")]
         if let Some(tokenizers) = &self.tokenizers {
@@ -315,9 +349,17 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             batches_per_update: self.config.batches_per_update,
             first_update: state.update,
         };
+        let lines = match self.renderer {
+            Some(_) => None,
+            None => self.display.lines(),
+        };
+        let start = RunStart::new(&state, deadline);
+        let directory = self.directory.as_deref();
+        let watch = self.watching.start(directory, lines, &start)?;
+        let rounds = state.update / self.config.validate_every;
         let renderer = match self.renderer {
             Some(renderer) => renderer,
-            None => self.display.renderer(&self.interrupter),
+            None => self.display.renderer(&self.interrupter, rounds),
         };
         let training = displayed(updates, ValidLoader(valid), &self.hook)
             .renderer(WithoutNaN(renderer))
@@ -335,6 +377,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
                 state,
                 hook: self.hook,
                 average,
+                watch,
             })),
             outcome: outcome.clone(),
         };
@@ -356,6 +399,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             skipped: outcome.state.skipped,
             stopped: outcome.stopped,
             average: outcome.average,
+            observer_errors: outcome.observer_errors,
         })
     }
 

@@ -32,6 +32,7 @@ use crate::objective::{Objective, Trainable};
 use crate::optimizer::{PaperAdam, global_norm};
 #[cfg(feature = "tui")]
 use crate::progress::let_ctrl_c_through;
+use crate::progress::{ObserverError, Watch};
 use crate::run_state::RunState;
 use crate::schedule::RateSchedule;
 use crate::training_model::TrainingModel;
@@ -75,6 +76,7 @@ pub(crate) struct Outcome {
     pub state: RunState,
     pub stopped: StopReason,
     pub average: Option<AverageOutcome>,
+    pub observer_errors: Vec<ObserverError>,
 }
 
 /// The training loop, by updates.
@@ -95,6 +97,7 @@ pub(crate) struct Start<B: AutodiffBackend, M: Trainable<B>> {
     pub state: RunState,
     pub hook: ValidationHook<B::InnerBackend, InnerModel<B, M>>,
     pub average: Option<MovingAverage<ValidModel<B, M>>>,
+    pub watch: Watch,
 }
 
 impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<B, M>>
@@ -120,6 +123,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<
             state,
             hook,
             average,
+            watch,
         } = start.expect("a strategy runs once");
         // The learner would hold a copy of the model during each step, and weights could not be changed
         // in place.
@@ -137,12 +141,14 @@ impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<
             saved: (state.update, Instant::now()),
             state,
             hook,
+            watch,
         };
         let result = run.until_the_end(train);
         let outcome = result.map(|(stopped, average)| Outcome {
             state: run.state,
             stopped,
             average,
+            observer_errors: run.watch.into_errors(),
         });
         *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         let model = match run.average {
@@ -174,6 +180,7 @@ struct Run<'a, B: AutodiffBackend, M: Trainable<B>> {
     hook: ValidationHook<B::InnerBackend, InnerModel<B, M>>,
     /// The update of the last checkpoint, and when it was written.
     saved: (usize, Instant),
+    watch: Watch,
 }
 
 impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
@@ -198,6 +205,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
             let mut stopped = self.stop_reason();
             if stopped.is_some() || self.validation_is_due(stopped) || self.checkpoint_is_due() {
                 self.state.seconds += clock.elapsed().as_secs_f64();
+                self.watch.point(self.state.seconds);
                 stopped = self.pause(stopped)?;
                 clock = Instant::now();
             }
@@ -206,6 +214,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
             }
             let update = updates.next().expect("updates never end");
             self.update(update)?;
+            let seconds = self.state.seconds + clock.elapsed().as_secs_f64();
+            self.watch.after_update(seconds);
         }
     }
 
@@ -295,6 +305,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
             self.average_weights();
         }
         item.skipped = self.state.skipped;
+        self.watch.count(&item, learning_rate);
         self.show(item, learning_rate);
         self.check_skipped(&item)
     }
@@ -456,6 +467,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         let flow = measured.flow;
         let validation = self.validation(&train, &statistics, measured.numbers);
         let replaces = self.state.replaces_model(&validation);
+        self.watch.validated(&validation, &measured.samples);
         self.state.validations.push(validation);
         if replaces && let Some(checkpoints) = &self.strategy.checkpoints {
             checkpoints.save_model(&model.model)?;

@@ -44,7 +44,7 @@ pub struct Validation {
 pub(crate) const OWN_NUMBERS: [&str; 3] = ["loss", "perplexity", "accuracy"];
 
 /// JSON has no NaN: it is written as `null`.
-fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+pub(crate) fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
 }
 

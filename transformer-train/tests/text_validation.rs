@@ -153,7 +153,8 @@ fn samples_follow_the_line_of_their_validation() {
         .options(options())
         .samples(2);
     let trained = Trainer::new(model, run(4))
-        .renderer(PlainLines::new(page.clone()))
+        .display(ProgressDisplay::Silent)
+        .observer(PlainLines::new(page.clone()))
         .validate_with(decoding)
         .train(pairs.clone(), pairs)
         .unwrap();
@@ -166,7 +167,7 @@ fn samples_follow_the_line_of_their_validation() {
         .collect();
     assert_eq!(starts.len(), 2, "{text}");
     let last = &lines[starts[1]..];
-    assert!(last[0].contains("  exact match % "), "{text}");
+    assert!(last[0].contains("  Exact match % "), "{text}");
     let corpus = corpus();
     let sources: Vec<_> = corpus.pairs().iter().map(|pair| &pair.source).collect();
     let hypotheses = translator.translate_batch(&sources).unwrap();

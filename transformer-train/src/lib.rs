@@ -27,7 +27,8 @@
 //!
 //! | step | here |
 //! |---|---|
-//! | sentence pairs from files | [`Corpus`] |
+//! | sentence pairs from files | [`Corpus`]; [`CorpusFiles`], larger than memory |
+//! | examples by position, in memory or in a file | [`ExampleSource`], `PairCache` |
 //! | shared subword vocabulary | `train_bpe` (§5.1), with the feature `text` |
 //! | batches of similar length | [`BatchSampler`] (§5.1) |
 //! | the interface of a model that can be trained | [`Objective`] |
@@ -62,11 +63,15 @@ pub use average::{average_models, newest_checkpoints};
 pub use checkpoint::holds_model;
 pub use config::TrainingConfig;
 pub use data::{
-    BatchError, BatchSampler, Checksum, Corpus, CorpusError, Example, ExampleProblem, Lengths,
-    Pair, TRAINING_FILE, TokenizedPair, Update, VALIDATION_FILE, read_sentences,
+    BatchError, BatchSampler, Checksum, Corpus, CorpusError, CorpusFile, CorpusFiles, Example,
+    ExampleProblem, ExampleSource, Lengths, Pair, TRAINING_FILE, TokenizedPair, Update,
+    VALIDATION_FILE, read_sentences,
 };
 #[cfg(feature = "text")]
-pub use data::{MIN_VOCAB_SIZE, Tokenized, TokenizerError, train_bpe};
+pub use data::{
+    CacheOptions, Filtered, MIN_VOCAB_SIZE, PairCache, PairFilters, Tokenized, TokenizerError,
+    WeightedPairs, train_bpe,
+};
 pub use error::{AverageError, TrainError, same_config};
 pub use evaluate::evaluate;
 pub use loss::{LabelSmoothedCrossEntropy, TokenSums};

@@ -19,9 +19,9 @@ use transformer_core::Tokenizers;
 
 use crate::checkpoint::{Checkpoint, Checkpoints, number_parameters};
 use crate::config::TrainingConfig;
-use crate::data::{UpdateLoader, ValidLoader};
+use crate::data::{ExampleSource, NoLoader, UpdateLoader, ValidLoader};
 use crate::error::TrainError;
-use crate::evaluate::checked;
+use crate::evaluate::{checked, in_memory};
 use crate::metrics::{GradientNorm, SkippedUpdates, Throughput, TokenMean, ValidationNumber};
 use crate::objective::{Objective, Trainable};
 use crate::optimizer::PaperAdam;
@@ -230,16 +230,27 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         self
     }
 
-    /// Trains the model on `train` and validates it on `valid`.
+    /// Trains the model on `train`, a list of examples or another source of them, and validates it on `valid`.
+    ///
+    /// A thread reads the examples of the next few updates while the device computes.
     ///
     /// # Errors
     /// When the configuration, the tokenizers, the examples or the directory do not allow it, when a
-    /// checkpoint cannot be written or read, when the hook of a validation fails, when the loss or the
+    /// checkpoint cannot be written or read, when an example cannot be read, when the hook of a validation fails, when the loss or the
     /// gradients of [`TrainingConfig::skip_limit`] updates in a row are not finite, or the loss of a
     /// validation is not.
     pub fn train(
         self,
-        train: Vec<<M as Objective<B>>::Example>,
+        train: impl ExampleSource<Example = <M as Objective<B>>::Example>,
+        valid: Vec<<M as Objective<B>>::Example>,
+    ) -> Result<Trained<M::InnerModule>, TrainError> {
+        self.train_on(Arc::new(train), valid)
+    }
+
+    /// [`train`](Self::train), compiled once for all sources.
+    fn train_on(
+        self,
+        train: Arc<dyn ExampleSource<Example = <M as Objective<B>>::Example>>,
         valid: Vec<<M as Objective<B>>::Example>,
     ) -> Result<Trained<M::InnerModule>, TrainError> {
         let deadline = self.max_duration.map(|duration| Instant::now() + duration);
@@ -252,8 +263,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         let TrainingConfig {
             batch_tokens, seed, ..
         } = self.config;
-        let train = checked(&self.model, train, batch_tokens, seed, "training")?;
-        let valid = checked(&self.model, valid, batch_tokens, seed, "validation")?;
+        let sampler = checked(&self.model, &*train, batch_tokens, seed, "training")?;
+        let valid = in_memory(&self.model, valid, batch_tokens, seed, "validation")?;
 
         let checkpoints = self.open_directory()?;
         let checkpoint = Checkpoint {
@@ -261,7 +272,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             model: self.model.fork(&self.devices[0]),
             optimizer: PaperAdam::new(self.config.clip_norm)
                 .with_weight_decay(self.config.weight_decay),
-            state: RunState::new(&self.config, &train.all),
+            state: RunState::new(&self.config, sampler.len(), train.checksum()),
         };
         let Checkpoint {
             model,
@@ -272,7 +283,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         let schedule = schedule.load_record::<B>(state.update);
         let model = number_parameters(TrainingModel::new(model, self.config.label_smoothing));
         let updates = UpdateLoader {
-            examples: train,
+            source: train,
+            sampler: Arc::new(sampler),
             batches_per_update: self.config.batches_per_update,
             first_update: state.update,
         };
@@ -281,7 +293,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             None => self.display.renderer(&self.interrupter),
         };
         let names = self.hook.as_ref().map_or(&[][..], |hook| &hook.names);
-        let training = displayed(updates, ValidLoader(valid), names)
+        let training = displayed(ValidLoader(valid), names)
             .renderer(WithoutNaN(renderer))
             .with_interrupter(self.interrupter);
 
@@ -289,6 +301,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         let strategy = UpdateStrategy {
             config: self.config,
             devices: self.devices,
+            updates,
             optimizer: optimizer.clone(),
             schedule: schedule.clone(),
             checkpoints,
@@ -377,13 +390,12 @@ type Running<B, M> = Checkpoint<M, PaperAdam<TrainingModel<B, M>, B>>;
 
 /// Burn's part of a run, with its metrics; `names` are those of a validation's numbers.
 fn displayed<B: AutodiffBackend, M: Trainable<B>>(
-    updates: UpdateLoader<<M as Objective<B>>::Example>,
     valid: ValidLoader<<M as Objective<B>>::Example>,
     names: &[String],
 ) -> SupervisedTraining<Components<B, M>> {
     // Burn's file logger would write into this directory; the run's own record is in its checkpoints.
     let directory = PathBuf::new();
-    let mut training = SupervisedTraining::new(directory, Arc::new(updates), Arc::new(valid))
+    let mut training = SupervisedTraining::new(directory, Arc::new(NoLoader), Arc::new(valid))
         .with_application_logger(None)
         .with_metric_logger(InMemoryMetricLogger::default())
         .metrics((

@@ -22,8 +22,9 @@ use burn::train::{
 
 use crate::checkpoint::{Checkpoint, Checkpoints};
 use crate::config::TrainingConfig;
-use crate::data::Update;
+use crate::data::{CorpusError, LoadedUpdate, Update, UpdateLoader};
 use crate::error::TrainError;
+use crate::evaluate::check;
 use crate::metrics::{DeviceStatistics, Numbers, Statistics, UpdateItem};
 use crate::objective::{Objective, Trainable};
 use crate::optimizer::{PaperAdam, global_norm};
@@ -68,6 +69,8 @@ pub(crate) struct UpdateStrategy<B: AutodiffBackend, M: Trainable<B>> {
     pub config: TrainingConfig,
     /// At least one, the first being the model's.
     pub devices: Vec<B::Device>,
+    /// Beginning with the first update of the run. Not Burn's loader, whose items could not be errors.
+    pub updates: UpdateLoader<<M as Objective<B>>::Example>,
     pub optimizer: PaperAdam<TrainingModel<B, M>, B>,
     pub schedule: RateSchedule,
     pub checkpoints: Option<Checkpoints>,
@@ -89,7 +92,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<
         &self,
         components: TrainingComponents<Components<B, M>>,
         learner: Learner<Components<B, M>>,
-        train: TrainLoader<Components<B, M>>,
+        _train: TrainLoader<Components<B, M>>,
         valid: ValidLoader<Components<B, M>>,
         _starting_epoch: usize,
     ) -> (
@@ -117,7 +120,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<
             state,
             hook,
         };
-        let result = run.updates(train);
+        let result = run.updates();
         let outcome = result.map(|stopped| Outcome {
             state: run.state,
             stopped,
@@ -145,9 +148,9 @@ struct Run<'a, B: AutodiffBackend, M: Trainable<B>> {
 
 impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
     /// Makes updates until the run ends; validates and saves as it goes.
-    fn updates(&mut self, train: TrainLoader<Components<B, M>>) -> Result<StopReason, TrainError> {
+    fn updates(&mut self) -> Result<StopReason, TrainError> {
         let config = &self.strategy.config;
-        let mut updates = train.iter();
+        let mut updates = self.strategy.updates.start();
         let mut clock = Instant::now();
         loop {
             let mut stopped = self.stop_reason();
@@ -164,8 +167,22 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
                 return Ok(reason);
             }
             let update = updates.next().expect("updates never end");
+            let update = self.checked(update)?;
             self.update(update)?;
         }
+    }
+
+    /// An update that was read, whose examples fit the model.
+    fn checked(
+        &self,
+        update: Result<LoadedUpdate<<M as Objective<B>>::Example>, CorpusError>,
+    ) -> Result<Update<<M as Objective<B>>::Example>, TrainError> {
+        let loaded = update?;
+        let model = &self.model.as_ref().expect(MODEL).model;
+        for (index, example) in loaded.numbered() {
+            check::<B, M>(model, example, index, "training")?;
+        }
+        Ok(loaded.update)
     }
 
     /// The model as it is now, without gradients.

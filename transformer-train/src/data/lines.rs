@@ -44,8 +44,8 @@ pub(super) fn trimmed(text: &str) -> &str {
 
 /// The lines of a file, plain or gzip, one in memory at a time.
 pub(super) struct Lines {
-    path: PathBuf,
-    reader: Box<dyn BufRead>,
+    pub path: PathBuf,
+    reader: Box<dyn BufRead + Send>,
     is_gzip: bool,
     bytes: Vec<u8>,
     /// The line that was read last, from 1.
@@ -73,7 +73,7 @@ impl Lines {
                 });
             }
         };
-        let reader: Box<dyn BufRead> = if is_gzip {
+        let reader: Box<dyn BufRead + Send> = if is_gzip {
             Box::new(BufReader::new(MultiGzDecoder::new(reader)))
         } else {
             Box::new(reader)

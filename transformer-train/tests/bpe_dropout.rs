@@ -90,4 +90,7 @@ fn dropout_needs_the_text_and_the_tokenizers_of_the_cache() {
     let error = cache(with_text()).with_dropout(&tokenizers, 1.0, 0);
     let error = error.unwrap_err();
     assert_eq!(error.to_string(), "`dropout` is 1; it must be in [0, 1)");
+    let error = cache(with_text()).with_dropout(&tokenizers, 0.1, 0);
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("BPE"), "{error}");
 }

@@ -26,12 +26,19 @@ impl PieceDropout {
     ) -> Result<Self, CorpusError> {
         let in_range = (0.0..1.0).contains(&dropout);
         CorpusError::check("dropout", dropout, in_range, "in [0, 1)")?;
-        Ok(Self {
+        let new = Self {
             tokenizers: tokenizers.clone(),
             dropout,
             seed,
             longest,
-        })
+        };
+        // A tokenizer that has no merges is noticed before the first pair.
+        for tokenizer in [tokenizers.source(), tokenizers.target()] {
+            tokenizer
+                .encode_with_dropout("a", dropout, &mut new.rng(0, 0))
+                .map_err(|error| CorpusError::Other(Box::new(error)))?;
+        }
+        Ok(new)
     }
 
     /// The pieces of a pair in an epoch. A side that would become too long keeps those without dropout, which

@@ -168,8 +168,8 @@ impl PairCache {
     /// as many pieces again, or more than the longest one of all pairs, keeps its pieces without dropout.
     ///
     /// # Errors
-    /// When the cache holds no text ([`CacheOptions::keep_text`]) or was made with other tokenizers, or when
-    /// `dropout` is outside of [0, 1). A tokenizer that has no merges is noticed when the first pair is read.
+    /// When the cache holds no text ([`CacheOptions::keep_text`]) or was made with other tokenizers, when
+    /// `dropout` is outside of [0, 1), and when a tokenizer has no merges.
     pub fn with_dropout(
         mut self,
         tokenizers: &Tokenizers,

@@ -2,6 +2,8 @@
 
 mod data;
 mod dry_run;
+#[expect(dead_code, reason = "called for the `[init]` of a run's file")]
+mod init;
 mod signals;
 
 use std::fmt::Display;

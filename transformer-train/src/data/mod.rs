@@ -16,17 +16,24 @@ mod lines;
 mod reader;
 mod sampler;
 mod source;
+mod text_reader;
 mod text_set;
 #[cfg(feature = "text")]
 mod tokenize;
+#[cfg(feature = "text")]
+mod tokenizer;
+#[cfg(feature = "text")]
+mod unigram;
 mod update;
 mod update_loader;
 mod valid_loader;
 #[cfg(feature = "text")]
 mod weighted_pairs;
+#[cfg(feature = "text")]
+mod word_level;
 
 #[cfg(feature = "text")]
-pub use bpe::{MIN_VOCAB_SIZE, TokenizerError, train_bpe};
+pub use bpe::train_bpe;
 #[cfg(feature = "text")]
 pub use cache::{CacheOptions, PairCache};
 pub use corpus::{Corpus, Pair, TRAINING_FILE, VALIDATION_FILE};
@@ -38,8 +45,13 @@ pub use filters::{Filtered, PairFilters};
 pub use lines::read_sentences;
 pub use sampler::{BatchError, BatchSampler};
 pub use source::ExampleSource;
+pub use text_reader::TextReader;
 #[cfg(feature = "text")]
 pub use tokenize::Tokenized;
+#[cfg(feature = "text")]
+pub use tokenizer::{
+    MIN_VOCAB_SIZE, TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer,
+};
 pub use update::Update;
 pub(crate) use update_loader::{LoadedUpdate, NoLoader, UpdateLoader};
 pub(crate) use valid_loader::{Examples, ValidLoader};

@@ -37,6 +37,10 @@ struct BackendsGuide;
 struct OwnModelGuide;
 
 #[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/checkpoints.md")]
+struct CheckpointsGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/translation.md")]
 struct TranslationGuide;
 

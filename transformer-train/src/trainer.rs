@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use burn::lr_scheduler::LrScheduler;
+use burn::module::AutodiffModule;
 use burn::optim::Optimizer;
 use burn::tensor::backend::AutodiffBackend;
 use burn::train::logger::InMemoryMetricLogger;
@@ -24,6 +25,7 @@ use crate::evaluate::{checked, in_memory};
 use crate::metrics::{
     GradientNorm, SampleText, SkippedUpdates, Throughput, TokenMean, ValidationNumber,
 };
+use crate::moving_average::MovingAverage;
 use crate::objective::{Objective, Trainable};
 use crate::optimizer::PaperAdam;
 use crate::progress::{ProgressDisplay, WithoutNaN};
@@ -32,14 +34,16 @@ use crate::schedule::RateSchedule;
 use crate::training_model::{TrainingModel, device};
 use crate::update_loop::{Components, Start, StopReason, UpdateStrategy};
 use crate::validation::{
-    HookError, HookFunction, Validation, ValidationContext, ValidationHook, ValidationMetrics,
+    AverageOutcome, HookError, HookFunction, OWN_NUMBERS, Validation, ValidationContext,
+    ValidationHook, ValidationMetrics,
 };
 
 /// A trained model and the record of its training.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Trained<M> {
-    /// The model after the last update, without gradients.
+    /// The model after the last update, without gradients; with [`TrainingConfig::ema_decay`], that of the
+    /// averaged weights.
     pub model: M,
     /// All validations, in order, with those before a resume.
     pub validations: Vec<Validation>,
@@ -49,6 +53,9 @@ pub struct Trained<M> {
     pub skipped: usize,
     /// Why the run ended.
     pub stopped: StopReason,
+    /// The mean of the last checkpoints ([`TrainingConfig::average_last`]); `None` if none was made: without a
+    /// directory, in an interrupted run, or where there is only one checkpoint.
+    pub average: Option<AverageOutcome>,
 }
 
 /// A training run of any model that has an [`Objective`].
@@ -133,8 +140,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         self
     }
 
-    /// Keeps the model of the lowest validation loss in `directory`, and checkpoints below it.
-    /// Without a directory nothing is written.
+    /// Keeps the model of the best validation, by [`TrainingConfig::best_by`], in `directory`, and
+    /// checkpoints below it. Without a directory nothing is written, and no checkpoints are averaged.
     ///
     /// Until the run ends, or its process does, other runs in the directory are refused, in this process
     /// and in others ([`TrainError::InUse`]), unless the file system has no locks.
@@ -151,8 +158,12 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         self
     }
 
-    /// Continues from the newest checkpoint in the directory, if there is one: with its weights, its
-    /// optimizer's state, and the next examples.
+    /// Continues from the newest checkpoint in the directory, if there is one: with its weights and their
+    /// average, its optimizer's state, and the next examples. The run then ends as one that was not stopped,
+    /// wherever it was stopped or killed: bit for bit, where the backend computes deterministically.
+    ///
+    /// Settings without an effect on the weights may change: when to validate, to write and keep checkpoints,
+    /// what to compare validations by, and when to end, unless the learning rate depends on the end.
     pub fn resume(mut self, resume: bool) -> Self {
         self.resume = resume;
         self
@@ -185,10 +196,10 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     /// Measures more at each validation: `hook` is called with the model and returns a number for each
     /// of `names`, in [`ControlFlow::Continue`], or in [`ControlFlow::Break`] to end the run there.
     ///
-    /// The numbers appear beside the loss in the displays, and in [`Validation::numbers`]. The model
-    /// that the directory keeps remains that of the lowest loss. After an error of the hook the run can
-    /// be resumed. A second call measures that, too, and so does
-    /// [`validate_with`](Self::validate_with).
+    /// The numbers appear beside the loss in the displays, and in [`Validation::numbers`]. By
+    /// [`TrainingConfig::best_by`], one of them decides which model the directory keeps, and when
+    /// [`TrainingConfig::patience`] is over. After an error of the hook the run can be resumed. A second call
+    /// measures that, too, and so does [`validate_with`](Self::validate_with).
     ///
     /// ```
     /// # use burn_autodiff::Autodiff;
@@ -208,12 +219,10 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     ///     .on_validation(["Mean length"], |at| {
     ///         let decoded = greedy(at.model, &[Request::new([3]), Request::new([4])], MaxLength::Tokens(9))?;
     ///         let length = decoded.iter().map(|h| h.tokens.len()).sum::<usize>() as f64 / 2.0;
-    ///         // The loss has not fallen for three validations.
-    ///         let patience = at.earlier.iter().rev().take(3);
-    ///         let worse = patience.filter(|v| v.valid_loss < at.statistics.mean_loss()).count();
-    ///         Ok(match worse {
-    ///             3 => ControlFlow::Break([length]),
-    ///             _ => ControlFlow::Continue([length]),
+    ///         // Good enough.
+    ///         Ok(match at.statistics.accuracy() > 99.0 {
+    ///             true => ControlFlow::Break([length]),
+    ///             false => ControlFlow::Continue([length]),
     ///         })
     ///     })
     ///     .train(pairs.clone(), pairs)?;
@@ -289,18 +298,29 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         let checkpoint = Checkpoint {
             // Moved, not cloned: the optimizer changes weights in place if they have no other holder.
             model: self.model.fork(&self.devices[0]),
+            average: None,
             optimizer: PaperAdam::new(self.config.clip_norm)
                 .with_weight_decay(self.config.weight_decay),
             state: RunState::new(&self.config, sampler.len(), train.checksum()),
         };
         let Checkpoint {
             model,
+            average,
             optimizer,
             state,
         } = resumed(checkpoint, checkpoints.as_ref())?;
         let schedule = RateSchedule::new(&self.config, model.d_model());
         let schedule = schedule.load_record::<B>(state.update);
-        let model = number_parameters(TrainingModel::new(model, self.config.label_smoothing));
+        let label_smoothing = self.config.label_smoothing;
+        let numbered = |model: M| {
+            number_parameters::<B, _>(TrainingModel::<B, M>::new(model, label_smoothing))
+        };
+        let average = self.config.ema_decay.map(|decay| {
+            // The first weights are its beginning.
+            let model = average.unwrap_or_else(|| model.clone());
+            MovingAverage::new(decay, numbered(model).valid())
+        });
+        let model = numbered(model);
         let updates = UpdateLoader {
             source: train,
             sampler: Arc::new(sampler),
@@ -327,6 +347,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             start: Mutex::new(Some(Start {
                 state,
                 hook: self.hook,
+                average,
             })),
             outcome: outcome.clone(),
         };
@@ -347,10 +368,12 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             updates: outcome.state.update,
             skipped: outcome.state.skipped,
             stopped: outcome.stopped,
+            average: outcome.average,
         })
     }
 
-    /// Checks that the names differ: displays identify numbers by their names.
+    /// Checks that the names differ, because displays identify numbers by their names, and that there is the
+    /// one by which validations are compared.
     fn check_names(&self) -> Result<(), TrainError> {
         let means = [
             TokenMean::loss(),
@@ -363,12 +386,22 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         names.insert(GradientNorm::new().name().to_string());
         names.insert(SkippedUpdates::new().name().to_string());
         names.extend((0..self.hook.samples).map(SampleText::title));
+        names.extend(OWN_NUMBERS.map(str::to_owned));
         for name in &self.hook.names {
             if !names.insert(name.clone()) {
                 return Err(TrainError::SameName { name: name.clone() });
             }
         }
-        Ok(())
+        let own = OWN_NUMBERS.map(str::to_owned).into_iter();
+        let named: Vec<_> = own.chain(self.hook.names.iter().cloned()).collect();
+        let name = &self.config.best_by.number;
+        match named.contains(name) {
+            true => Ok(()),
+            false => Err(TrainError::NoSuchNumber {
+                name: name.clone(),
+                named,
+            }),
+        }
     }
 
     /// The directory for checkpoints, with the tokenizers in it; `None` if nothing is to be saved.
@@ -376,7 +409,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         let Some(directory) = &self.directory else {
             return Ok(None);
         };
-        let checkpoints = Checkpoints::open(directory, self.resume, self.config.keep_checkpoints)?;
+        let checkpoints = Checkpoints::open(directory, self.resume)?;
         #[cfg(feature = "text")]
         if let Some(tokenizers) = &self.tokenizers {
             match self.resume && Tokenizers::are_in(directory) {
@@ -394,12 +427,14 @@ fn resumed<B: AutodiffBackend, M: Trainable<B>>(
     run: Running<B, M>,
     checkpoints: Option<&Checkpoints>,
 ) -> Result<Running<B, M>, TrainError> {
-    let Some(newest) = checkpoints.and_then(Checkpoints::newest) else {
+    let newest = checkpoints.map(Checkpoints::newest).transpose()?;
+    let Some(newest) = newest.flatten() else {
         return Ok(run);
     };
     let restored = newest.restore::<B, _, _>(&run.state, run.model)?;
     Ok(Checkpoint {
         model: restored.model,
+        average: restored.average,
         optimizer: run.optimizer.load_record(restored.optimizer),
         state: restored.state,
     })

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use transformer_train::{Corpus, CorpusError, CorpusFile, CorpusFiles, Pair};
+use transformer_train::{Corpus, CorpusError, CorpusFile, CorpusFiles, Pair, train_bpe};
 
 fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
@@ -131,6 +131,13 @@ fn sentences_are_both_sides_of_each_pair() {
     // A reader may stop early.
     let first = files.with_sentences(|sentences| sentences.next()).unwrap();
     assert_eq!(first.unwrap(), "source 0");
+    // The same tokenizer.
+    let streamed = files.with_sentences(|sentences| train_bpe(sentences, 280));
+    let expected = train_bpe(in_memory(&folder).sentences(), 280).unwrap();
+    assert_eq!(
+        streamed.unwrap().unwrap().to_json().unwrap(),
+        expected.to_json().unwrap()
+    );
 }
 
 fn name(path: &Path) -> &str {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use transformer_core::TextError;
 use transformer_core::{ConfigError, ModelError};
 
-use crate::data::{BatchError, ExampleProblem};
+use crate::data::{BatchError, CorpusError, ExampleProblem};
 
 /// A training run that cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +49,9 @@ pub enum TrainError {
         /// The problem.
         problem: ExampleProblem,
     },
+    /// An example could not be read.
+    #[error(transparent)]
+    Corpus(#[from] CorpusError),
     /// Two numbers that are shown have one name.
     #[error("`{name}` names two numbers of a validation; each needs a name of its own")]
     SameName {

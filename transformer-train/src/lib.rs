@@ -50,7 +50,8 @@
 //!
 //! | step | here |
 //! |---|---|
-//! | sentence pairs from files | [`Corpus`] |
+//! | sentence pairs from files | [`Corpus`]; [`CorpusFiles`], larger than memory |
+//! | examples by position, in memory or in a file | [`ExampleSource`], `PairCache` |
 //! | shared subword vocabulary | `train_bpe` (§5.1), with the feature `text` |
 //! | other vocabularies: unigram, characters, words | `train_tokenizer`, with the feature `text` |
 //! | batches of similar length | [`BatchSampler`] (§5.1) |
@@ -97,13 +98,14 @@ pub use checkpoint::holds_model;
 pub use config::TrainingConfig;
 pub use criterion::{Criterion, Goal};
 pub use data::{
-    BatchError, BatchSampler, Checksum, Corpus, CorpusError, Example, ExampleProblem, Lengths,
-    Pair, TRAINING_FILE, TextReader, TokenizedPair, Update, VALIDATION_FILE, read_sentences,
+    BatchError, BatchSampler, Checksum, Corpus, CorpusError, CorpusFile, CorpusFiles, Example,
+    ExampleProblem, ExampleSource, Lengths, Pair, TRAINING_FILE, TextReader, TokenizedPair, Update,
+    VALIDATION_FILE, read_sentences,
 };
 #[cfg(feature = "text")]
 pub use data::{
-    MIN_VOCAB_SIZE, Tokenized, TokenizerConfig, TokenizerError, TokenizerKind, train_bpe,
-    train_tokenizer,
+    CacheOptions, Filtered, MIN_VOCAB_SIZE, PairCache, PairFilters, Tokenized, TokenizerConfig,
+    TokenizerError, TokenizerKind, WeightedPairs, train_bpe, train_tokenizer,
 };
 pub use error::{AverageError, TrainError, same_config};
 pub use evaluate::evaluate;

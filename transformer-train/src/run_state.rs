@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::TrainingConfig;
 use crate::criterion::Criterion;
-use crate::data::{Checksum, Example};
 use crate::error::{TrainError, same_config};
 use crate::metrics::{Statistics, UpdateItem};
 use crate::scheduled::Scheduled;
@@ -43,19 +42,16 @@ pub(crate) struct RunState {
 }
 
 impl RunState {
-    pub fn new<E: Example>(config: &TrainingConfig, examples: &[E]) -> Self {
-        let mut checksum = Checksum::default();
-        for example in examples {
-            example.add_to(&mut checksum);
-        }
+    /// The start of a run on so many examples, with this checksum.
+    pub fn new(config: &TrainingConfig, examples: usize, checksum: u32) -> Self {
         Self {
             update: 0,
             skipped: 0,
             skipped_in_a_row: 0,
             seconds: 0.0,
             config: config.clone(),
-            examples: examples.len(),
-            checksum: checksum.sum(),
+            examples,
+            checksum,
             validations: Vec::new(),
             since_validation: Statistics::default(),
             scheduled: Scheduled::none(),

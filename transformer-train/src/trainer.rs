@@ -19,9 +19,9 @@ use transformer_core::Tokenizers;
 
 use crate::checkpoint::{Checkpoint, Checkpoints, number_parameters};
 use crate::config::TrainingConfig;
-use crate::data::{UpdateLoader, ValidLoader};
+use crate::data::{ExampleSource, NoLoader, UpdateLoader, ValidLoader};
 use crate::error::TrainError;
-use crate::evaluate::checked;
+use crate::evaluate::{checked, in_memory};
 use crate::metrics::{
     GradientNorm, SampleText, SkippedUpdates, Throughput, TokenMean, ValidationNumber,
 };
@@ -288,16 +288,27 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         self
     }
 
-    /// Trains the model on `train` and validates it on `valid`.
+    /// Trains the model on `train`, a list of examples or another source of them, and validates it on `valid`.
+    ///
+    /// A thread reads the examples of the next few updates while the device computes.
     ///
     /// # Errors
     /// When the configuration, the tokenizers, the examples or the directory do not allow it, when a
-    /// checkpoint cannot be written or read, when an observer cannot start or a hook of the validations fails,
-    /// when the loss or the gradients of [`TrainingConfig::skip_limit`] updates in a row are not finite, or
-    /// the loss of a validation is not.
+    /// checkpoint cannot be written or read, when an example cannot be read, when an observer cannot start or a
+    /// hook of the validations fails, when the loss or the gradients of [`TrainingConfig::skip_limit`] updates
+    /// in a row are not finite, or the loss of a validation is not.
     pub fn train(
         self,
-        train: Vec<<M as Objective<B>>::Example>,
+        train: impl ExampleSource<Example = <M as Objective<B>>::Example>,
+        valid: Vec<<M as Objective<B>>::Example>,
+    ) -> Result<Trained<M::InnerModule>, TrainError> {
+        self.train_on(Arc::new(train), valid)
+    }
+
+    /// [`train`](Self::train), compiled once for all sources.
+    fn train_on(
+        self,
+        train: Arc<dyn ExampleSource<Example = <M as Objective<B>>::Example>>,
         valid: Vec<<M as Objective<B>>::Example>,
     ) -> Result<Trained<M::InnerModule>, TrainError> {
         let deadline = self.max_duration.map(|duration| Instant::now() + duration);
@@ -314,8 +325,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         let TrainingConfig {
             batch_tokens, seed, ..
         } = self.config;
-        let train = checked(&self.model, train, batch_tokens, seed, "training")?;
-        let valid = checked(&self.model, valid, batch_tokens, seed, "validation")?;
+        let sampler = checked(&self.model, &*train, batch_tokens, seed, "training")?;
+        let valid = in_memory(&self.model, valid, batch_tokens, seed, "validation")?;
 
         let checkpoints = self.open_directory()?;
         let checkpoint = Checkpoint {
@@ -324,7 +335,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             average: None,
             optimizer: PaperAdam::new(self.config.clip_norm)
                 .with_weight_decay(self.config.weight_decay),
-            state: RunState::new(&self.config, &train.all),
+            state: RunState::new(&self.config, sampler.len(), train.checksum()),
         };
         let Checkpoint {
             model,
@@ -345,7 +356,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         });
         let model = numbered(model);
         let updates = UpdateLoader {
-            examples: train,
+            source: train,
+            sampler: Arc::new(sampler),
             batches_per_update: self.config.batches_per_update,
             first_update: state.update,
         };
@@ -361,7 +373,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             Some(renderer) => renderer,
             None => self.display.renderer(&self.interrupter, rounds),
         };
-        let training = displayed(updates, ValidLoader(valid), &self.hook)
+        let training = displayed(ValidLoader(valid), &self.hook)
             .renderer(WithoutNaN(renderer))
             .with_interrupter(self.interrupter);
 
@@ -369,6 +381,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         let strategy = UpdateStrategy {
             config: self.config,
             devices: self.devices,
+            updates,
             optimizer: optimizer.clone(),
             schedule: schedule.clone(),
             checkpoints,
@@ -475,13 +488,12 @@ type Running<B, M> = Checkpoint<M, PaperAdam<TrainingModel<B, M>, B>>;
 
 /// Burn's part of a run, with its metrics, and those of the hook.
 fn displayed<B: AutodiffBackend, M: Trainable<B>>(
-    updates: UpdateLoader<<M as Objective<B>>::Example>,
     valid: ValidLoader<<M as Objective<B>>::Example>,
     hook: &ValidationHook<B::InnerBackend, M::InnerModule>,
 ) -> SupervisedTraining<Components<B, M>> {
     // Burn's file logger would write into this directory; the run's own record is in its checkpoints.
     let directory = PathBuf::new();
-    let mut training = SupervisedTraining::new(directory, Arc::new(updates), Arc::new(valid))
+    let mut training = SupervisedTraining::new(directory, Arc::new(NoLoader), Arc::new(valid))
         .with_application_logger(None)
         .with_metric_logger(InMemoryMetricLogger::default())
         .metrics((

@@ -24,8 +24,9 @@ use burn::train::{
 
 use crate::checkpoint::{Checkpoint, Checkpoints};
 use crate::config::TrainingConfig;
-use crate::data::Update;
+use crate::data::{CorpusError, LoadedUpdate, Update, UpdateLoader};
 use crate::error::TrainError;
+use crate::evaluate::check;
 use crate::metrics::{DeviceStatistics, Numbers, Samples, Statistics, UpdateItem};
 use crate::moving_average::MovingAverage;
 use crate::objective::{Objective, Trainable};
@@ -84,6 +85,8 @@ pub(crate) struct UpdateStrategy<B: AutodiffBackend, M: Trainable<B>> {
     pub config: TrainingConfig,
     /// At least one, the first being the model's.
     pub devices: Vec<B::Device>,
+    /// Beginning with the first update of the run. Not Burn's loader, whose items could not be errors.
+    pub updates: UpdateLoader<<M as Objective<B>>::Example>,
     pub optimizer: PaperAdam<TrainingModel<B, M>, B>,
     pub schedule: RateSchedule,
     pub checkpoints: Option<Checkpoints>,
@@ -107,7 +110,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<
         &self,
         components: TrainingComponents<Components<B, M>>,
         learner: Learner<Components<B, M>>,
-        train: TrainLoader<Components<B, M>>,
+        _train: TrainLoader<Components<B, M>>,
         valid: ValidLoader<Components<B, M>>,
         _starting_epoch: usize,
     ) -> (
@@ -143,7 +146,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<
             hook,
             watch,
         };
-        let result = run.until_the_end(train);
+        let result = run.until_the_end();
         let outcome = result.map(|(stopped, average)| Outcome {
             state: run.state,
             stopped,
@@ -185,11 +188,8 @@ struct Run<'a, B: AutodiffBackend, M: Trainable<B>> {
 
 impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
     /// Makes updates until the run ends, and the average of its last checkpoints.
-    fn until_the_end(
-        &mut self,
-        train: TrainLoader<Components<B, M>>,
-    ) -> Result<(StopReason, Option<AverageOutcome>), TrainError> {
-        let stopped = self.updates(train)?;
+    fn until_the_end(&mut self) -> Result<(StopReason, Option<AverageOutcome>), TrainError> {
+        let stopped = self.updates()?;
         let average = match stopped {
             StopReason::Interrupted => None,
             _ => self.average_last_checkpoints()?,
@@ -198,8 +198,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
     }
 
     /// Makes updates until the run ends; validates and saves as it goes.
-    fn updates(&mut self, train: TrainLoader<Components<B, M>>) -> Result<StopReason, TrainError> {
-        let mut updates = train.iter();
+    fn updates(&mut self) -> Result<StopReason, TrainError> {
+        let mut updates = self.strategy.updates.start();
         let mut clock = Instant::now();
         loop {
             let mut stopped = self.stop_reason();
@@ -213,10 +213,24 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
                 return Ok(reason);
             }
             let update = updates.next().expect("updates never end");
+            let update = self.checked(update)?;
             self.update(update)?;
             let seconds = self.state.seconds + clock.elapsed().as_secs_f64();
             self.watch.after_update(seconds);
         }
+    }
+
+    /// An update that was read, whose examples fit the model.
+    fn checked(
+        &self,
+        update: Result<LoadedUpdate<<M as Objective<B>>::Example>, CorpusError>,
+    ) -> Result<Update<<M as Objective<B>>::Example>, TrainError> {
+        let loaded = update?;
+        let model = &self.model.as_ref().expect(MODEL).model;
+        for (index, example) in loaded.numbered() {
+            check::<B, M>(model, example, index, "training")?;
+        }
+        Ok(loaded.update)
     }
 
     /// The model that is trained, without gradients.

@@ -134,15 +134,20 @@ impl Tokenizer {
     /// When the file cannot be written; an older one then stays as it was.
     pub fn to_file(&self, path: impl AsRef<Path>) -> Result<(), TextError> {
         let path = path.as_ref();
-        let written = self
-            .inner
-            .to_string(false)
-            .map_err(|error| error.to_string())
-            .and_then(|json| replace_file_with(path, json).map_err(|error| error.to_string()));
-        written.map_err(|problem| TextError::File {
+        let json = self.to_json()?;
+        replace_file_with(path, json).map_err(|error| TextError::File {
             path: path.to_owned(),
-            problem,
+            problem: error.to_string(),
         })
+    }
+
+    /// The text of a file in Hugging Face's format.
+    ///
+    /// # Errors
+    /// When a part of the tokenizer has no such format.
+    pub fn to_json(&self) -> Result<String, TextError> {
+        let json = self.inner.to_string(false);
+        json.map_err(|error| TextError::Tokenizer(error.to_string()))
     }
 
     /// Whether all tokens have the same ids in another tokenizer.

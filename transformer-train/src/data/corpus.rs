@@ -1,23 +1,16 @@
 //! Parallel text: sentence pairs read from files, split into training and validation, written.
 
 use std::collections::HashSet;
-#[cfg(feature = "text")]
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use rand::SeedableRng;
-use rand::seq::SliceRandom;
-use rand_chacha::ChaCha8Rng;
 use transformer_core::replace_file;
-#[cfg(feature = "text")]
-use transformer_core::{Tokenizer, Tokenizers};
 
 use super::error::CorpusError;
-#[cfg(feature = "text")]
-use super::example::TokenizedPair;
-use super::lines::{Lines, sentence, trimmed};
+use super::hold_out::choose;
+use super::lines::sentence;
+use super::reader::PairReader;
 
 /// The training pairs' file beside a model.
 pub const TRAINING_FILE: &str = "train.tsv";
@@ -52,32 +45,7 @@ impl Corpus {
     /// When the file cannot be read to its end, when a line is not UTF-8, has no tab or an empty
     /// side, and when no line holds a pair.
     pub fn from_tsv(path: impl AsRef<Path>) -> Result<Self, CorpusError> {
-        let path = path.as_ref();
-        let mut lines = Lines::open(path)?;
-        let mut pairs = Vec::new();
-        while let Some(text) = lines.next()? {
-            if trimmed(text).is_empty() {
-                continue;
-            }
-            let mut columns = text.split('\t').map(sentence);
-            let (Some(source), Some(target)) = (columns.next(), columns.next()) else {
-                return Err(CorpusError::NoTab {
-                    path: path.to_owned(),
-                    line: lines.number,
-                });
-            };
-            for (side, text) in [("source", &source), ("target", &target)] {
-                if text.is_empty() {
-                    return Err(CorpusError::EmptySide {
-                        path: path.to_owned(),
-                        line: lines.number,
-                        side,
-                    });
-                }
-            }
-            pairs.push(Pair { source, target });
-        }
-        Self::of_file(pairs, path)
+        PairReader::tsv(path.as_ref())?.collect()
     }
 
     /// Reads two files in which line *n* of one translates line *n* of the other.
@@ -92,29 +60,7 @@ impl Corpus {
         source_path: impl AsRef<Path>,
         target_path: impl AsRef<Path>,
     ) -> Result<Self, CorpusError> {
-        let mut sources = Lines::open(source_path.as_ref())?;
-        let mut targets = Lines::open(target_path.as_ref())?;
-        let mut pairs = Vec::new();
-        loop {
-            match (sources.next()?, targets.next()?) {
-                (Some(source), Some(target)) => {
-                    let (source, target) = (sentence(source), sentence(target));
-                    if !source.is_empty() && !target.is_empty() {
-                        pairs.push(Pair { source, target });
-                    }
-                }
-                (None, None) => break,
-                _ => {
-                    return Err(CorpusError::UnequalLines {
-                        source_lines: sources.count_to_end()?,
-                        source_path: source_path.as_ref().to_owned(),
-                        target_lines: targets.count_to_end()?,
-                        target_path: target_path.as_ref().to_owned(),
-                    });
-                }
-            }
-        }
-        Self::of_file(pairs, source_path.as_ref())
+        PairReader::parallel(source_path.as_ref(), target_path.as_ref())?.collect()
     }
 
     /// Reads the pairs of several files of `source<TAB>target` lines, one file after the other.
@@ -129,14 +75,6 @@ impl Corpus {
             corpus.extend(Self::from_tsv(path)?);
         }
         Ok(corpus)
-    }
-
-    fn of_file(pairs: Vec<Pair>, path: &Path) -> Result<Self, CorpusError> {
-        if pairs.is_empty() {
-            let path = path.to_owned();
-            return Err(CorpusError::Empty { path });
-        }
-        Ok(Self { pairs })
     }
 
     /// Number of pairs.
@@ -173,17 +111,7 @@ impl Corpus {
     /// # Errors
     /// [`CorpusError::TooFewSources`] when training would be left without a sentence.
     pub fn hold_out(self, n_sources: usize, seed: u64) -> Result<(Self, Self), CorpusError> {
-        let mut first_pairs = self.first_pairs_by_source();
-        if n_sources >= first_pairs.len() {
-            return Err(CorpusError::TooFewSources {
-                asked: n_sources,
-                distinct: first_pairs.len(),
-            });
-        }
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let (chosen, _) = first_pairs.partial_shuffle(&mut rng, n_sources);
-        chosen.sort_unstable();
-
+        let chosen = choose(self.first_pairs_by_source(), n_sources, seed)?;
         let validation: Self = chosen.iter().map(|&i| self.pairs[i].clone()).collect();
         let held_out: HashSet<&str> = validation.pairs.iter().map(|p| &*p.source).collect();
         let training = self
@@ -254,70 +182,6 @@ impl Corpus {
         })?;
         training.write_tsv(directory.join(TRAINING_FILE))?;
         validation.write_tsv(directory.join(VALIDATION_FILE))
-    }
-
-    /// The pairs as pieces. A pair with more than `max_pieces` on a side is left out and counted:
-    /// the memory of attention grows with the square of the length.
-    ///
-    /// # Errors
-    /// [`CorpusError::Tokenizer`] when the tokenizer cannot encode a sentence.
-    #[cfg(feature = "text")]
-    pub fn tokenize(
-        &self,
-        tokenizers: &Tokenizers,
-        max_pieces: usize,
-    ) -> Result<Tokenized, CorpusError> {
-        let mut pairs = Vec::with_capacity(self.len());
-        for (index, pair) in self.pairs.iter().enumerate() {
-            let encode = |side, tokenizer: &Tokenizer, text: &str| {
-                let failed = |source| CorpusError::Tokenizer {
-                    pair: index + 1,
-                    side,
-                    source,
-                };
-                tokenizer.encode(text).map_err(failed)
-            };
-            let source = encode("source", tokenizers.source(), &pair.source)?;
-            let target = encode("target", tokenizers.target(), &pair.target)?;
-            if source.len().max(target.len()) <= max_pieces {
-                pairs.push(TokenizedPair { source, target });
-            }
-        }
-        Ok(Tokenized {
-            left_out: self.len() - pairs.len(),
-            max_pieces,
-            pairs,
-        })
-    }
-}
-
-/// The pairs of a corpus as pieces, and the number of pairs left out.
-///
-/// Displayed in one line: `176396 pairs, 12 of more than 128 pieces left out`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-#[cfg(feature = "text")]
-pub struct Tokenized {
-    /// The pairs that were kept, in the order of the corpus.
-    pub pairs: Vec<TokenizedPair>,
-    /// Pairs that were left out because a side has too many pieces.
-    pub left_out: usize,
-    /// The most pieces that a side may have.
-    pub max_pieces: usize,
-}
-
-#[cfg(feature = "text")]
-impl fmt::Display for Tokenized {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} pairs", self.pairs.len())?;
-        match self.left_out {
-            0 => Ok(()),
-            left_out => write!(
-                f,
-                ", {left_out} of more than {} pieces left out",
-                self.max_pieces
-            ),
-        }
     }
 }
 

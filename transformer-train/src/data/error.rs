@@ -1,6 +1,8 @@
 //! Errors of corpora.
 
 use std::io;
+#[cfg(feature = "text")]
+use std::path::Path;
 use std::path::PathBuf;
 
 use thiserror::Error;
@@ -136,13 +138,99 @@ pub enum CorpusError {
     },
     /// The tokenizer cannot encode a sentence.
     #[cfg(feature = "text")]
-    #[error("pair {pair}: the {side} sentence: {source}")]
+    #[error("{place}: the {side} sentence: {source}")]
     Tokenizer {
-        /// The pair, counted from 1.
-        pair: usize,
+        /// Where the pair stands: its number, or its file and line.
+        place: String,
         /// `source` or `target`.
         side: &'static str,
         /// The tokenizer's error.
-        source: TextError,
+        source: Box<TextError>,
     },
+    /// A weight, a filter or a dropout is out of range.
+    #[error("`{key}` is {value}; it must be {expected}")]
+    Setting {
+        /// The setting.
+        key: &'static str,
+        /// The value found.
+        value: String,
+        /// The rule that it breaks.
+        expected: &'static str,
+    },
+    /// A file that is no text cannot be read.
+    #[error("{}: cannot read: {source}", path.display())]
+    Io {
+        /// File that was being read.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// The file was not written by [`PairCache`](crate::PairCache).
+    #[error("{}: not a cache of pairs", path.display())]
+    NotACache {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The cache was written by another version.
+    #[error("{}: a cache of pairs in format {found}; this version reads {known}", path.display())]
+    CacheFormat {
+        /// The cache.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The format that this version reads.
+        known: u32,
+    },
+    /// The cache was cut off or changed after it was written.
+    #[error(
+        "{}: damaged cache of pairs: {problem}; remove the file, and it is made anew",
+        path.display()
+    )]
+    CacheDamaged {
+        /// The cache.
+        path: PathBuf,
+        /// The problem.
+        problem: String,
+    },
+    /// The cache was made without [`CacheOptions::keep_text`](crate::CacheOptions::keep_text).
+    #[error("{}: the cache holds no text; make it with `keep_text`", path.display())]
+    NoText {
+        /// The cache.
+        path: PathBuf,
+    },
+    /// The cache was made with other tokenizers.
+    #[error("{}: the cache was made with other tokenizers", path.display())]
+    OtherTokenizers {
+        /// The cache.
+        path: PathBuf,
+    },
+    /// Any other error of an [`ExampleSource`](crate::ExampleSource).
+    #[error("{0}")]
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+#[cfg(feature = "text")]
+impl CorpusError {
+    /// Checks a setting.
+    pub(super) fn check(
+        key: &'static str,
+        value: impl ToString,
+        in_range: bool,
+        expected: &'static str,
+    ) -> Result<(), Self> {
+        match in_range {
+            true => Ok(()),
+            false => Err(Self::Setting {
+                key,
+                value: value.to_string(),
+                expected,
+            }),
+        }
+    }
+
+    /// An input error at `path`.
+    pub(super) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
 }

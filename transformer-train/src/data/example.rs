@@ -132,12 +132,20 @@ pub struct TokenizedPair {
 impl TokenizedPair {
     /// Length of the encoder's row: the pieces and `<eos>`.
     pub fn src_len(&self) -> usize {
-        self.source.len() + 1
+        self.lengths().source
     }
 
     /// Length of the decoder's row: `<bos>` and the pieces as input, the pieces and `<eos>` as labels.
     pub fn tgt_len(&self) -> usize {
-        self.target.len() + 1
+        self.lengths().target
+    }
+
+    /// The lengths of a pair with so many pieces.
+    pub(super) fn lengths_of(source: usize, target: usize) -> Lengths {
+        Lengths {
+            source: source + 1,
+            target: target + 1,
+        }
     }
 }
 
@@ -145,10 +153,7 @@ impl Example for TokenizedPair {
     const NAME: &'static str = "pair";
 
     fn lengths(&self) -> Lengths {
-        Lengths {
-            source: self.src_len(),
-            target: self.tgt_len(),
-        }
+        Self::lengths_of(self.source.len(), self.target.len())
     }
 
     fn add_to(&self, checksum: &mut Checksum) {

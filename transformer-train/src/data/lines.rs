@@ -41,7 +41,7 @@ pub(super) fn trimmed(text: &str) -> &str {
 
 /// The lines of a file, plain or gzip, one in memory at a time.
 pub(super) struct Lines {
-    path: PathBuf,
+    pub path: PathBuf,
     reader: TextReader,
     bytes: Vec<u8>,
     /// The line that was read last, from 1.

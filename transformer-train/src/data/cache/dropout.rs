@@ -1,0 +1,115 @@
+//! BPE dropout: the pieces of a pair drawn anew in each epoch.
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use transformer_core::Tokenizers;
+
+use crate::data::corpus::Pair;
+use crate::data::error::CorpusError;
+use crate::data::example::{Checksum, TokenizedPair};
+
+/// How the pieces of a pair are drawn.
+pub(super) struct PieceDropout {
+    tokenizers: Tokenizers,
+    dropout: f64,
+    seed: u64,
+    /// Most pieces of a source and of a target without dropout.
+    longest: [usize; 2],
+}
+
+impl PieceDropout {
+    pub fn new(
+        tokenizers: &Tokenizers,
+        dropout: f64,
+        seed: u64,
+        longest: [usize; 2],
+    ) -> Result<Self, CorpusError> {
+        let in_range = (0.0..1.0).contains(&dropout);
+        CorpusError::check("dropout", dropout, in_range, "in [0, 1)")?;
+        let new = Self {
+            tokenizers: tokenizers.clone(),
+            dropout,
+            seed,
+            longest,
+        };
+        // A tokenizer that has no merges is noticed before the first pair.
+        for tokenizer in [tokenizers.source(), tokenizers.target()] {
+            tokenizer
+                .encode_with_dropout("a", dropout, &mut new.rng(0, 0))
+                .map_err(|error| CorpusError::Other(Box::new(error)))?;
+        }
+        Ok(new)
+    }
+
+    /// The pieces of a pair in an epoch. A side that would become too long keeps those without dropout, which
+    /// are given.
+    pub fn draw(
+        &self,
+        text: &Pair,
+        pieces: TokenizedPair,
+        index: usize,
+        epoch: usize,
+    ) -> Result<TokenizedPair, CorpusError> {
+        let mut rng = self.rng(index, epoch);
+        let [source, target] = [self.tokenizers.source(), self.tokenizers.target()];
+        let [longest_source, longest_target] = self.longest;
+        let sides = [
+            (
+                "source",
+                source,
+                &text.source,
+                pieces.source,
+                longest_source,
+            ),
+            (
+                "target",
+                target,
+                &text.target,
+                pieces.target,
+                longest_target,
+            ),
+        ];
+        let [source, target] =
+            sides.map(|(side, tokenizer, text, pieces, longest)| {
+                match tokenizer.encode_with_dropout(text, self.dropout, &mut rng) {
+                    Ok(drawn) if drawn.len() <= most(pieces.len(), longest) => Ok(drawn),
+                    Ok(_) => Ok(pieces),
+                    Err(source) => Err(CorpusError::Tokenizer {
+                        place: format!("pair {}", index + 1),
+                        side,
+                        source: Box::new(source),
+                    }),
+                }
+            });
+        Ok(TokenizedPair {
+            source: source?,
+            target: target?,
+        })
+    }
+
+    /// The checksum of pairs whose pieces are drawn, given that of the pairs.
+    pub fn checksum(&self, pairs: u32) -> u32 {
+        let mut checksum = Checksum::default();
+        checksum.bytes(&pairs.to_le_bytes());
+        checksum.bytes(&self.dropout.to_le_bytes());
+        checksum.bytes(&self.seed.to_le_bytes());
+        checksum.sum()
+    }
+
+    /// The random numbers of a pair in an epoch, whatever was drawn before.
+    fn rng(&self, index: usize, epoch: usize) -> ChaCha8Rng {
+        let numbers = [self.seed, epoch as u64, index as u64];
+        let mut key = [0; 32];
+        for (bytes, number) in key.chunks_exact_mut(8).zip(numbers) {
+            bytes.copy_from_slice(&number.to_le_bytes());
+        }
+        ChaCha8Rng::from_seed(key)
+    }
+}
+
+/// The most pieces that may be drawn in place of `pieces`: half as many again, so that a batch needs at most
+/// half as much memory again as was planned, and no more than the longest row has without dropout, which fits
+/// the model.
+fn most(pieces: usize, longest: usize) -> usize {
+    (pieces + pieces.div_ceil(2)).min(longest)
+}

@@ -1,0 +1,103 @@
+//! What a cache is made of, by which it is recognised.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use flate2::{Crc, CrcWriter};
+use serde::{Deserialize, Serialize};
+use transformer_core::{Tokenizer, Tokenizers};
+
+use super::CacheOptions;
+use crate::data::error::CorpusError;
+use crate::data::files::CorpusFiles;
+
+/// What a cache is made of. Two that are equal make the same pairs; weights are no part of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Recipe {
+    /// Those of each corpus.
+    files: Vec<Vec<Stamp>>,
+    /// The source sentences that are held out.
+    held_out: Stamp,
+    /// The source's and the target's.
+    tokenizers: [Stamp; 2],
+    pub options: CacheOptions,
+}
+
+impl Recipe {
+    /// Reads the files from their beginning to their end.
+    pub fn new(
+        files: &CorpusFiles,
+        tokenizers: &Tokenizers,
+        options: &CacheOptions,
+    ) -> Result<Self, CorpusError> {
+        let corpora = files.corpora().iter();
+        let stamps = corpora.map(|(corpus, _)| -> Result<Vec<_>, CorpusError> {
+            let paths = corpus.paths().into_iter();
+            paths.map(Stamp::of_file).collect()
+        });
+        Ok(Self {
+            files: stamps.collect::<Result<_, _>>()?,
+            held_out: Stamp::of_text(&files.held_out().join("\n")),
+            tokenizers: stamps_of(tokenizers)?,
+            options: options.clone(),
+        })
+    }
+
+    /// Whether these are its tokenizers.
+    pub fn has_tokenizers(&self, tokenizers: &Tokenizers) -> Result<bool, CorpusError> {
+        Ok(self.tokenizers == stamps_of(tokenizers)?)
+    }
+}
+
+fn stamps_of(tokenizers: &Tokenizers) -> Result<[Stamp; 2], CorpusError> {
+    let stamp = |side, tokenizer: &Tokenizer| match tokenizer.to_json() {
+        Ok(json) => Ok(Stamp::of_text(&json)),
+        Err(source) => Err(CorpusError::Tokenizer {
+            place: "the tokenizer as a file".into(),
+            side,
+            source: Box::new(source),
+        }),
+    };
+    Ok([
+        stamp("source", tokenizers.source())?,
+        stamp("target", tokenizers.target())?,
+    ])
+}
+
+/// Recognises the content of a file or a text.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Stamp {
+    bytes: u64,
+    crc32: u32,
+}
+
+impl Stamp {
+    fn of_text(text: &str) -> Self {
+        let mut crc = Crc::new();
+        crc.update(text.as_bytes());
+        Self {
+            bytes: text.len() as u64,
+            crc32: crc.sum(),
+        }
+    }
+
+    fn of_file(path: &Path) -> Result<Self, CorpusError> {
+        let mut file = match File::open(path) {
+            Ok(file) => file,
+            Err(source) => {
+                let path = path.to_owned();
+                return Err(CorpusError::Open { path, source });
+            }
+        };
+        let (bytes, crc32) = copied_crc(&mut file).map_err(CorpusError::io(path))?;
+        Ok(Self { bytes, crc32 })
+    }
+}
+
+/// The number of bytes until the end, and their CRC-32.
+pub(super) fn copied_crc(reader: &mut impl Read) -> io::Result<(u64, u32)> {
+    let mut crc = CrcWriter::new(io::sink());
+    let bytes = io::copy(reader, &mut crc)?;
+    Ok((bytes, crc.crc().sum()))
+}

@@ -1,0 +1,128 @@
+//! Filters of sentence pairs, and the count of the pairs that they leave out.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::CorpusError;
+use super::example::TokenizedPair;
+
+/// The pairs that are not trained on. By default, those of more than 128 pieces on a side.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PairFilters {
+    /// The most pieces that a side may have: the memory of attention grows with the square of the length.
+    pub max_pieces: usize,
+    /// How many times as many pieces as the shorter side the longer one may have; absent: any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_ratio: Option<f64>,
+    /// Leaves out each pair of which an equal one, source and target, stands before it in any of the files.
+    pub drop_duplicates: bool,
+}
+
+impl Default for PairFilters {
+    fn default() -> Self {
+        Self {
+            max_pieces: 128,
+            max_ratio: None,
+            drop_duplicates: false,
+        }
+    }
+}
+
+impl PairFilters {
+    /// Checks that each filter lets some pair through.
+    pub(super) fn check(&self) -> Result<(), CorpusError> {
+        let ratio = self.max_ratio.unwrap_or(1.0);
+        let counts = self.max_pieces > 0;
+        CorpusError::check("max_pieces", self.max_pieces, counts, "at least 1")?;
+        CorpusError::check("max_ratio", ratio, ratio >= 1.0, "at least 1")
+    }
+}
+
+/// How many pairs were read and kept, and how many were left out, by the first reason that applies.
+///
+/// Displayed in one line: `176396 of 180000 pairs`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Filtered {
+    /// The filters.
+    pub filters: PairFilters,
+    /// Pairs in the files.
+    pub read: usize,
+    /// Pairs whose source is held out, those to validate on among them.
+    pub held_out: usize,
+    /// Pairs of which an equal one stands before.
+    pub duplicates: usize,
+    /// Pairs with more pieces on a side than [`PairFilters::max_pieces`].
+    pub too_long: usize,
+    /// Pairs whose sides differ by more than [`PairFilters::max_ratio`].
+    pub uneven: usize,
+    /// The other pairs: those to train on.
+    pub kept: usize,
+}
+
+impl Filtered {
+    pub(super) fn new(filters: PairFilters) -> Self {
+        Self {
+            filters,
+            read: 0,
+            held_out: 0,
+            duplicates: 0,
+            too_long: 0,
+            uneven: 0,
+            kept: 0,
+        }
+    }
+
+    /// A line for each reason for which pairs were left out.
+    pub fn left_out(&self) -> Vec<String> {
+        let PairFilters {
+            max_pieces,
+            max_ratio,
+            ..
+        } = self.filters;
+        let ratio = max_ratio.unwrap_or(f64::INFINITY);
+        let reasons = [
+            (
+                self.held_out,
+                String::from("their source sentence is held out"),
+            ),
+            (self.duplicates, String::from("an equal pair stands before")),
+            (
+                self.too_long,
+                format!("more than {max_pieces} pieces on a side"),
+            ),
+            (
+                self.uneven,
+                format!("one side has more than {ratio} times the pieces of the other"),
+            ),
+        ];
+        let reasons = reasons.into_iter().filter(|(pairs, _)| *pairs > 0);
+        reasons
+            .map(|(pairs, reason)| format!("{pairs} pairs are left out: {reason}"))
+            .collect()
+    }
+
+    /// Whether a pair has neither too many pieces nor too uneven sides. Counts it either way.
+    pub(super) fn passes(&mut self, pair: &TokenizedPair) -> bool {
+        let (source, target) = (pair.source.len(), pair.target.len());
+        let (shorter, longer) = (source.min(target), source.max(target));
+        let uneven = |ratio| longer as f64 > ratio * shorter as f64;
+        if longer > self.filters.max_pieces {
+            self.too_long += 1;
+        } else if self.filters.max_ratio.is_some_and(uneven) {
+            self.uneven += 1;
+        } else {
+            self.kept += 1;
+            return true;
+        }
+        false
+    }
+}
+
+impl fmt::Display for Filtered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} pairs", self.kept, self.read)
+    }
+}

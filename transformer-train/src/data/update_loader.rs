@@ -1,0 +1,178 @@
+//! The examples of each update, one update after the other, read ahead of the device.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
+use burn::tensor::backend::Backend;
+
+use super::ahead::Ahead;
+use super::error::CorpusError;
+use super::example::Example;
+use super::sampler::{BatchSampler, Plan};
+use super::source::ExampleSource;
+use super::update::Update;
+
+/// Updates that are prepared while the device computes.
+const UPDATES_AHEAD: usize = 4;
+
+/// Endless updates: epoch after epoch, from any update on.
+///
+/// The examples of update `n` are a function of the source, the configuration and `n`, so that a
+/// resumed run continues as the stopped one would have. The last update of an epoch may hold fewer
+/// batches.
+pub(crate) struct UpdateLoader<E: Example> {
+    pub source: Arc<dyn ExampleSource<Example = E>>,
+    pub sampler: Arc<BatchSampler>,
+    pub batches_per_update: usize,
+    pub first_update: usize,
+}
+
+impl<E: Example> Clone for UpdateLoader<E> {
+    fn clone(&self) -> Self {
+        Self {
+            source: self.source.clone(),
+            sampler: self.sampler.clone(),
+            ..*self
+        }
+    }
+}
+
+impl<E: Example> UpdateLoader<E> {
+    /// The updates in their order, read by a thread of its own.
+    pub fn start(&self) -> Ahead<Result<LoadedUpdate<E>, CorpusError>> {
+        Ahead::new(Updates::new(self.clone()), UPDATES_AHEAD)
+    }
+
+    /// The epoch of the first update, and the number of its first batch there. Reads no example.
+    fn first_batch(&self) -> (usize, usize) {
+        let updates_in = |epoch| (self.sampler.batches_in(epoch)).div_ceil(self.batches_per_update);
+        let (epoch, update) = if self.sampler.epochs_are_alike() {
+            let in_each = updates_in(0);
+            (self.first_update / in_each, self.first_update % in_each)
+        } else {
+            let (mut epoch, mut update) = (0, self.first_update);
+            loop {
+                let in_this = updates_in(epoch);
+                if update < in_this {
+                    break (epoch, update);
+                }
+                epoch += 1;
+                update -= in_this;
+            }
+        };
+        (epoch, update * self.batches_per_update)
+    }
+}
+
+/// An update as it was read.
+pub(crate) struct LoadedUpdate<E> {
+    pub update: Update<E>,
+    /// The positions of its examples, batch after batch.
+    positions: Vec<usize>,
+}
+
+impl<E> LoadedUpdate<E> {
+    /// Its examples, each with its position in the source.
+    pub fn numbered(&self) -> impl Iterator<Item = (usize, &E)> {
+        let examples = self.update.batches.iter().flatten();
+        self.positions.iter().copied().zip(examples)
+    }
+}
+
+/// The updates of an [`UpdateLoader`].
+struct Updates<E: Example> {
+    loader: UpdateLoader<E>,
+    epoch: usize,
+    plan: Plan,
+    /// The number of the next batch.
+    at: usize,
+}
+
+impl<E: Example> Updates<E> {
+    fn new(loader: UpdateLoader<E>) -> Self {
+        let (epoch, at) = loader.first_batch();
+        Self {
+            epoch,
+            plan: loader.sampler.plan(epoch),
+            at,
+            loader,
+        }
+    }
+
+    /// The next update's batches in their epoch; begins a new epoch after the last batch of one.
+    fn advance(&mut self) -> Range<usize> {
+        if self.at == self.plan.len() {
+            self.epoch += 1;
+            self.plan = self.loader.sampler.plan(self.epoch);
+            self.at = 0;
+        }
+        let start = self.at;
+        self.at = (start + self.loader.batches_per_update).min(self.plan.len());
+        start..self.at
+    }
+
+    fn read(&self, batches: Range<usize>) -> Result<LoadedUpdate<E>, CorpusError> {
+        let mut positions = Vec::new();
+        let mut examples = Vec::with_capacity(batches.len());
+        for number in batches {
+            let batch = self.plan.batch(number).map(|index| {
+                positions.push(index);
+                self.loader.source.get(index, self.epoch)
+            });
+            examples.push(batch.collect::<Result<Vec<E>, CorpusError>>()?);
+        }
+        Ok(LoadedUpdate {
+            update: Update::new(examples),
+            positions,
+        })
+    }
+}
+
+impl<E: Example> Iterator for Updates<E> {
+    type Item = Result<LoadedUpdate<E>, CorpusError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batches = self.advance();
+        Some(self.read(batches))
+    }
+}
+
+/// A loader of nothing, for Burn's Learner, which asks for one: its items could be no errors, so that the
+/// training loop has an [`UpdateLoader`] instead.
+pub(crate) struct NoLoader;
+
+impl<B: Backend, T: 'static> DataLoader<B, T> for NoLoader {
+    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<T> + 'a> {
+        Box::new(NoItems(PhantomData))
+    }
+
+    fn num_items(&self) -> usize {
+        0
+    }
+
+    fn to_device(&self, _device: &B::Device) -> Arc<dyn DataLoader<B, T>> {
+        Arc::new(Self)
+    }
+
+    fn slice(&self, _start: usize, _end: usize) -> Arc<dyn DataLoader<B, T>> {
+        Arc::new(Self)
+    }
+}
+
+struct NoItems<T>(PhantomData<T>);
+
+impl<T> Iterator for NoItems<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        None
+    }
+}
+
+impl<T> DataLoaderIterator<T> for NoItems<T> {
+    fn progress(&self) -> Progress {
+        Progress::new(0, 0)
+    }
+}

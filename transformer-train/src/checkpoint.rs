@@ -9,7 +9,7 @@
 //!     run.json                                settings, data, validations so far
 //! ```
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -23,13 +23,13 @@ use transformer_core::{CONFIG_FILE, WEIGHTS_FILE, replace_file_with};
 use crate::data::{Checksum, Example};
 use crate::error::TrainError;
 use crate::objective::Objective;
+use crate::run_lock::RunLock;
 use crate::run_state::RunState;
 
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
 const OPTIMIZER_FILE: &str = "optimizer.mpk";
 pub(crate) const RUN_FILE: &str = "run.json";
 const PREFIX: &str = "update-";
-const LOCK_FILE: &str = "run.lock";
 
 /// Everything that a run needs to be resumed: its model, its optimizer's record, and its state.
 pub(crate) struct Checkpoint<M, O> {
@@ -39,11 +39,19 @@ pub(crate) struct Checkpoint<M, O> {
 }
 
 /// Whether a directory holds a model or checkpoints, which a new run would overwrite.
+///
+/// An empty folder `checkpoints`, as a run leaves that ends before its first one, is nothing to overwrite; one
+/// that cannot be read may be.
 pub fn holds_model(directory: impl AsRef<Path>) -> bool {
     let directory = directory.as_ref();
-    [CONFIG_FILE, WEIGHTS_FILE, CHECKPOINTS]
-        .iter()
-        .any(|name| directory.join(name).exists())
+    let files = [CONFIG_FILE, WEIGHTS_FILE];
+    if files.iter().any(|name| directory.join(name).exists()) {
+        return true;
+    }
+    match whole_checkpoints(directory) {
+        Ok(found) => !found.is_empty(),
+        Err(_) => true,
+    }
 }
 
 /// The whole checkpoints of the run in a directory, the oldest first; none where there is no run.
@@ -74,40 +82,19 @@ pub(crate) fn run_of(checkpoint: &Path) -> Option<PathBuf> {
     (below.file_name()? == CHECKPOINTS).then(|| run.to_owned())
 }
 
-/// Locks the directory of a run until the file is closed, which it is when the process ends in any way.
-/// The file itself stays.
-///
-/// On a file system without locks the run goes on, and is not protected from a second one.
-fn lock(directory: &Path) -> Result<File, TrainError> {
-    let path = directory.join(LOCK_FILE);
-    let mut options = File::options();
-    let file = options.create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(TrainError::io(&path))?;
-    match file.try_lock() {
-        Err(TryLockError::WouldBlock) => Err(TrainError::InUse(directory.to_owned())),
-        Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
-    }
-}
-
 /// The directory of a run.
 pub(crate) struct Checkpoints {
-    directory: PathBuf,
-    keep: usize,
     /// Keeps other runs out of the directory.
-    _lock: File,
+    lock: RunLock,
+    keep: usize,
 }
 
 impl Checkpoints {
-    /// Opens or creates the directory, for one run at a time; refuses one that already holds a model or
-    /// checkpoints, unless the run is to be resumed.
-    pub fn open(directory: &Path, resume: bool, keep: usize) -> Result<Self, TrainError> {
-        fs::create_dir_all(directory).map_err(TrainError::io(directory))?;
-        let checkpoints = Self {
-            directory: directory.to_owned(),
-            keep,
-            // Before anything in the directory is looked at, which another run may be writing.
-            _lock: lock(directory)?,
-        };
+    /// Opens the locked directory; refuses one that already holds a model or checkpoints, unless the run is
+    /// to be resumed.
+    pub fn open(lock: RunLock, resume: bool, keep: usize) -> Result<Self, TrainError> {
+        let checkpoints = Self { lock, keep };
+        let directory = checkpoints.directory();
         if !resume && holds_model(directory) {
             return Err(TrainError::Occupied(directory.to_owned()));
         }
@@ -117,8 +104,12 @@ impl Checkpoints {
         Ok(checkpoints)
     }
 
+    fn directory(&self) -> &Path {
+        self.lock.directory()
+    }
+
     fn below(&self) -> PathBuf {
-        self.directory.join(CHECKPOINTS)
+        self.directory().join(CHECKPOINTS)
     }
 
     fn path(&self, update: usize) -> PathBuf {
@@ -139,18 +130,18 @@ impl Checkpoints {
 
     /// The newest whole checkpoint.
     pub fn newest(&self) -> Option<Found> {
-        let newest = whole_checkpoints(&self.directory).ok()?.pop()?;
+        let newest = whole_checkpoints(self.directory()).ok()?.pop()?;
         Some(Found(newest))
     }
 
     /// Whether the directory holds a model beside the checkpoints.
     pub fn has_model(&self) -> bool {
-        self.directory.join(WEIGHTS_FILE).exists()
+        self.directory().join(WEIGHTS_FILE).exists()
     }
 
     /// Makes `model` the directory's model.
     pub fn save_model<B: Backend>(&self, model: &impl Objective<B>) -> Result<(), TrainError> {
-        model.save(&self.directory)
+        model.save(self.directory())
     }
 
     /// Writes a checkpoint under another name, renames it, and removes the oldest ones.
@@ -173,7 +164,7 @@ impl Checkpoints {
             let _ = fs::remove_dir_all(&side);
         }
         written?;
-        let mut old = whole_checkpoints(&self.directory).map_err(TrainError::io(self.below()))?;
+        let mut old = whole_checkpoints(self.directory()).map_err(TrainError::io(self.below()))?;
         old.truncate(old.len().saturating_sub(self.keep));
         for path in old {
             fs::remove_dir_all(&path).map_err(TrainError::io(&path))?;

@@ -129,6 +129,12 @@ pub enum TrainError {
         /// The loss, in nats per token.
         loss: f64,
     },
+    /// The function of [`Trainer::on_start`](crate::Trainer::on_start) failed.
+    #[error("{source}")]
+    Start {
+        /// The error that it returned.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The function of [`Trainer::on_validation`](crate::Trainer::on_validation) failed.
     #[error("validation after update {update}: {source}")]
     Validation {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::error::Error;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,7 @@ use crate::metrics::{GradientNorm, SkippedUpdates, Throughput, TokenMean, Valida
 use crate::objective::{Objective, Trainable};
 use crate::optimizer::PaperAdam;
 use crate::progress::{ProgressDisplay, WithoutNaN};
+use crate::run_lock::RunLock;
 use crate::run_state::RunState;
 use crate::schedule::RateSchedule;
 use crate::training_model::{TrainingModel, device};
@@ -89,6 +90,9 @@ pub struct Trainer<B: AutodiffBackend, M: Trainable<B>> {
     config: TrainingConfig,
     devices: Vec<B::Device>,
     directory: Option<PathBuf>,
+    /// Of the directory, where the caller has taken it.
+    lock: Option<RunLock>,
+    on_start: Option<Box<StartHook>>,
     #[cfg(feature = "text")]
     tokenizers: Option<Tokenizers>,
     resume: bool,
@@ -110,6 +114,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             model,
             config,
             directory: None,
+            lock: None,
+            on_start: None,
             #[cfg(feature = "text")]
             tokenizers: None,
             resume: false,
@@ -137,6 +143,29 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     /// and in others ([`TrainError::InUse`]), unless the file system has no locks.
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
+        self.lock = None;
+        self
+    }
+
+    /// As [`directory`](Self::directory), in a directory that the caller has locked: one that writes there
+    /// before the run begins.
+    pub fn locked(mut self, lock: RunLock) -> Self {
+        self.directory = Some(lock.directory().to_owned());
+        self.lock = Some(lock);
+        self
+    }
+
+    /// Calls `hook` with the directory once, when the run is sure to begin or to go on: the directory is locked,
+    /// and its checkpoint, if the run is resumed, is one of this run's settings and data. No update has been
+    /// made, and nothing but the tokenizers has been written.
+    ///
+    /// Here a program writes what it keeps beside the model, so that a run that is refused overwrites
+    /// nothing. Without a directory the hook is not called. An error of the hook ends the run.
+    pub fn on_start(
+        mut self,
+        hook: impl FnOnce(&Path) -> Result<(), Box<dyn Error + Send + Sync>> + 'static,
+    ) -> Self {
+        self.on_start = Some(Box::new(hook));
         self
     }
 
@@ -234,11 +263,10 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     ///
     /// # Errors
     /// When the configuration, the tokenizers, the examples or the directory do not allow it, when a
-    /// checkpoint cannot be written or read, when the hook of a validation fails, when the loss or the
-    /// gradients of [`TrainingConfig::skip_limit`] updates in a row are not finite, or the loss of a
-    /// validation is not.
+    /// checkpoint cannot be written or read, when a hook fails, when the loss or the gradients of
+    /// [`TrainingConfig::skip_limit`] updates in a row are not finite, or the loss of a validation is not.
     pub fn train(
-        self,
+        mut self,
         train: Vec<<M as Objective<B>>::Example>,
         valid: Vec<<M as Objective<B>>::Example>,
     ) -> Result<Trained<M::InnerModule>, TrainError> {
@@ -268,6 +296,9 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             optimizer,
             state,
         } = resumed(checkpoint, checkpoints.as_ref())?;
+        if let (Some(hook), Some(directory)) = (self.on_start, &self.directory) {
+            hook(directory.as_path()).map_err(|source| TrainError::Start { source })?;
+        }
         let schedule = RateSchedule::new(&self.config, model.d_model());
         let schedule = schedule.load_record::<B>(state.update);
         let model = number_parameters(TrainingModel::new(model, self.config.label_smoothing));
@@ -340,11 +371,15 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     }
 
     /// The directory for checkpoints, with the tokenizers in it; `None` if nothing is to be saved.
-    fn open_directory(&self) -> Result<Option<Checkpoints>, TrainError> {
+    fn open_directory(&mut self) -> Result<Option<Checkpoints>, TrainError> {
         let Some(directory) = &self.directory else {
             return Ok(None);
         };
-        let checkpoints = Checkpoints::open(directory, self.resume, self.config.keep_checkpoints)?;
+        let lock = match self.lock.take() {
+            Some(lock) => lock,
+            None => RunLock::acquire(directory)?,
+        };
+        let checkpoints = Checkpoints::open(lock, self.resume, self.config.keep_checkpoints)?;
         #[cfg(feature = "text")]
         if let Some(tokenizers) = &self.tokenizers {
             match self.resume && Tokenizers::are_in(directory) {
@@ -372,6 +407,9 @@ fn resumed<B: AutodiffBackend, M: Trainable<B>>(
         state: restored.state,
     })
 }
+
+/// Called with the run's directory.
+type StartHook = dyn FnOnce(&Path) -> Result<(), Box<dyn Error + Send + Sync>>;
 
 type Running<B, M> = Checkpoint<M, PaperAdam<TrainingModel<B, M>, B>>;
 

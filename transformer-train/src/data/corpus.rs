@@ -161,6 +161,11 @@ impl Corpus {
             .flat_map(|pair| [pair.source.as_str(), pair.target.as_str()])
     }
 
+    /// Number of distinct source sentences: more than can be [held out](Self::hold_out).
+    pub fn distinct_sources(&self) -> usize {
+        self.first_pairs_by_source().len()
+    }
+
     /// Holds `n_sources` distinct source sentences out of training: `(training, validation)`.
     ///
     /// Validation holds one pair for each of them, the first that the corpus has: a sentence with
@@ -309,7 +314,10 @@ pub struct Tokenized {
 #[cfg(feature = "text")]
 impl fmt::Display for Tokenized {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} pairs", self.pairs.len())?;
+        match self.pairs.len() {
+            1 => write!(f, "1 pair")?,
+            pairs => write!(f, "{pairs} pairs")?,
+        }
         match self.left_out {
             0 => Ok(()),
             left_out => write!(

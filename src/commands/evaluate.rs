@@ -47,7 +47,7 @@ pub struct Evaluate {
 impl Evaluate {
     /// Runs the command.
     pub fn run(self, common: Common) -> Result {
-        let options = self.decoding.options(1, common.seed)?;
+        let options = self.decoding.options(1, common.seed.unwrap_or(0))?;
         if let Some(path) = &self.hypotheses {
             refuse_overwriting(&self.data, path)?;
             let folder = path

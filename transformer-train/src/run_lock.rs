@@ -59,6 +59,11 @@ impl RunLock {
         }
     }
 
+    /// Whether a directory has been locked before: by a run that may still be under way.
+    pub fn is_in(directory: impl AsRef<Path>) -> bool {
+        directory.as_ref().join(LOCK_FILE).exists()
+    }
+
     /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory

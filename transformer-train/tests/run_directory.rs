@@ -93,8 +93,10 @@ fn a_program_that_cannot_write_ends_the_run_before_its_first_update() {
 fn a_lock_that_the_program_has_taken_becomes_the_run_s() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("model");
+    assert!(!RunLock::is_in(&out));
     let lock = RunLock::acquire(&out).unwrap();
     assert_eq!(lock.directory(), out);
+    assert!(RunLock::is_in(&out));
     let refused = trainer(run()).directory(&out).train(pairs(), pairs());
     assert!(matches!(refused, Err(TrainError::InUse(path)) if path == out));
 

@@ -53,7 +53,7 @@ fn weights(out: &Path, update: usize) -> Vec<u8> {
     fs::read(out.join(path)).expect("a checkpoint")
 }
 
-/// Also: the file in the directory says the run in full, and is read as the same run.
+/// Also: the file in the directory describes the run in full, and is read as the same run.
 #[test]
 fn flags_replace_the_file_set_replaces_flags_and_the_directory_has_the_result() {
     let folder = folder();

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// A run file, a flag or a `--set` that says no run.
+/// A run file, a flag or a `--set` that describes no run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunFileError {

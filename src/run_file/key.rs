@@ -1,4 +1,4 @@
-//! Keys of a run file, and the macro that says each of them once.
+//! Keys of a run file, and the macro by which each of them is written once.
 
 use serde::Serialize;
 use strsim::damerau_levenshtein;

@@ -1,4 +1,4 @@
-//! The file that says a whole run of `transformer train`: its keys, and how their values come together.
+//! The file that describes a run of `transformer train`: its keys, and how their values come together.
 //!
 //! | file | has |
 //! |---|---|
@@ -57,7 +57,7 @@ pub struct RunFile {
 }
 
 impl RunFile {
-    /// The run that the values say; keys that have none have their defaults.
+    /// The run that the values describe; keys that have none have their defaults.
     ///
     /// # Errors
     /// The first value of the wrong type, out of range, or in contradiction to another, by the place that gave

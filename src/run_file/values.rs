@@ -98,7 +98,7 @@ impl Values {
     /// Adds the value that the key's flag gives.
     ///
     /// # Errors
-    /// When the key is unknown, or TOML cannot say the value: an integer above 2⁶³ - 1, a path that is not UTF-8.
+    /// When the key is unknown, or TOML has no such value: an integer above 2⁶³ - 1, a path that is not UTF-8.
     pub fn set_by_flag(&mut self, path: &str, value: impl Serialize) -> Result<(), RunFileError> {
         let key = key::find(path).ok_or_else(|| unknown("flags".into(), path))?;
         let flag = key.flag.unwrap_or(key.path);

@@ -20,9 +20,7 @@ use transformer_core::{
     padding_positions,
 };
 use transformer_examples::{Backend as Chosen, Failure};
-use transformer_train::{
-    Objective, PairBatch, TokenSums, TokenizedPair, Trainer, TrainingConfig, sequence_loss,
-};
+use transformer_train::{Objective, PairBatch, TokenSums, TokenizedPair, Trainer, TrainingConfig};
 
 /// Trains a model of one's own to read sequences backwards, and decodes by beam search.
 #[derive(Debug, Parser)]
@@ -87,15 +85,14 @@ impl<B: Backend> SharedEncoder<B> {
         Memory { hidden, padding }
     }
 
-    /// Logits after the tokens `[batch, new_len]` that follow those in the cache.
+    /// Hidden states of the tokens `[batch, new_len]` that follow those in the cache.
     fn decode(&self, tgt: Tensor<B, 2, Int>, cache: &mut DecoderCache<B>) -> Tensor<B, 3> {
         let x = self.embedding.forward(tgt.clone());
         let x = self.positions.forward(x, cache.len());
         let weights = AttentionWeights::Discard;
-        let output = self
-            .decoder
-            .decode_next(tgt, x, cache, special().pad, weights);
-        self.generator.forward(output.hidden, None)
+        self.decoder
+            .decode_next(tgt, x, cache, special().pad, weights)
+            .hidden
     }
 }
 
@@ -114,8 +111,9 @@ impl<B: Backend> Objective<B> for SharedEncoder<B> {
 
     fn loss(&self, batch: PairBatch<B>, label_smoothing: f64) -> TokenSums<B> {
         let mut cache = self.decoder.read_once(&self.encode(batch.source));
-        let logits = self.decode(batch.target, &mut cache);
-        sequence_loss(logits, batch.labels, special().pad, label_smoothing)
+        let hidden = self.decode(batch.target, &mut cache);
+        let logits = |rows: Tensor<B, 2>| self.generator.forward(rows, None);
+        batch.labels.loss(hidden, label_smoothing, logits)
     }
 }
 
@@ -154,7 +152,8 @@ impl<B: Backend> NextToken<B> for SharedEncoder<B> {
     ) -> NextTokenOutput<B> {
         let column: Vec<[u32; 1]> = last.iter().map(|&token| [token]).collect();
         let tgt = padded(&column, special().pad, &self.device());
-        let logits = self.decode(tgt, cache).squeeze_dim(1);
+        let hidden = self.decode(tgt, cache).squeeze_dim::<2>(1);
+        let logits = self.generator.forward(hidden, None);
         NextTokenOutput::new(ops::log_softmax(logits))
     }
 

@@ -69,8 +69,9 @@ fn causal_mask(model: &Transformer<Backend>) -> Check {
     let other = tgt.clone().slice_assign(position, next);
     let difference = model.forward(src.clone(), tgt) - model.forward(src, other);
     let largest = |range| -> f64 {
-        let part = difference.clone().slice_dim(1, range).abs().max();
-        part.into_data().iter::<f64>().next().unwrap_or(f64::NAN)
+        let part = difference.clone().slice_dim(1, range).abs().into_data();
+        // NaN is the largest, and fails below.
+        part.iter().max_by(f64::total_cmp).unwrap_or(f64::NAN)
     };
     let (before, after) = (largest(0..changed), largest(changed..tgt_len));
     (

@@ -40,3 +40,15 @@ struct OwnModelGuide;
 #[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/translation.md")]
 struct TranslationGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/metrics.md")]
+struct MetricsGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/fine-tuning.md")]
+struct FineTuningGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/tokenizers.md")]
+struct TokenizersGuide;

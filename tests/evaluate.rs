@@ -4,7 +4,7 @@ mod support;
 
 use std::fs;
 
-use support::{fails, file, succeeds, trained, with_model};
+use support::{fails, file, program, run, stderr, succeeds, trained, with_model};
 
 #[test]
 fn a_model_is_measured_by_loss_bleu_and_chrf() {
@@ -17,6 +17,75 @@ fn a_model_is_measured_by_loss_bleu_and_chrf() {
         "{out}"
     );
     assert!(out.contains("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no"));
+}
+
+/// The line of the output that begins with this.
+fn line<'a>(out: &'a str, start: &str) -> &'a str {
+    let line = out.lines().find(|line| line.starts_with(start));
+    line.unwrap_or_else(|| panic!("no line begins with `{start}`: {out}"))
+}
+
+#[test]
+fn metrics_are_those_asked_for_or_those_of_the_run() {
+    let (_folder, model) = trained();
+    let data = model.join("valid.tsv");
+    let evaluate = || {
+        let mut command = with_model("evaluate", &model);
+        command.arg("--data").arg(&data).args(["--beam", "1"]);
+        command
+    };
+    let out = succeeds(evaluate().args(["--metrics", "token_error_rate,wer,exact_match"]));
+    assert!(!out.contains("BLEU") && !out.contains("chrF"), "{out}");
+    assert!(line(&out, "token error rate = ").contains(" %  "), "{out}");
+    // A model of four updates translates none of ten pairs exactly.
+    let wer = "WER = 100.00 %  10 of 10 lines are not exactly right";
+    assert_eq!(line(&out, "WER"), wer);
+    let right = "exact match = 0.00 %  0 of 10 lines are exactly right";
+    assert_eq!(line(&out, "exact match"), right);
+
+    // The run's own metrics, where the model's directory has its file.
+    fs::write(
+        model.join("run.toml"),
+        "[validation]\nmetrics = [\"wer\"]\n",
+    )
+    .expect("a run's file");
+    let out = succeeds(&mut evaluate());
+    assert_eq!(line(&out, "WER"), wer);
+    assert!(!out.contains("BLEU"), "{out}");
+    let out = succeeds(evaluate().args(["--metrics", "bleu"]));
+    assert!(out.contains("BLEU = ") && !out.contains("WER"), "{out}");
+
+    let output = run(evaluate().args(["--metrics", "wer,ter"]));
+    assert_eq!(output.status.code(), Some(2));
+    let error = stderr(&output);
+    assert!(error.contains("'ter'") && error.contains("wer"), "{error}");
+}
+
+/// Models that are the same have the mean that each has: an ensemble of them is one of them.
+#[test]
+fn an_ensemble_is_measured_as_one_model() {
+    let (_folder, model) = trained();
+    let data = model.join("valid.tsv");
+    let evaluate = |models: usize| {
+        let mut command = program("evaluate");
+        command.arg("--model").args(vec![&model; models]);
+        command.arg("--data").arg(&data);
+        // Few choices between tokens, so that none is so close that the mean's rounding could decide it.
+        command.args(["--beam", "1", "--max-length", "5"]);
+        succeeds(command.args(["--metrics", "bleu,chrf,token_error_rate"]))
+    };
+    let (one, five) = (evaluate(1), evaluate(5));
+    for start in ["BLEU", "chrF2", "token error rate"] {
+        assert_eq!(line(&one, start), line(&five, start));
+    }
+    let perplexity = |out: &str| {
+        let from = out.find("perplexity ").expect("a perplexity") + "perplexity ".len();
+        let number = out[from..].split_whitespace().next().expect("a number");
+        number.parse::<f64>().expect("a number")
+    };
+    let (one, other) = (perplexity(&one), perplexity(&five));
+    assert!((one / other - 1.0).abs() < 1e-4, "{one} and {other}");
+    assert!(line(&five, "nll ").ends_with("  of 5 models together"));
 }
 
 /// Attention needs memory by the square of a sentence's tokens, on either side.

@@ -69,6 +69,7 @@ fn commands() -> [(&'static str, Vec<&'static str>); 8] {
     let evaluate = [
         "--model",
         "--data",
+        "--metrics",
         "--sentences",
         "--hypotheses",
         "--precision",
@@ -277,12 +278,29 @@ fn a_closed_pipe_is_no_error() {
     let (folder, model) = trained();
     let pairs = fs::read_to_string(corpus(folder.path())).expect("the corpus");
     let input = file(folder.path(), "input.tsv", pairs);
-    for mut command in [with_model("score", &model), with_model("translate", &model)] {
-        let mut child = started(command.arg("--input").arg(&input).stdin(Stdio::null()));
+    let mut evaluate = with_model("evaluate", &model);
+    evaluate.args(["--sentences", "5", "--data"]).arg(&input);
+    let mut info = program("info");
+    info.arg(&model);
+    let out = folder.path().join("other");
+    let mut plain = train(folder.path(), &out);
+    plain.arg("--plain");
+    let mut dry_run = train(folder.path(), &folder.path().join("none"));
+    dry_run.arg("--dry-run");
+    let mut commands = vec![evaluate, info, plain, dry_run];
+    for subcommand in ["score", "translate"] {
+        let mut command = with_model(subcommand, &model);
+        command.arg("--input").arg(&input);
+        commands.push(command);
+    }
+    for mut command in commands {
+        let mut child = started(command.stdin(Stdio::null()));
         drop(child.stdout.take());
         let output = child.wait_with_output().expect("the program ends");
         let err = stderr(&output);
         assert_eq!(output.status.code(), Some(0), "{command:?}\n{err}");
         assert!(!err.contains("panicked"), "{command:?}\n{err}");
     }
+    // The run went on to its end.
+    assert!(out.join("model.safetensors").exists());
 }

@@ -24,7 +24,8 @@ use transformer_core::{
 };
 use transformer_program::{BackendChoice, BackendTask, run_on};
 use transformer_train::{
-    ProgressDisplay, TokenizedPair, Trainer, TrainingConfig, TrainingModel, Update,
+    Objective, ProgressDisplay, TokenSums, TokenizedPair, Trainer, TrainingConfig, TrainingModel,
+    Update, sequence_loss,
 };
 
 /// Each line is a test: a function on a type of backends, B being any that is compiled in.
@@ -65,6 +66,7 @@ promises! {
     a_language_model_is_causal_and_the_same_token_by_token: language_model on B,
     tied_weights_stay_one_in_training: tied_weights on Autodiff<B>,
     two_batches_of_an_update_are_one_large_batch: accumulation on Autodiff<B>,
+    logits_of_labels_give_the_loss_of_all_logits: labels on Autodiff<B>,
     frozen_parameters_stay_frozen: frozen_parameters on Autodiff<B>,
     a_resumed_run_is_the_run_that_was_not_stopped: resume on Autodiff<B>,
 }
@@ -465,6 +467,46 @@ fn accumulation<B: AutodiffBackend>(device: &B::Device) {
         assert!(largest > 0.0);
         // Differences of near numbers lose digits; the bound is that of backend_parity.
         assert_close(parts, whole, 5e-5 * largest);
+    }
+}
+
+/// Training computes no logits of padding.
+fn labels<B: AutodiffBackend>(device: &B::Device) {
+    let all = pairs(5);
+    // Targets of five lengths; of one, and so no padding; a batch of one.
+    let batches = [all.clone(), vec![all[3].clone(); 2], all[2..3].to_vec()];
+    for tying in [WeightTying::All, WeightTying::None] {
+        let config = TransformerConfig {
+            dropout: 0.0,
+            generator_bias: true,
+            tying,
+            ..paper()
+        };
+        let model = config.init::<B>(1, device).unwrap();
+        let outcome = |sums: TokenSums<B>| {
+            let parts = [&sums.loss, &sums.nll, &sums.correct, &sums.tokens];
+            let parts = parts.map(|sum| values(sum.clone())[0]);
+            let gradients = GradientsParams::from_grads(sums.loss.backward(), &model);
+            (parts, numbers(&model.valid(), Some(&gradients)))
+        };
+        for pairs in &batches {
+            let targets = pairs.iter().map(|pair| [&pair.target[..], &[EOS]].concat());
+            let targets: Vec<_> = targets.collect();
+            let batch = model.batch(pairs, device);
+            let logits = model.forward(batch.source.clone(), batch.target.clone());
+            let whole = sequence_loss(logits, padded(&targets, PAD, device), PAD, 0.1);
+            let (expected, whole) = outcome(whole);
+            let (found, of_labels) = outcome(model.loss(batch, 0.1));
+            for (found, expected) in found.iter().zip(expected) {
+                assert_close(&[*found], &[expected], 1e-6 * expected);
+            }
+            assert_eq!(of_labels.len(), whole.len());
+            for (found, expected) in of_labels.iter().zip(&whole) {
+                let largest = expected.iter().fold(0.0, |most: f64, g| most.max(g.abs()));
+                // As in `accumulation`.
+                assert_close(found, expected, 5e-5 * largest);
+            }
+        }
     }
 }
 

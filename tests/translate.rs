@@ -15,9 +15,49 @@ fn every_line_in_gives_a_line_out() {
     assert_eq!(out.lines().count(), 4, "{out}");
     assert_eq!(out.lines().nth(1), Some(""));
 
+    let mut command = with_model("translate", &model);
+    command.args(["--scores", "--alignments", "--input"]);
+    let out = succeeds(command.arg(&input));
+    let fields: Vec<usize> = out.lines().map(|line| line.split('\t').count()).collect();
+    assert_eq!(fields, [3; 4], "{out}");
+    assert_eq!(out.lines().nth(1), Some("\t\t"));
+
     let input = b"one and two\ntwo and one\n";
     let output = run_on_input(&mut with_model("translate", &model), input);
     assert_eq!(stdout(&output).lines().count(), 2);
+}
+
+/// `one and two`, an empty line and `two`, by gzip.
+const COMPRESSED: &[u8] = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xcb\xcfKUH\xccKQ()\xcf\xe7\xe2\x02\x12\x00\xce\x8a\x04\x97\x10\x00\x00\x00";
+
+/// The same lines plain, compressed, and after the mark that some editors begin a file with; from a file,
+/// whatever its name, and from standard input.
+#[test]
+fn compressed_lines_and_a_byte_order_mark_are_read() {
+    let (folder, model) = trained();
+    let plain = b"one and two\n\ntwo";
+    let marked = [&b"\xef\xbb\xbf"[..], plain].concat();
+    let expected = stdout(&run_on_input(&mut with_model("translate", &model), plain));
+    let lines: Vec<bool> = expected.lines().map(str::is_empty).collect();
+    assert_eq!(lines.len(), 3, "{expected}");
+    assert!(lines[1], "{expected}");
+    for (name, input) in [
+        ("input.txt", &plain[..]),
+        ("input.gz", COMPRESSED),
+        ("compressed", COMPRESSED),
+        ("marked", &marked[..]),
+    ] {
+        let path = file(folder.path(), name, input);
+        let out = succeeds(with_model("translate", &model).arg("--input").arg(path));
+        assert_eq!(out, expected, "{name}");
+        let output = run_on_input(&mut with_model("translate", &model), input);
+        assert_eq!(stdout(&output), expected, "{name} on standard input");
+    }
+
+    let cut = file(folder.path(), "cut.gz", &COMPRESSED[..COMPRESSED.len() - 4]);
+    let error = fails(with_model("translate", &model).arg("--input").arg(&cut));
+    let start = format!("error: {}: line 3: gzip data is truncated", cut.display());
+    assert!(error.starts_with(&start), "{error}");
 }
 
 /// The fields are in their order, and the best of three translations is the one that is given alone.

@@ -74,6 +74,8 @@ impl Attention {
 }
 
 impl TranslatorTask for Attention {
+    const TEXT_FLAG: Option<&'static str> = None;
+
     fn run_with<B: Backend>(self, translator: Translator<B>) -> Result {
         let (model, tokenizers) = (translator.model(), translator.tokenizers());
         let target = match &self.target {

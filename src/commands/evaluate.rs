@@ -1,5 +1,7 @@
 //! `transformer evaluate`
 
+mod metrics;
+
 use std::fs;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -7,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::{TextError, Tokenizers, Translator, replace_file_with};
-use transformer_train::metrics::{Bleu, Chrf, corpus_bleu, corpus_chrf};
+use transformer_core::{TargetScore, TextError, Tokenizers, Translator, replace_file_with};
+use transformer_train::metrics::TextMetric;
 use transformer_train::{Corpus, TokenizedPair, TrainingConfig, evaluate};
 
 use super::decoding::Decoding;
@@ -18,21 +20,31 @@ use super::{Common, Result, check_lengths, refuse_overwriting, request_problem};
 const EXAMPLES: &str = "\
 Examples:
   transformer evaluate --model model --data model/valid.tsv
-  transformer evaluate --model model --data model/valid.tsv --sentences 500 --beam 1";
+  transformer evaluate --model model --data model/valid.tsv --sentences 500 --beam 1
 
-/// Measures a model on sentence pairs: loss, perplexity, BLEU and chrF.
+  Error rates of grapheme-to-phoneme conversion, by an ensemble:
+    transformer evaluate --model first second third --data dev.tsv --metrics wer,token_error_rate";
+
+/// Measures a model on sentence pairs: loss and perplexity, and its translations by --metrics.
 ///
-/// BLEU and chrF are those of sacreBLEU, with its signatures.
+/// `bleu` and `chrf` are those of sacreBLEU, with its signatures. The others compare tokens, which white space
+/// separates: `exact_match` is the share of the lines that are exactly right, and `wer` that of the lines that
+/// are not, the word error rate where a line is a word and its tokens are phones. `token_error_rate` is edits for
+/// each token: the word error rate where a line is a sentence, the phone error rate where it is a word.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Evaluate {
-    /// Directory of a trained model
-    #[arg(long, value_name = "DIR")]
-    model: PathBuf,
+    /// Directory of a trained model; of several, the mean of their probabilities
+    #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
+    model: Vec<PathBuf>,
     /// Sentence pairs, `source<TAB>target` per line, plain or gzip
     #[arg(long, num_args = 1.., required = true, value_name = "FILE")]
     data: Vec<PathBuf>,
-    /// Translate only the first N pairs, for BLEU and chrF; the loss is that of all
+    /// Metrics of the translations, separated by commas [default: those of the (first) model's training run, or
+    /// bleu,chrf]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = metrics::parser())]
+    metrics: Vec<TextMetric>,
+    /// Translate only the first N pairs, for --metrics; the loss is that of all
     #[arg(long, value_name = "N")]
     sentences: Option<NonZeroUsize>,
     /// Write the translations to this file
@@ -46,8 +58,13 @@ pub struct Evaluate {
 
 impl Evaluate {
     /// Runs the command.
-    pub fn run(self, common: Common) -> Result {
+    pub fn run(mut self, common: Common) -> Result {
         let options = self.decoding.options(1, common.seed.unwrap_or(0))?;
+        if self.metrics.is_empty()
+            && let Some(first) = self.model.first()
+        {
+            self.metrics = metrics::of_model(first)?;
+        }
         if let Some(path) = &self.hypotheses {
             refuse_overwriting(&self.data, path)?;
             let folder = path
@@ -57,48 +74,76 @@ impl Evaluate {
                 return Err(format!("{}: no such directory", folder.display()).into());
             }
         }
-        let models = vec![self.model.clone()];
+        let models = self.model.clone();
         self.inference.run(common.backend, models, options, self)
     }
 }
 
 impl TranslatorTask for Evaluate {
+    const TEXT_FLAG: Option<&'static str> = Some("for a file of sentence pairs use --data");
+
     fn run_with<B: Backend>(self, translator: Translator<B>) -> Result {
         let corpus = Corpus::from_tsv_files(&self.data)?;
         let pairs = self.tokenized(&corpus, translator.tokenizers())?;
-        let TrainingConfig {
-            batch_tokens,
-            label_smoothing,
-            ..
-        } = TrainingConfig::default();
-        let longest = pairs.iter().map(|p| p.src_len().max(p.tgt_len())).max();
-        let batch_tokens = batch_tokens.max(longest.unwrap_or(0));
-
         // Before the loss, so that a sentence that cannot be translated is reported at once.
         let (translations, references) = self.translate(&translator, &corpus)?;
-        let model = translator.model();
-        let statistics = evaluate(model, pairs, batch_tokens, label_smoothing)?;
+        let loss = match self.model.len() {
+            1 => loss(&translator, pairs)?,
+            models => ensemble_perplexity(&translator, &corpus, models)?,
+        };
         let mut output = io::stdout().lock();
-        writeln!(
-            output,
-            "loss {:.4} (label smoothing {label_smoothing})  nll {:.4}  perplexity {:.3}  token accuracy {:.2} %  tokens {}",
-            statistics.mean_loss(),
-            statistics.mean_nll(),
-            statistics.perplexity(),
-            statistics.accuracy(),
-            statistics.tokens
-        )?;
-
+        writeln!(output, "{loss}")?;
         if let Some(path) = &self.hypotheses {
             let lines = translations.join("\n") + "\n";
             write(path, &lines).map_err(|error| format!("{}: {error}", path.display()))?;
         }
-        let bleu = corpus_bleu(&translations, &references)?;
-        writeln!(output, "{bleu}  {}", Bleu::signature())?;
-        let chrf = corpus_chrf(&translations, &references)?;
-        writeln!(output, "{chrf}  {}", Chrf::signature())?;
+        for metric in &self.metrics {
+            let score = metric.measure(&translations, &references)?;
+            writeln!(output, "{score}")?;
+        }
         Ok(())
     }
+}
+
+/// The line of a model's loss on all pairs.
+fn loss<B: Backend>(translator: &Translator<B>, pairs: Vec<TokenizedPair>) -> Result<String> {
+    let TrainingConfig {
+        batch_tokens,
+        label_smoothing,
+        ..
+    } = TrainingConfig::default();
+    let longest = pairs.iter().map(|p| p.src_len().max(p.tgt_len())).max();
+    let batch_tokens = batch_tokens.max(longest.unwrap_or(0));
+    let statistics = evaluate(translator.model(), pairs, batch_tokens, label_smoothing)?;
+    Ok(format!(
+        "loss {:.4} (label smoothing {label_smoothing})  nll {:.4}  perplexity {:.3}  token accuracy {:.2} %  tokens {}",
+        statistics.mean_loss(),
+        statistics.mean_nll(),
+        statistics.perplexity(),
+        statistics.accuracy(),
+        statistics.tokens
+    ))
+}
+
+/// The line of an ensemble's perplexity on all pairs: that of the mean of the models' probabilities. The smoothed
+/// loss and the accuracy are measures of one model's training.
+fn ensemble_perplexity<B: Backend>(
+    translator: &Translator<B>,
+    corpus: &Corpus,
+    models: usize,
+) -> Result<String> {
+    let pairs = corpus.pairs().iter();
+    let (sources, targets): (Vec<&str>, Vec<&str>) = pairs
+        .map(|pair| (pair.source.as_str(), pair.target.as_str()))
+        .unzip();
+    let scores = translator.score(&sources, &targets)?;
+    let tokens: usize = scores.iter().map(|score| score.log_probs.len()).sum();
+    let log_prob: f64 = scores.iter().map(TargetScore::log_prob).sum();
+    let nll = -log_prob / tokens as f64;
+    Ok(format!(
+        "nll {nll:.4}  perplexity {:.3}  tokens {tokens}  of {models} models together",
+        nll.exp()
+    ))
 }
 
 impl Evaluate {
@@ -114,7 +159,7 @@ impl Evaluate {
         Ok(pairs)
     }
 
-    /// The translations that BLEU and chrF are computed from, and their references.
+    /// The translations that are measured, and their references.
     fn translate<'a, B: Backend>(
         &self,
         translator: &Translator<B>,

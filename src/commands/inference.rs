@@ -6,7 +6,7 @@ use burn::tensor::backend::Backend;
 use transformer_core::{DecodeOptions, Translator};
 use transformer_program::{BackendChoice, BackendTask, Precision, run_at};
 
-use super::Result;
+use super::{Result, model_directory};
 
 /// Flags of commands that run a model without training it.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
@@ -36,6 +36,10 @@ impl Inference {
 
 /// A task that needs a translator, on any backend.
 pub trait TranslatorTask {
+    /// The flag for a file of text, if there is one: advice for somebody who gives it as a model, see
+    /// [`model_directory::check`].
+    const TEXT_FLAG: Option<&'static str>;
+
     /// Runs with a translator that is ready to decode.
     fn run_with<B: Backend>(self, translator: Translator<B>) -> Result;
 }
@@ -50,6 +54,9 @@ impl<T: TranslatorTask> BackendTask for Loading<T> {
     type Output = Result;
 
     fn run<B: Backend>(self, device: B::Device) -> Result {
+        for model in &self.models {
+            model_directory::check(model, T::TEXT_FLAG)?;
+        }
         let translator = Translator::<B>::load_ensemble(&self.models, &device)?;
         self.task.run_with(translator.with_options(self.options)?)
     }

@@ -14,6 +14,7 @@ use transformer_core::{
 };
 use transformer_train::RunRecord;
 
+use super::model_directory::no_model;
 use super::{Result, validation_line};
 
 const EXAMPLES: &str = "\
@@ -40,11 +41,7 @@ impl Info {
         let has_model = directory.join(CONFIG_FILE).exists();
         let record = RunRecord::load(directory)?;
         if !has_model && record.is_none() {
-            return Err(format!(
-                "{}: neither a model nor a training run: there is no {CONFIG_FILE} and no checkpoint",
-                directory.display()
-            )
-            .into());
+            return Err(no_model(directory, None).into());
         }
         let mut text = String::new();
         if has_model {

@@ -7,6 +7,7 @@ pub mod evaluate;
 mod inference;
 pub mod info;
 mod lines;
+mod model_directory;
 pub mod parity;
 pub mod score;
 pub mod train;

@@ -31,7 +31,7 @@ pub struct Score {
     /// Directory of a trained model; of several, the mean of their probabilities
     #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
     model: Vec<PathBuf>,
-    /// File of sentence pairs; without it, standard input
+    /// File of sentence pairs, plain or gzip; without it, standard input
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Tokens, padding included, that are scored side by side
@@ -59,6 +59,8 @@ impl Score {
 }
 
 impl TranslatorTask for Score {
+    const TEXT_FLAG: Option<&'static str> = Some("for a file of sentence pairs use --input");
+
     fn run_with<B: Backend>(self, translator: Translator<B>) -> Result {
         let mut lines = Lines::open(self.input.as_deref())?;
         let mut output = io::stdout().lock();

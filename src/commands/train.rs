@@ -6,7 +6,8 @@
 //! | `earlier` | the run that is gone on with |
 //! | `plan` | every key with its value, and the library's configurations |
 //! | `data`, `tokenizers` | from files to pieces |
-//! | `run` | the training, and the files that it leaves |
+//! | `init` | the model to start from |
+//! | `run`, `validation` | the training, and the files that it leaves |
 //! | `dry_run` | a report instead |
 //! | `errors`, `signals` | the library's errors in the user's words; Ctrl-C and SIGTERM |
 
@@ -15,11 +16,13 @@ mod dry_run;
 mod earlier;
 mod errors;
 mod flags;
+mod init;
 mod plan;
 mod run;
 mod signals;
 mod tokenizers;
 mod unconnected;
+mod validation;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -21,7 +21,8 @@ Examples:
   transformer translate --model model --input sentences.txt > translations.txt
   transformer translate --model model --input sentences.txt --n-best 3 --scores";
 
-/// Translates line by line: one line out for each line in.
+/// Translates line by line: one line out for each line in, also for an empty one; with --n-best, one for
+/// each translation.
 ///
 /// A line that cannot be translated is named on standard error and answered with an empty one; the exit
 /// code then is 1.
@@ -31,11 +32,11 @@ pub struct Translate {
     /// Directory of a trained model; of several, the mean of their probabilities
     #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
     model: Vec<PathBuf>,
-    /// File of sentences; without it, standard input
+    /// File of sentences, plain or gzip; without it, standard input
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Translations of each sentence, the best first, each in a line that begins with the number of
-    /// the sentence's line; no line for a sentence that cannot be translated
+    /// the sentence's line; no line for a sentence that is empty or cannot be translated
     #[arg(long, value_name = "N", default_value_t = 1)]
     n_best: usize,
     /// Text that every translation begins with
@@ -66,6 +67,8 @@ impl Translate {
 }
 
 impl TranslatorTask for Translate {
+    const TEXT_FLAG: Option<&'static str> = Some("for a file of sentences use --input");
+
     fn run_with<B: Backend>(self, translator: Translator<B>) -> Result {
         let mut lines = Lines::open(self.input.as_deref())?;
         let mut output = io::stdout().lock();

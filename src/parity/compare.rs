@@ -12,7 +12,7 @@ use transformer_core::{
     AttentionMask, AttentionWeights, EncoderLayer, LayerConfig, MaxLength, PytorchExport, Request,
     Transformer, greedy, padded, sinusoidal_encoding,
 };
-use transformer_train::{LabelSmoothedCrossEntropy, PaperAdam, RateSchedule};
+use transformer_train::{Labels, PaperAdam, RateSchedule};
 
 use super::Result;
 use super::config::ModelSystem;
@@ -59,31 +59,37 @@ impl ModelSystem {
     }
 
     fn batch<B: Backend>(&self, io: &Io, device: &B::Device) -> Result<TokenBatch<B>> {
-        let load = |name: &str, vocab_size: usize| -> Result<Tensor<B, 2, Int>> {
+        let load = |name: &str, vocab_size: usize| -> Result<Vec<Vec<u32>>> {
             let rows = io.tokens(name, vocab_size)?;
             if let Some(max_len) = self.config.max_len()
                 && rows[0].len() > max_len
             {
                 return Err(format!("`{name}` is longer than the {max_len} positions").into());
             }
-            Ok(padded(&rows, self.config.pad_id, device))
+            Ok(rows)
         };
-        let batch = TokenBatch {
-            src: load("src", self.config.src_vocab_size)?,
-            tgt: load("tgt", self.config.tgt_vocab_size)?,
-            labels: load("labels", self.config.tgt_vocab_size)?,
-        };
-        if batch.src.dims()[0] == batch.tgt.dims()[0] && batch.tgt.dims() == batch.labels.dims() {
-            Ok(batch)
-        } else {
-            Err("`src`, `tgt` and `labels` are not of one batch".into())
+        let src = load("src", self.config.src_vocab_size)?;
+        let tgt = load("tgt", self.config.tgt_vocab_size)?;
+        let labels = load("labels", self.config.tgt_vocab_size)?;
+        // The rows of a tensor have one length.
+        let shapes = [&tgt, &labels].map(|rows| [rows.len(), rows[0].len()]);
+        if src.len() != tgt.len() || shapes[0] != shapes[1] {
+            return Err("`src`, `tgt` and `labels` are not of one batch".into());
         }
+        let pad_id = self.config.pad_id;
+        Ok(TokenBatch {
+            src: padded(&src, pad_id, device),
+            tgt: padded(&tgt, pad_id, device),
+            labels: Labels::new(&labels, pad_id, device),
+        })
     }
 
+    /// The mean loss of a batch, as training computes it.
     fn loss<B: Backend>(&self, model: &Transformer<B>, batch: &TokenBatch<B>) -> Tensor<B, 1> {
-        let logits = model.forward(batch.src.clone(), batch.tgt.clone());
-        LabelSmoothedCrossEntropy::new(self.label_smoothing, self.config.pad_id)
-            .mean(logits.flatten(0, 1), batch.labels.clone().flatten(0, 1))
+        let hidden = model.decode(batch.tgt.clone(), &model.encode(batch.src.clone()));
+        let labels = batch.labels.clone();
+        let sums = labels.loss(hidden, self.label_smoothing, |rows| model.generate(rows));
+        sums.loss / sums.tokens
     }
 
     /// The number of rows that are decoded to other tokens than PyTorch's.
@@ -162,7 +168,7 @@ const NO_BUFFERS: PytorchExport = PytorchExport {
 struct TokenBatch<B: Backend> {
     src: Tensor<B, 2, Int>,
     tgt: Tensor<B, 2, Int>,
-    labels: Tensor<B, 2, Int>,
+    labels: Labels<B>,
 }
 
 pub(super) fn compare_layer<B: Backend>(

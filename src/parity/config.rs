@@ -106,13 +106,7 @@ impl System {
 
 impl LayerJson {
     fn config(&self) -> Result<LayerConfig> {
-        if !self.layer_norm_eps.is_finite() || self.layer_norm_eps <= 0.0 {
-            let eps = self.layer_norm_eps;
-            return Err(
-                format!("`layer_norm_eps` is {eps}; it must be positive and finite").into(),
-            );
-        }
-        Ok(LayerConfig {
+        let config = LayerConfig {
             norm: self.norm,
             attention_bias: self.attention_bias,
             activation: self.activation,
@@ -120,7 +114,9 @@ impl LayerJson {
             layer_norm_eps: self.layer_norm_eps,
             dropout: 0.0,
             ..LayerConfig::new(self.d_model, self.n_heads, self.d_ff)?
-        })
+        };
+        config.validate()?;
+        Ok(config)
     }
 }
 
@@ -194,5 +190,20 @@ impl TrainingJson {
         };
         config.validate()?;
         Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_that_its_configuration_refuses_is_refused() {
+        let json = include_str!("../../tests/fixtures/encoder-layer/config.json");
+        let mut json: serde_json::Value = serde_json::from_str(json).expect("JSON");
+        assert!(System::from_json(json.clone()).is_ok());
+        json["layer_norm_eps"] = 0.0.into();
+        let error = System::from_json(json).err().expect("an error").to_string();
+        assert!(error.starts_with("`layer_norm_eps` is 0"), "{error}");
     }
 }

@@ -1,38 +1,10 @@
-//! Values that have names.
+//! The numbers by which validations are compared.
 
 use serde::{Deserialize, Serialize};
+use transformer_train::Goal;
+use transformer_train::metrics::TextMetric;
 
-/// Kinds of tokenizer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TokenizerKind {
-    /// Byte-level byte-pair encoding.
-    Bpe,
-    /// A unigram language model's pieces.
-    Unigram,
-    /// Characters.
-    Characters,
-    /// Words between white space.
-    Words,
-}
-
-/// Numbers that a validation measures by decoding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    /// sacreBLEU's BLEU.
-    Bleu,
-    /// sacreBLEU's chrF.
-    Chrf,
-    /// The share of sentences that are exactly the reference.
-    ExactMatch,
-    /// The share of sentences that are not exactly the reference.
-    WordErrorRate,
-    /// Edits for each token of the reference.
-    TokenErrorRate,
-}
-
-/// Numbers by which one validation is better than another.
+/// A number by which one validation is better than another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BestBy {
@@ -42,36 +14,70 @@ pub enum BestBy {
     Perplexity,
     /// The token accuracy.
     Accuracy,
-    /// BLEU.
+    /// [`TextMetric::Bleu`].
     Bleu,
-    /// chrF.
+    /// [`TextMetric::Chrf`].
     Chrf,
-    /// Exact matches.
+    /// [`TextMetric::ExactMatch`].
     ExactMatch,
-    /// The word error rate.
+    /// [`TextMetric::WordErrorRate`].
+    #[serde(rename = "wer", alias = "word_error_rate")]
     WordErrorRate,
-    /// The token error rate.
+    /// [`TextMetric::TokenErrorRate`].
     TokenErrorRate,
 }
 
 impl BestBy {
-    /// The metric that measures it, where it is none of every validation.
-    pub fn metric(self) -> Option<Metric> {
+    /// The metric that measures it; `None` for the numbers of every validation.
+    pub fn metric(self) -> Option<TextMetric> {
         match self {
             Self::Loss | Self::Perplexity | Self::Accuracy => None,
-            Self::Bleu => Some(Metric::Bleu),
-            Self::Chrf => Some(Metric::Chrf),
-            Self::ExactMatch => Some(Metric::ExactMatch),
-            Self::WordErrorRate => Some(Metric::WordErrorRate),
-            Self::TokenErrorRate => Some(Metric::TokenErrorRate),
+            Self::Bleu => Some(TextMetric::Bleu),
+            Self::Chrf => Some(TextMetric::Chrf),
+            Self::ExactMatch => Some(TextMetric::ExactMatch),
+            Self::WordErrorRate => Some(TextMetric::WordErrorRate),
+            Self::TokenErrorRate => Some(TextMetric::TokenErrorRate),
         }
     }
 
-    /// Whether a higher number is a better one.
-    pub fn highest_is_best(self) -> bool {
-        matches!(
-            self,
-            Self::Accuracy | Self::Bleu | Self::Chrf | Self::ExactMatch
-        )
+    /// Its name in the record of a run.
+    pub fn number(self) -> &'static str {
+        match (self, self.metric()) {
+            (_, Some(metric)) => metric.name(),
+            (Self::Perplexity, None) => "perplexity",
+            (Self::Accuracy, None) => "accuracy",
+            (_, None) => "loss",
+        }
+    }
+
+    /// Which of its values are better.
+    pub fn goal(self) -> Goal {
+        match (self, self.metric()) {
+            (_, Some(metric)) => metric.goal(),
+            (Self::Accuracy, None) => Goal::Highest,
+            (_, None) => Goal::Lowest,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_can_be_the_one_and_has_its_name() {
+        for metric in TextMetric::ALL {
+            let best_by: BestBy = toml::Value::try_from(metric).unwrap().try_into().unwrap();
+            assert_eq!(best_by.metric(), Some(metric));
+            assert_eq!(
+                (best_by.number(), best_by.goal()),
+                (metric.name(), metric.goal())
+            );
+        }
+        assert_eq!(BestBy::Accuracy.goal(), Goal::Highest);
+        assert_eq!(
+            (BestBy::Loss.number(), BestBy::Loss.goal()),
+            ("loss", Goal::Lowest)
+        );
     }
 }

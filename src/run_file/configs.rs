@@ -13,7 +13,8 @@ use super::preset::Preset;
 use super::values::Values;
 
 /// Keys of the library's configurations with another name in the run file.
-const RENAMED: [(&str, &str); 8] = [
+const RENAMED: [(&str, &str); 9] = [
+    ("schedule_start", "init.continue_schedule"),
     ("learning_rate_factor", "training.peak_rate"),
     ("validate_every", "validation.every"),
     ("keep_checkpoints", "checkpoint.keep_last"),

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 use toml::Value;
 use transformer_core::{Activation, LayerNormFormula, NormPlacement, Positions, WeightTying};
-use transformer_train::Schedule;
+use transformer_train::metrics::TextMetric;
+use transformer_train::{Schedule, TokenizerKind};
 
-use super::choices::{BestBy, Metric, TokenizerKind};
+use super::choices::BestBy;
 use super::corpora::Corpora;
 use super::error::RunFileError;
 use super::key::{Key, Section, section, value_of};
@@ -58,8 +59,8 @@ section! {
     /// The vocabulary, which is learned from the training pairs, or read from files.
     TokenizerKeys, "tokenizer":
 
-    /// How text is cut into pieces: `"bpe"` (byte-level byte-pair encoding), `"unigram"`, `"characters"`, or
-    /// `"words"` between white space.
+    /// How text is cut into pieces: `"bpe"` (byte-level byte-pair encoding), `"unigram"`, `"characters"`,
+    /// `"decomposed"` (characters, their accents apart), or `"words"` between white space.
     kind: TokenizerKind = TokenizerKind::Bpe;
 
     /// The kind of the target's tokenizer, where it is not the source's; the two vocabularies are then separate.
@@ -82,7 +83,7 @@ section! {
     /// The target's tokenizer, in Hugging Face's format, together with `source_file`.
     target_file: Option<PathBuf> = None;
 
-    /// The probability of leaving out a merge of BPE (BPE dropout), drawn anew for each pair in each epoch; 0 for none.
+    /// The probability of dropping a merge of BPE (BPE dropout), drawn anew for each pair in each epoch; 0 for none.
     dropout: f64 = 0.0;
 }
 
@@ -163,12 +164,16 @@ section! {
     /// Starting from a model that is trained already (fine-tuning).
     InitKeys, "init":
 
-    /// Directory of the model to start from. Its tokenizers and its configuration are this run's; of `[model]` only
+    /// Directory of the model to start from. Its tokenizers and its configuration are this run's: of `[model]` only
     /// dropout may differ, and of `[tokenizer]` only `dropout` is read.
     model: Option<PathBuf> = None;
 
-    /// Parameters that training does not change, by patterns of their names, such as `["encoder.*"]`.
+    /// Parameters that training does not change, by patterns of their names, such as `["encoder.*"]`; `*` stands for any
+    /// characters.
     freeze: Vec<String> = Vec::new();
+
+    /// Whether the learning rate goes on from the updates of the run that made `model`, and does not begin anew.
+    continue_schedule: bool = false;
 }
 
 section! {
@@ -225,9 +230,9 @@ section! {
     every: usize = 500, "--validate-every";
 
     /// What is measured by translating, beside loss, perplexity and token accuracy: any of `"bleu"`, `"chrf"`,
-    /// `"exact_match"`, `"word_error_rate"` (targets that are not exactly right: a word of phones, a sentence of
-    /// words) and `"token_error_rate"` (edits for each token between white space).
-    metrics: Vec<Metric> = Vec::new();
+    /// `"exact_match"`, `"wer"` (lines that are not exactly right, such as the phones of a word) and
+    /// `"token_error_rate"` (edits for each token between white space).
+    metrics: Vec<TextMetric> = Vec::new();
 
     /// Hypotheses of the beam search that translates; 1 is greedy decoding.
     beam: usize = 1;

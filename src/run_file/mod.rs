@@ -19,7 +19,7 @@ mod rules;
 mod text;
 mod values;
 
-pub use choices::{BestBy, Metric, TokenizerKind};
+pub use choices::BestBy;
 pub use configs::key_of;
 pub use corpora::{Corpora, CorpusEntry, PairFiles};
 pub use error::RunFileError;

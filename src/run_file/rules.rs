@@ -3,6 +3,8 @@
 
 use std::fmt::Display;
 
+use transformer_train::TokenizerKind;
+
 use super::RunFile;
 use super::error::RunFileError;
 use super::key::value_of;
@@ -119,6 +121,17 @@ impl RunFile {
             in_range,
             "must be in [0, 1)",
         )?;
+        let cuts_words = [TokenizerKind::Bpe; 2]
+            == [
+                tokenizer.kind,
+                tokenizer.target_kind.unwrap_or(tokenizer.kind),
+            ];
+        rules.require(
+            "tokenizer.dropout",
+            tokenizer.dropout,
+            tokenizer.dropout == 0.0 || cuts_words,
+            "drops merges, which only `tokenizer.kind` \"bpe\" has",
+        )?;
         for (path, one, other, rule) in [
             (
                 "tokenizer.source_file",
@@ -154,6 +167,12 @@ impl RunFile {
 
     /// What can be said of the model before its preset is known.
     fn check_model(&self, rules: &Rules<'_>) -> Result<(), RunFileError> {
+        rules.require(
+            "init.continue_schedule",
+            self.init.continue_schedule,
+            !self.init.continue_schedule || self.init.model.is_some(),
+            "needs `init.model`",
+        )?;
         if let (Some(preset), Some(model)) = (&self.model.preset, &self.init.model) {
             let rule = format!(
                 "has no effect: the model is that of `init.model`, {}",

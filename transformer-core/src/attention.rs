@@ -107,14 +107,10 @@ impl MultiHeadAttentionConfig {
         init: &mut WeightInit,
         device: &B::Device,
     ) -> AttentionHeads<B> {
-        let Heads { n_heads, d_k, d_v } = self.heads();
-        AttentionHeads {
-            projection: init.linear(n_heads * d_v, self.d_model, self.bias, device),
-            dropout: Dropout::new(self.dropout),
-            n_heads,
-            d_k,
-            d_v,
-        }
+        let heads = self.heads();
+        let width = heads.n_heads * heads.d_v;
+        let projection = init.linear(width, self.d_model, self.bias, device);
+        AttentionHeads::new(projection, Dropout::new(self.dropout), heads)
     }
 
     pub(crate) fn heads(&self) -> Heads {
@@ -165,13 +161,32 @@ impl MultiHeadAttentionConfig {
 pub struct AttentionHeads<B: Backend> {
     /// `W^O`: `[n_heads · d_v, d_model]`.
     pub projection: Linear<B>,
-    dropout: Dropout,
+    /// Dropout on the attention weights.
+    pub dropout: Dropout,
     n_heads: usize,
     d_k: usize,
     d_v: usize,
 }
 
 impl<B: Backend> AttentionHeads<B> {
+    /// Heads of these sizes, with a `W^O` of your own: `[n_heads · d_v, d_model]`.
+    ///
+    /// # Panics
+    /// When a size is zero, or `W^O` has another number of rows.
+    pub fn new(projection: Linear<B>, dropout: Dropout, heads: Heads) -> Self {
+        let Heads { n_heads, d_k, d_v } = heads;
+        assert_sizes(&[("n_heads", n_heads), ("d_k", d_k), ("d_v", d_v)]);
+        let shape = projection.weight.dims();
+        assert_eq!(shape[0], n_heads * d_v, "rows of {shape:?} for {heads:?}");
+        Self {
+            projection,
+            dropout,
+            n_heads,
+            d_k,
+            d_v,
+        }
+    }
+
     /// Number and widths of the heads.
     pub fn sizes(&self) -> Heads {
         Heads {

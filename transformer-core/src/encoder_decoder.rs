@@ -62,9 +62,12 @@ impl<B: Backend> NextToken<B> for Transformer<B> {
     fn target_log_probs(&self, sources: &[&[u32]], targets: &[&[u32]]) -> Tensor<B, 2> {
         let src = padded(sources, self.config().pad_id, &self.device());
         let memory = self.encode(src);
-        label_log_probs(self, targets, |tgt| {
-            self.generate(self.decode(tgt, &memory))
-        })
+        label_log_probs(
+            self,
+            targets,
+            |tgt| self.decode(tgt, &memory),
+            |rows| self.generate(rows),
+        )
     }
 }
 

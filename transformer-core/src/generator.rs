@@ -66,17 +66,17 @@ impl<B: Backend> Generator<B> {
     /// Logits, before the softmax.
     ///
     /// # Shapes
-    /// - hidden: `[batch, len, d_model]`
+    /// - hidden: `[.., d_model]`, such as `[batch, len, d_model]`, or chosen rows `[rows, d_model]`
     /// - embedding: that which a tied generator is tied to; an untied one needs none
-    /// - output: `[batch, len, vocab_size]`
+    /// - output: `[.., vocab_size]`
     ///
     /// # Panics
     /// When the generator is tied and there is no embedding, or `hidden` is not `d_model` wide.
-    pub fn forward(
+    pub fn forward<const D: usize>(
         &self,
-        hidden: Tensor<B, 3>,
+        hidden: Tensor<B, D>,
         embedding: Option<&TokenEmbedding<B>>,
-    ) -> Tensor<B, 3> {
+    ) -> Tensor<B, D> {
         let bias = self.bias.as_ref().map(Param::val);
         let (weight, layout) = match (&self.weight, embedding) {
             (Some(weight), _) => (weight.val(), WeightLayout::InputByOutput),
@@ -122,6 +122,16 @@ mod tests {
                 assert!((logit - sum).abs() < 1e-6);
             }
         }
+    }
+
+    #[test]
+    fn chosen_rows_have_the_logits_of_their_positions() {
+        let (generator, hidden) = (generator(false), hidden().cumsum(1));
+        let all = generator.forward(hidden.clone(), None);
+        let rows = hidden.slice([1..2, 1..3]).squeeze_dim::<2>(0);
+        let expected = all.slice([1..2, 1..3]).squeeze_dim::<2>(0);
+        let difference = (generator.forward(rows, None) - expected).abs().max();
+        assert!(difference.into_scalar() < 1e-6);
     }
 
     #[test]

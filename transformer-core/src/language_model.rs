@@ -104,19 +104,31 @@ impl<B: Backend> LanguageModel<B> {
         self.embedding.weight.device()
     }
 
-    /// Logits of the token after each position.
+    /// Logits of the token after each position: generate ∘ decode.
     ///
     /// # Shapes
     /// - tokens: `[batch, len]`, starting with `<bos>`
     /// - output: `[batch, len, vocab_size]`
     ///
     /// # Panics
-    /// When `len` exceeds the model's learned positions.
+    /// As [`decode`](Self::decode).
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        self.generate(self.decode(tokens))
+    }
+
+    /// Reads a batch of sequences, each position attending to those before it.
+    ///
+    /// # Shapes
+    /// - tokens: `[batch, len]`, starting with `<bos>`
+    /// - output: `[batch, len, d_model]`
+    ///
+    /// # Panics
+    /// When `len` exceeds the model's learned positions.
+    pub fn decode(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         let [batch, _] = tokens.dims();
         let cache = &mut self.decoder.read_once_alone(batch);
-        let output = self.decode_next(tokens, cache, AttentionWeights::Discard);
-        self.generate(output.hidden)
+        self.decode_next(tokens, cache, AttentionWeights::Discard)
+            .hidden
     }
 
     /// An empty cache, for decoding so many sequences step by step.
@@ -145,15 +157,15 @@ impl<B: Backend> LanguageModel<B> {
             .decode_next(tokens, x, cache, self.config.pad_id, weights)
     }
 
-    /// Logits of the next token, from the decoder's output.
+    /// Logits of the next token, from the decoder's output at all positions or at chosen ones.
     ///
     /// # Shapes
-    /// - hidden: `[batch, len, d_model]`
-    /// - output: `[batch, len, vocab_size]`
+    /// - hidden: `[.., d_model]`, such as `[batch, len, d_model]`, or chosen rows `[rows, d_model]`
+    /// - output: `[.., vocab_size]`
     ///
     /// # Panics
     /// When `hidden` is not `d_model` wide.
-    pub fn generate(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
+    pub fn generate<const D: usize>(&self, hidden: Tensor<B, D>) -> Tensor<B, D> {
         self.generator.forward(hidden, Some(&self.embedding))
     }
 }
@@ -204,6 +216,11 @@ impl<B: Backend> NextToken<B> for LanguageModel<B> {
     }
 
     fn target_log_probs(&self, _: &[&[u32]], targets: &[&[u32]]) -> Tensor<B, 2> {
-        label_log_probs(self, targets, |tokens| self.forward(tokens))
+        label_log_probs(
+            self,
+            targets,
+            |tokens| self.decode(tokens),
+            |rows| self.generate(rows),
+        )
     }
 }

@@ -116,7 +116,7 @@ pub use self_attention::SelfAttention;
 pub use special_tokens::{SPECIAL_TOKENS, SpecialTokens};
 pub use sublayer::{Sublayer, SublayerConfig};
 #[cfg(feature = "text")]
-pub use text::{TextError, Tokenizer, Tokenizers, Translation, Translator};
+pub use text::{TextError, TextSearch, Tokenizer, Tokenizers, Translation, Translator};
 pub use transformer::{Encoded, Transformer};
 pub use weights::{
     SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, load_weights,

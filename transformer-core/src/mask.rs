@@ -16,7 +16,8 @@ pub fn padding_positions<B: Backend>(tokens: Tensor<B, 2, Int>, pad_id: u32) -> 
     tokens.equal_elem(pad_id as i64)
 }
 
-/// An attention mask, broadcast over heads (§3.2.3).
+/// An attention mask (§3.2.3): the keys that a query may not attend to, and, if there is one, a bias on the
+/// scores of the others. It is broadcast over dimensions of size 1.
 ///
 /// A query whose every key is blocked attends to nothing: its output is zero and its gradients are
 /// finite.
@@ -126,7 +127,72 @@ impl<B: Backend> AttentionMask<B> {
         Self::new(blocked, Some(rows))
     }
 
-    /// The mask itself.
+    /// A bias on the scores of all keys, none of which is blocked: [`with_bias`](Self::with_bias) of a mask
+    /// that blocks nothing.
+    ///
+    /// # Shapes
+    /// - bias: `[batch or 1, n_heads or 1, query_len or 1, key_len]`
+    pub fn from_bias(bias: Tensor<B, 4>) -> Self {
+        let [_, _, _, key_len] = bias.dims();
+        let blocked = Tensor::zeros([1, 1, 1, key_len], &bias.device());
+        Self::new(blocked, None).with_bias(bias)
+    }
+
+    /// Adds a bias to the scores `Q Kᵀ / √d_k`, and to the bias of an earlier call: ALiBi's, or the relative
+    /// biases of T5.
+    ///
+    /// The bias may be learned: it gets its gradient, and attention is then composed, not fused. What it is
+    /// at blocked keys has no effect and no gradient. At the others it must be finite: a key is blocked by
+    /// the mask, not by a bias of −∞.
+    ///
+    /// # Shapes
+    /// - bias: `[batch or 1, n_heads or 1, query_len or 1, key_len]`; the mask then has in each dimension the
+    ///   larger of both sizes
+    ///
+    /// # Panics
+    /// When two sizes differ and neither is 1, when `key_len` differs, or when the bias has not the backend's
+    /// type of numbers.
+    ///
+    /// ```
+    /// use burn::tensor::Tensor;
+    /// use burn_ndarray::NdArray;
+    /// use transformer_core::{AttentionMask, Dropout, scaled_dot_product_attention};
+    ///
+    /// // A query and three keys whose scores are zero. The last key is the future; the bias of ln 3 gives
+    /// // the first one three times the weight of the second.
+    /// let device = Default::default();
+    /// let query = Tensor::<NdArray, 4>::zeros([1, 1, 1, 8], &device);
+    /// let key = Tensor::zeros([1, 1, 3, 8], &device);
+    /// let future = Tensor::from_data([[[[false, false, true]]]], &device);
+    /// let bias = Tensor::from_data([[[[3.0_f32.ln(), 0.0, 9.0]]]], &device);
+    /// let mask = AttentionMask::from_blocked(future).with_bias(bias);
+    /// let no_dropout = Dropout::new(0.0);
+    /// let (_, weights) =
+    ///     scaled_dot_product_attention(query, key.clone(), key, Some(&mask), &no_dropout);
+    /// let weights: Vec<f32> = weights.into_data().iter().collect();
+    /// assert!((weights[0] - 0.75).abs() < 1e-6 && (weights[1] - 0.25).abs() < 1e-6);
+    /// assert_eq!(weights[2], 0.0);
+    /// ```
+    pub fn with_bias(self, bias: Tensor<B, 4>) -> Self {
+        let (found, own) = (bias.dims(), self.bias.dims());
+        let fits = |(&bias, own): (&usize, usize)| bias == own || bias == 1 || own == 1;
+        assert!(
+            found[3] == own[3]
+                && found.iter().zip(own).all(fits)
+                && bias.dtype() == self.bias.dtype(),
+            "a bias {found:?} of {:?} for a mask {own:?} of {:?}",
+            bias.dtype(),
+            self.bias.dtype()
+        );
+        let sum = self.bias + bias;
+        let lowest = lowest(&sum);
+        Self {
+            bias: sum.mask_fill(self.blocked.clone(), lowest),
+            ..self
+        }
+    }
+
+    /// The blocked keys. A [bias](Self::with_bias) may make the mask larger than this.
     ///
     /// # Shapes
     /// - output: `[batch or 1, n_heads or 1, query_len or 1, key_len]`, `true` = blocked
@@ -136,9 +202,7 @@ impl<B: Backend> AttentionMask<B> {
 
     fn new(blocked: Tensor<B, 4, Bool>, blocked_rows: Option<Tensor<B, 4, Bool>>) -> Self {
         let zeros = Tensor::zeros(blocked.dims(), &blocked.device());
-        // Half the lowest finite number: added to any score it stays finite, and its exponential is
-        // zero relative to that of any score that is not blocked.
-        let lowest = zeros.dtype().finfo().map_or(f64::from(f32::MIN), |f| f.min) / 2.0;
+        let lowest = lowest(&zeros);
         Self {
             bias: zeros.mask_fill(blocked.clone(), lowest),
             blocked,
@@ -164,6 +228,16 @@ impl<B: Backend> AttentionMask<B> {
             blocked_rows: self.blocked_rows.as_ref(),
         }
     }
+}
+
+/// What blocked scores are given: half the lowest finite number. Added to any score it stays finite, and its
+/// exponential is zero relative to that of any score that is not blocked.
+fn lowest<B: Backend>(scores: &Tensor<B, 4>) -> f64 {
+    scores
+        .dtype()
+        .finfo()
+        .map_or(f64::from(f32::MIN), |f| f.min)
+        / 2.0
 }
 
 /// The position of the first query, when the queries are the last positions.

@@ -204,15 +204,15 @@ impl<B: Backend> Transformer<B> {
             .decode_next(tgt, x, cache, self.config.pad_id, weights)
     }
 
-    /// Logits of the next token, from the decoder's output.
+    /// Logits of the next token, from the decoder's output at all positions or at chosen ones.
     ///
     /// # Shapes
-    /// - hidden: `[batch, tgt_len, d_model]`
-    /// - output: `[batch, tgt_len, tgt_vocab_size]`
+    /// - hidden: `[.., d_model]`, such as `[batch, tgt_len, d_model]`, or chosen rows `[rows, d_model]`
+    /// - output: `[.., tgt_vocab_size]`
     ///
     /// # Panics
     /// When `hidden` is not `d_model` wide.
-    pub fn generate(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
+    pub fn generate<const D: usize>(&self, hidden: Tensor<B, D>) -> Tensor<B, D> {
         let embedding = self.target_embedding();
         self.generator.forward(hidden, Some(embedding))
     }

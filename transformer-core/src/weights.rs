@@ -103,7 +103,7 @@ impl<B: Backend> Transformer<B> {
         save_model(self, TRANSFORMER, self.config(), directory.as_ref())
     }
 
-    /// Reads a model from a directory.
+    /// Reads a model from a directory. On a backend with gradients (`Autodiff`), the model can be trained further.
     ///
     /// # Errors
     /// When a file is missing or damaged, or the weights are not the configuration's: then one

@@ -41,6 +41,7 @@ mod attention;
 mod autodiff;
 mod cross_entropy;
 mod dropout;
+mod gather_rows;
 mod heads;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 pub mod host;
@@ -66,6 +67,7 @@ pub use adam::{AdamStep, Moments, adam};
 pub use attention::{AttentionOutput, AttentionWeights, attention, scaled_dot_product_attention};
 pub use cross_entropy::{RowLosses, cross_entropy, log_softmax};
 pub use dropout::{add_dropout, dropout};
+pub use gather_rows::gather_rows;
 pub use heads::{Heads, join_heads, split_heads, write_heads};
 pub use layer_norm::layer_norm;
 pub use linear::{WeightLayout, linear};

@@ -13,8 +13,8 @@ use crate::kernels::{Bias, Kernels};
 pub struct Mask<'a, B: Backend> {
     /// Added to the scores: `[batch or 1, n_heads or 1, query_len or 1, key_len]`.
     pub bias: &'a Tensor<B, 4>,
-    /// Queries whose every key is blocked, whose weights become zero. Not broadcast: the first three sizes
-    /// are those of `bias`, the last is 1.
+    /// Queries whose every key is blocked, whose weights become zero. Each of the first three sizes is that
+    /// of `bias`, or 1 and broadcast to it; the last is 1.
     pub blocked_rows: Option<&'a Tensor<B, 4, Bool>>,
 }
 
@@ -36,18 +36,31 @@ impl<B: Backend> Mask<'_, B> {
             "a mask {bias:?} for scores {scores:?}"
         );
         if let Some(rows) = self.blocked_rows {
-            let [batch, heads, queries, _] = bias;
-            assert_eq!(rows.dims(), [batch, heads, queries, 1], "blocked rows");
+            let (rows, [batch, heads, queries, _]) = (rows.dims(), bias);
+            assert!(
+                rows.iter().zip([batch, heads, queries, 1]).all(fits),
+                "blocked rows {rows:?} for a mask {bias:?}"
+            );
         }
     }
 
     /// The mask for kernels, with the bias as a tensor of their backend.
     pub(crate) fn with<I: Kernels>(&self, bias: FloatTensor<I>) -> Option<Bias<I>> {
         let blocked_rows = match self.blocked_rows {
-            Some(rows) => Some(same(rows.clone().into_primitive())?),
+            Some(rows) => Some(same(self.row_by_row(rows).into_primitive())?),
             None => None,
         };
         Some(Bias { bias, blocked_rows })
+    }
+
+    /// One boolean for each row of the bias, as kernels read them.
+    fn row_by_row(&self, rows: &Tensor<B, 4, Bool>) -> Tensor<B, 4, Bool> {
+        let [batch, heads, queries, _] = self.bias.dims();
+        let shape = [batch, heads, queries, 1];
+        match rows.dims() == shape {
+            true => rows.clone(),
+            false => rows.clone().expand(shape),
+        }
     }
 }
 

@@ -24,6 +24,10 @@ pub struct TrainingConfig {
     /// which is the paper's with a factor of 1 (§5.3, equation 3).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_rate: Option<f64>,
+    /// Updates whose learning rates come before those of this run: 0. A run that starts from the model of another
+    /// one and goes on with its rates has the updates of that one here
+    /// ([`RunRecord::schedule_updates`](crate::RunRecord::schedule_updates)).
+    pub schedule_start: usize,
     /// Factor of the learning rate: 1. Where `peak_rate` is given, it must stay 1.
     pub learning_rate_factor: f64,
     /// Decay of the matrices, AdamW's: each step shrinks them to `1 - rate · weight_decay` of their values,
@@ -55,6 +59,7 @@ impl Default for TrainingConfig {
             schedule: Schedule::Noam,
             warmup: 4000,
             peak_rate: None,
+            schedule_start: 0,
             learning_rate_factor: 1.0,
             weight_decay: 0.0,
             label_smoothing: 0.1,
@@ -104,7 +109,8 @@ impl TrainingConfig {
         check(
             "updates",
             self.updates,
-            !self.schedule.falls_to_zero() || self.updates > self.warmup,
+            !self.schedule.falls_to_zero()
+                || self.schedule_start.saturating_add(self.updates) > self.warmup,
             "more than `warmup` where the learning rate falls to zero",
         )?;
         let shares = [
@@ -216,5 +222,6 @@ mod tests {
         assert_eq!(config.learning_rate_factor, 0.5);
         assert_eq!((config.schedule, config.peak_rate), (Schedule::Noam, None));
         assert_eq!((config.weight_decay, config.skip_limit), (0.0, 10));
+        assert_eq!(config.schedule_start, 0);
     }
 }

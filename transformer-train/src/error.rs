@@ -135,7 +135,14 @@ pub enum TrainError {
         /// The error that it returned.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The function of [`Trainer::on_validation`](crate::Trainer::on_validation) failed.
+    /// The model cannot be measured as [`Trainer::validate_with`](crate::Trainer::validate_with) asks.
+    #[error("validation: {source}")]
+    Metrics {
+        /// The problem.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A hook of a validation failed: [`Trainer::on_validation`](crate::Trainer::on_validation) or
+    /// [`Trainer::validate_with`](crate::Trainer::validate_with).
     #[error("validation after update {update}: {source}")]
     Validation {
         /// The updates made.

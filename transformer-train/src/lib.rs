@@ -25,16 +25,42 @@
 //! # }
 //! ```
 //!
+//! A run can start from any model directory, with its tokenizers ([`freeze`] keeps parts of the model as they are):
+//!
+//! ```no_run
+//! use burn_autodiff::Autodiff;
+//! use burn_ndarray::NdArray;
+//! use transformer_core::{Tokenizers, Transformer};
+//! use transformer_train::{Corpus, Trainer, TrainingConfig, freeze};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let tokenizers = Tokenizers::load("model")?;
+//! let model = Transformer::<Autodiff<NdArray>>::load("model", &Default::default())?;
+//! let (model, _) = freeze(model, &["encoder.*"])?;
+//! let (train, valid) = Corpus::from_tsv("new.tsv")?.hold_out(500, 0)?;
+//! let (train, valid) = (train.tokenize(&tokenizers, 128)?, valid.tokenize(&tokenizers, 128)?);
+//! let config = TrainingConfig { peak_rate: Some(1e-4), warmup: 100, ..TrainingConfig::default() };
+//! Trainer::new(model, config)
+//!     .directory("tuned")
+//!     .tokenizers(&tokenizers)
+//!     .train(train.pairs, valid.pairs)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! | step | here |
 //! |---|---|
 //! | sentence pairs from files | [`Corpus`] |
 //! | shared subword vocabulary | `train_bpe` (§5.1), with the feature `text` |
+//! | other vocabularies: unigram, characters, words | `train_tokenizer`, with the feature `text` |
 //! | batches of similar length | [`BatchSampler`] (§5.1) |
 //! | the interface of a model that can be trained | [`Objective`] |
-//! | label-smoothed loss | [`LabelSmoothedCrossEntropy`] (§5.4) |
+//! | label-smoothed loss, at the positions of labels only | [`LabelSmoothedCrossEntropy`] (§5.4), [`Labels`] |
 //! | learning rate | [`Schedule`], [`RateSchedule`] (§5.3) |
 //! | optimizer | [`PaperAdam`] (§5.3) |
 //! | training, checkpoints, resume | [`Trainer`] |
+//! | decoding at each validation | `TextValidation`, with the feature `text`; [`ValidationMetrics`] |
+//! | training from a model, in part | [`Trainer`], [`freeze`] |
 //! | the record of a run | [`RunRecord`] |
 //! | averaging of checkpoints | [`average_models`] (§6.1) |
 //! | BLEU, chrF, error rates | [`metrics`] |
@@ -45,6 +71,8 @@ mod config;
 mod data;
 mod error;
 mod evaluate;
+mod freeze;
+mod goal;
 mod loss;
 pub mod metrics;
 mod objective;
@@ -54,6 +82,8 @@ mod run_lock;
 mod run_record;
 mod run_state;
 mod schedule;
+#[cfg(feature = "text")]
+mod text_validation;
 mod trainer;
 mod training_model;
 mod update_loop;
@@ -64,20 +94,31 @@ pub use checkpoint::holds_model;
 pub use config::TrainingConfig;
 pub use data::{
     BatchError, BatchSampler, Checksum, Corpus, CorpusError, Example, ExampleProblem, Lengths,
-    Pair, TRAINING_FILE, TokenizedPair, Update, VALIDATION_FILE, read_sentences,
+    Pair, TRAINING_FILE, TextReader, TokenizedPair, Update, VALIDATION_FILE, read_sentences,
 };
 #[cfg(feature = "text")]
-pub use data::{MIN_VOCAB_SIZE, Tokenized, TokenizerError, train_bpe};
+pub use data::{
+    MIN_VOCAB_SIZE, Tokenized, TokenizerConfig, TokenizerError, TokenizerKind, train_bpe,
+    train_tokenizer,
+};
 pub use error::{AverageError, TrainError, same_config};
 pub use evaluate::evaluate;
+pub use freeze::{FreezeError, freeze};
+pub use goal::Goal;
 pub use loss::{LabelSmoothedCrossEntropy, TokenSums};
-pub use objective::{Objective, PairBatch, SequenceBatch, Trainable, check_tokens, sequence_loss};
+pub use objective::{
+    Labels, Objective, PairBatch, SequenceBatch, Trainable, check_tokens, sequence_loss,
+};
 pub use optimizer::{PaperAdam, clip_global_norm, global_norm};
 pub use progress::{PlainLines, ProgressDisplay};
 pub use run_lock::RunLock;
-pub use run_record::RunRecord;
+pub use run_record::{RunRecord, holds_run};
 pub use schedule::{RateSchedule, Schedule};
+#[cfg(feature = "text")]
+pub use text_validation::TextValidation;
 pub use trainer::{Trained, Trainer};
 pub use training_model::TrainingModel;
 pub use update_loop::StopReason;
-pub use validation::{Validation, ValidationContext};
+pub use validation::{
+    HookError, Measurement, SampleOutput, Validation, ValidationContext, ValidationMetrics,
+};

@@ -58,6 +58,17 @@ impl RunRecord {
             }),
         }
     }
+
+    /// The updates that the schedule of the learning rate has made, with those that the run continued: what
+    /// [`TrainingConfig::schedule_start`] is for a run that goes on with this run's rates.
+    pub fn schedule_updates(&self) -> usize {
+        self.config.schedule_start.saturating_add(self.updates)
+    }
+}
+
+/// Whether a training run has begun in a directory, even if it has not saved anything yet.
+pub fn holds_run(directory: impl AsRef<Path>) -> bool {
+    directory.as_ref().join(CHECKPOINTS).is_dir()
 }
 
 /// The whole checkpoints below a directory, the oldest first.

@@ -10,7 +10,8 @@ use crate::config::TrainingConfig;
 
 /// The course of the learning rate. Every schedule rises linearly over the updates of the warm-up `w`
 /// ([`TrainingConfig::warmup`]) to its peak `p`, and they differ after it. Below, `s` is the update,
-/// counted from 1, and `n` the last one ([`TrainingConfig::updates`]).
+/// counted from 1, and `n` the last one ([`TrainingConfig::updates`]). Both count the updates that a run
+/// [continues](TrainingConfig::schedule_start), too.
 ///
 /// The paper's curve has two names. *Noam* has its peak from the width of the model, *inverse square
 /// root* from its user, and both fall alike. Here it is one schedule, whose peak may be given
@@ -63,8 +64,11 @@ pub struct RateSchedule {
     /// `peak · √warmup`, in the paper `1 / √d_model`.
     scale: f64,
     warmup: f64,
-    updates: f64,
-    /// The updates whose rates [`LrScheduler::step`] has returned.
+    /// The updates that the run continues.
+    start: usize,
+    /// The last update, with those that the run continues.
+    last: f64,
+    /// The updates of the run whose rates [`LrScheduler::step`] has returned.
     made: usize,
 }
 
@@ -89,14 +93,15 @@ impl RateSchedule {
             peak,
             scale,
             warmup,
-            updates: config.updates as f64,
+            start: config.schedule_start,
+            last: config.schedule_start.saturating_add(config.updates) as f64,
             made: 0,
         }
     }
 
-    /// The rate of an update, counted from 1. A rate that has fallen to zero stays there.
+    /// The rate of an update of the run, counted from 1. A rate that has fallen to zero stays there.
     pub fn rate(&self, update: usize) -> f64 {
-        let s = update as f64;
+        let s = self.start.saturating_add(update) as f64;
         match self.schedule {
             // Rise and fall by the paper's formula, operation by operation as Burn computes it: runs of
             // earlier versions are resumed with the same bits.
@@ -110,7 +115,7 @@ impl RateSchedule {
 
     /// The part of the updates after the warm-up that ends with `s`: 1 at the last update.
     fn decayed(&self, s: f64) -> f64 {
-        ((s - self.warmup) / (self.updates - self.warmup)).min(1.0)
+        ((s - self.warmup) / (self.last - self.warmup)).min(1.0)
     }
 }
 
@@ -250,6 +255,26 @@ mod tests {
                 let resumed = RateSchedule::new(&config(name), 512);
                 let mut resumed = resumed.load_record::<NdArray>(record);
                 assert_eq!(resumed.step().to_bits(), whole.step().to_bits());
+            }
+        }
+    }
+
+    /// The rates of a run that continues another's are those of one longer run.
+    #[test]
+    fn a_run_that_continues_a_schedule_has_its_rates() {
+        for name in ALL {
+            let whole = RateSchedule::new(&config(name), 512);
+            for start in [1, 4, 7] {
+                let continued = TrainingConfig {
+                    schedule_start: start,
+                    updates: 12 - start,
+                    ..config(name)
+                };
+                assert!(continued.validate().is_ok());
+                let mut continued = RateSchedule::new(&continued, 512);
+                for update in start + 1..=12 {
+                    assert_eq!(continued.step().to_bits(), whole.rate(update).to_bits());
+                }
             }
         }
     }

@@ -1,7 +1,6 @@
 //! `Trainer`: the parts of a run, and the files that it leaves.
 
 use std::collections::HashSet;
-use std::error::Error;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +21,9 @@ use crate::config::TrainingConfig;
 use crate::data::{UpdateLoader, ValidLoader};
 use crate::error::TrainError;
 use crate::evaluate::checked;
-use crate::metrics::{GradientNorm, SkippedUpdates, Throughput, TokenMean, ValidationNumber};
+use crate::metrics::{
+    GradientNorm, SampleText, SkippedUpdates, Throughput, TokenMean, ValidationNumber,
+};
 use crate::objective::{Objective, Trainable};
 use crate::optimizer::PaperAdam;
 use crate::progress::{ProgressDisplay, WithoutNaN};
@@ -31,7 +32,9 @@ use crate::run_state::RunState;
 use crate::schedule::RateSchedule;
 use crate::training_model::{TrainingModel, device};
 use crate::update_loop::{Components, Start, StopReason, UpdateStrategy};
-use crate::validation::{Validation, ValidationContext, ValidationHook};
+use crate::validation::{
+    HookError, HookFunction, Validation, ValidationContext, ValidationHook, ValidationMetrics,
+};
 
 /// A trained model and the record of its training.
 #[derive(Debug)]
@@ -100,7 +103,7 @@ pub struct Trainer<B: AutodiffBackend, M: Trainable<B>> {
     interrupter: Interrupter,
     display: ProgressDisplay,
     renderer: Option<Box<dyn MetricsRenderer>>,
-    hook: Option<ValidationHook<M::InnerModule>>,
+    hook: ValidationHook<B::InnerBackend, M::InnerModule>,
 }
 
 impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
@@ -123,7 +126,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             interrupter: Interrupter::new(),
             display: ProgressDisplay::Auto,
             renderer: None,
-            hook: None,
+            hook: ValidationHook::default(),
         }
     }
 
@@ -161,10 +164,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     ///
     /// Here a program writes what it keeps beside the model, so that a run that is refused overwrites
     /// nothing. Without a directory the hook is not called. An error of the hook ends the run.
-    pub fn on_start(
-        mut self,
-        hook: impl FnOnce(&Path) -> Result<(), Box<dyn Error + Send + Sync>> + 'static,
-    ) -> Self {
+    pub fn on_start(mut self, hook: impl FnOnce(&Path) -> Result<(), HookError> + 'static) -> Self {
         self.on_start = Some(Box::new(hook));
         self
     }
@@ -213,7 +213,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     ///
     /// The numbers appear beside the loss in the displays, and in [`Validation::numbers`]. The model
     /// that the directory keeps remains that of the lowest loss. After an error of the hook the run can
-    /// be resumed. A second call replaces the first.
+    /// be resumed. A second call measures that, too, and so does
+    /// [`validate_with`](Self::validate_with).
     ///
     /// ```
     /// # use burn_autodiff::Autodiff;
@@ -247,15 +248,27 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     /// # }
     /// ```
     pub fn on_validation<const N: usize>(
-        mut self,
+        self,
         names: [&str; N],
         hook: impl FnMut(
             ValidationContext<'_, M::InnerModule>,
-        )
-            -> Result<ControlFlow<[f64; N], [f64; N]>, Box<dyn Error + Send + Sync>>
+        ) -> Result<ControlFlow<[f64; N], [f64; N]>, HookError>
         + 'static,
     ) -> Self {
-        self.hook = Some(ValidationHook::new(names, hook));
+        self.validate_with(HookFunction {
+            names: names.map(str::to_owned),
+            function: hook,
+        })
+    }
+
+    /// Measures more at each validation, as [`on_validation`](Self::on_validation) does: by decoding
+    /// (`TextValidation`, with the feature `text`), or by [`ValidationMetrics`] of your own. The metrics check
+    /// the model before the first update.
+    pub fn validate_with(
+        mut self,
+        metrics: impl ValidationMetrics<B::InnerBackend, M::InnerModule> + 'static,
+    ) -> Self {
+        self.hook.add(metrics);
         self
     }
 
@@ -277,6 +290,9 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         if let Some(tokenizers) = &self.tokenizers {
             self.model.check_tokenizers(tokenizers)?;
         }
+        self.hook
+            .check(&self.model.valid())
+            .map_err(|source| TrainError::Metrics { source })?;
         let TrainingConfig {
             batch_tokens, seed, ..
         } = self.config;
@@ -311,8 +327,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             Some(renderer) => renderer,
             None => self.display.renderer(&self.interrupter),
         };
-        let names = self.hook.as_ref().map_or(&[][..], |hook| &hook.names);
-        let training = displayed(updates, ValidLoader(valid), names)
+        let training = displayed(updates, ValidLoader(valid), &self.hook)
             .renderer(WithoutNaN(renderer))
             .with_interrupter(self.interrupter);
 
@@ -362,7 +377,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         names.insert(LearningRateMetric::new().name().to_string());
         names.insert(GradientNorm::new().name().to_string());
         names.insert(SkippedUpdates::new().name().to_string());
-        for name in self.hook.iter().flat_map(|hook| &hook.names) {
+        names.extend((0..self.hook.samples).map(SampleText::title));
+        for name in &self.hook.names {
             if !names.insert(name.clone()) {
                 return Err(TrainError::SameName { name: name.clone() });
             }
@@ -409,15 +425,15 @@ fn resumed<B: AutodiffBackend, M: Trainable<B>>(
 }
 
 /// Called with the run's directory.
-type StartHook = dyn FnOnce(&Path) -> Result<(), Box<dyn Error + Send + Sync>>;
+type StartHook = dyn FnOnce(&Path) -> Result<(), HookError>;
 
 type Running<B, M> = Checkpoint<M, PaperAdam<TrainingModel<B, M>, B>>;
 
-/// Burn's part of a run, with its metrics; `names` are those of a validation's numbers.
+/// Burn's part of a run, with its metrics, and those of the hook.
 fn displayed<B: AutodiffBackend, M: Trainable<B>>(
     updates: UpdateLoader<<M as Objective<B>>::Example>,
     valid: ValidLoader<<M as Objective<B>>::Example>,
-    names: &[String],
+    hook: &ValidationHook<B::InnerBackend, M::InnerModule>,
 ) -> SupervisedTraining<Components<B, M>> {
     // Burn's file logger would write into this directory; the run's own record is in its checkpoints.
     let directory = PathBuf::new();
@@ -433,8 +449,11 @@ fn displayed<B: AutodiffBackend, M: Trainable<B>>(
         .metric_train_numeric(LearningRateMetric::new())
         .metric_train_numeric(GradientNorm::new())
         .metric_train(SkippedUpdates::new());
-    for (index, name) in names.iter().enumerate() {
+    for (index, name) in hook.names.iter().enumerate() {
         training = training.metric_valid_numeric(ValidationNumber::new(name, index));
+    }
+    for index in 0..hook.samples {
+        training = training.metric_valid(SampleText::new(index));
     }
     training
 }

@@ -13,7 +13,7 @@ use burn::data::dataloader::Progress;
 use burn::lr_scheduler::LrScheduler;
 use burn::module::{AutodiffModule, Module};
 use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::train::{
     EventProcessorTraining, InferenceStep, Interrupter, ItemLazy, Learner, LearnerEvent,
     LearningComponentsMarker, SupervisedLearningStrategy, SupervisedTrainingEventProcessor,
@@ -24,7 +24,7 @@ use crate::checkpoint::{Checkpoint, Checkpoints};
 use crate::config::TrainingConfig;
 use crate::data::Update;
 use crate::error::TrainError;
-use crate::metrics::{DeviceStatistics, Numbers, Statistics, UpdateItem};
+use crate::metrics::{DeviceStatistics, Numbers, Samples, Statistics, UpdateItem};
 use crate::objective::{Objective, Trainable};
 use crate::optimizer::{PaperAdam, global_norm};
 #[cfg(feature = "tui")]
@@ -32,7 +32,7 @@ use crate::progress::let_ctrl_c_through;
 use crate::run_state::RunState;
 use crate::schedule::RateSchedule;
 use crate::training_model::TrainingModel;
-use crate::validation::{HookNumbers, Validation, ValidationContext, ValidationHook};
+use crate::validation::{Measurement, Validation, ValidationContext, ValidationHook};
 
 /// Why a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,8 @@ pub enum StopReason {
     Time,
     /// It was interrupted.
     Interrupted,
-    /// [`Trainer::on_validation`](crate::Trainer::on_validation) ended it.
+    /// [`Trainer::on_validation`](crate::Trainer::on_validation) or
+    /// [`Trainer::validate_with`](crate::Trainer::validate_with) ended it.
     Validation,
 }
 
@@ -56,6 +57,7 @@ pub(crate) type Components<B, M> = LearningComponentsMarker<
 >;
 
 type InnerModel<B, M> = <M as AutodiffModule<B>>::InnerModule;
+type RunStart<B, M> = Start<<B as AutodiffBackend>::InnerBackend, InnerModel<B, M>>;
 
 /// The result of a run.
 pub(crate) struct Outcome {
@@ -72,14 +74,14 @@ pub(crate) struct UpdateStrategy<B: AutodiffBackend, M: Trainable<B>> {
     pub schedule: RateSchedule,
     pub checkpoints: Option<Checkpoints>,
     pub deadline: Option<Instant>,
-    pub start: Mutex<Option<Start<InnerModel<B, M>>>>,
+    pub start: Mutex<Option<RunStart<B, M>>>,
     pub outcome: Arc<Mutex<Option<Result<Outcome, TrainError>>>>,
 }
 
 /// The state and hook that a run starts with.
-pub(crate) struct Start<M> {
+pub(crate) struct Start<B: Backend, M> {
     pub state: RunState,
-    pub hook: Option<ValidationHook<M>>,
+    pub hook: ValidationHook<B, M>,
 }
 
 impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<B, M>>
@@ -140,7 +142,7 @@ struct Run<'a, B: AutodiffBackend, M: Trainable<B>> {
     processor: SupervisedTrainingEventProcessor<Components<B, M>>,
     interrupter: Interrupter,
     state: RunState,
-    hook: Option<ValidationHook<InnerModel<B, M>>>,
+    hook: ValidationHook<B::InnerBackend, InnerModel<B, M>>,
 }
 
 impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
@@ -345,32 +347,28 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         let measured = self.measure(&model, &round);
         self.processor
             .process_valid(LearnerEvent::EndEpoch(round.items_processed));
-        let (statistics, numbers) = measured?;
+        let (statistics, measured) = measured?;
 
         let train = std::mem::take(&mut self.state.since_validation);
         let mut validation = Validation::new(&self.state, &train, &statistics);
-        let (flow, numbers) = match numbers {
-            ControlFlow::Continue(numbers) => (ControlFlow::Continue(()), numbers),
-            ControlFlow::Break(numbers) => (ControlFlow::Break(()), numbers),
-        };
-        let names = self.hook.iter().flat_map(|hook| hook.names.clone());
-        validation.numbers = names.zip(numbers).collect();
+        let names = self.hook.names.iter().cloned();
+        validation.numbers = names.zip(measured.numbers).collect();
         let best = self.state.is_best(&validation);
         self.state.validations.push(validation);
         if best && let Some(checkpoints) = &self.strategy.checkpoints {
             checkpoints.save_model(&model.model)?;
         }
-        Ok(flow)
+        Ok(measured.flow)
     }
 
-    /// Sums over the validation examples, and the hook's numbers; both are passed to the displays.
+    /// Sums over the validation examples, and the hook's measurement; both are passed to the displays.
     fn measure(
         &mut self,
         model: &TrainingModel<B::InnerBackend, InnerModel<B, M>>,
         round: &Progress,
-    ) -> Result<(Statistics, HookNumbers), TrainError> {
+    ) -> Result<(Statistics, Measurement), TrainError> {
         let mut all = Statistics::default();
-        let mut numbers = Ok(ControlFlow::Continue(Vec::new()));
+        let mut measured = Ok(Measurement::new(Vec::new()));
         let valid = self.valid.clone();
         let mut batches = valid.iter();
         let mut iteration = 0;
@@ -380,9 +378,10 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
             all.add(&item.statistics.clone().sync());
             let progress = batches.progress();
             if progress.items_processed == progress.items_total {
-                numbers = self.check_loss(&all).and_then(|()| self.ask(model, &all));
-                if let Ok(ControlFlow::Continue(numbers) | ControlFlow::Break(numbers)) = &numbers {
-                    item.numbers = Numbers(numbers.as_slice().into());
+                measured = self.check_loss(&all).and_then(|()| self.ask(model, &all));
+                if let Ok(measured) = &measured {
+                    item.numbers = Numbers(measured.numbers.as_slice().into());
+                    item.samples = Samples(measured.samples.as_slice().into());
                 }
             }
             self.processor
@@ -394,7 +393,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
                     None,
                 )));
         }
-        Ok((all, numbers?))
+        Ok((all, measured?))
     }
 
     /// Calls the hook.
@@ -402,10 +401,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         &mut self,
         model: &TrainingModel<B::InnerBackend, InnerModel<B, M>>,
         statistics: &Statistics,
-    ) -> Result<HookNumbers, TrainError> {
-        let Some(hook) = &mut self.hook else {
-            return Ok(ControlFlow::Continue(Vec::new()));
-        };
+    ) -> Result<Measurement, TrainError> {
         let update = self.state.update;
         let context = ValidationContext {
             model: &model.model,
@@ -413,7 +409,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
             statistics,
             earlier: &self.state.validations,
         };
-        hook.measure(context)
+        self.hook
+            .measure(context)
             .map_err(|source| TrainError::Validation { update, source })
     }
 }

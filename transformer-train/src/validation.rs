@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::fmt;
 use std::ops::ControlFlow;
 
+use burn::tensor::backend::Backend;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::metrics::Statistics;
@@ -67,7 +69,58 @@ impl Validation {
     }
 }
 
-/// The argument of the function of [`Trainer::on_validation`](crate::Trainer::on_validation).
+/// Measures further numbers at each validation, and may end the run: the argument of
+/// [`Trainer::validate_with`](crate::Trainer::validate_with).
+///
+/// With the feature `text`, `TextValidation` is one; a function is one by
+/// [`Trainer::on_validation`](crate::Trainer::on_validation).
+///
+/// ```
+/// use burn::module::Module;
+/// use burn::tensor::backend::Backend;
+/// use transformer_train::{HookError, Measurement, ValidationContext, ValidationMetrics};
+///
+/// struct Parameters;
+///
+/// impl<B: Backend, M: Module<B>> ValidationMetrics<B, M> for Parameters {
+///     fn names(&self) -> Vec<String> {
+///         vec!["Parameters".into()]
+///     }
+///
+///     fn measure(&mut self, at: ValidationContext<'_, M>) -> Result<Measurement, HookError> {
+///         Ok(Measurement::new(vec![at.model.num_params() as f64]))
+///     }
+/// }
+/// ```
+pub trait ValidationMetrics<B: Backend, M> {
+    /// The names of the numbers, which displays and the record of the run have.
+    fn names(&self) -> Vec<String>;
+
+    /// The samples that each measurement shows; by default none.
+    fn samples(&self) -> usize {
+        0
+    }
+
+    /// Checks, before the first update, that the model can be measured. By default, any can.
+    ///
+    /// # Errors
+    /// The problem. The run then does not start.
+    fn check(&self, _model: &M) -> Result<(), HookError> {
+        Ok(())
+    }
+
+    /// Measures a model: a number for each of the names.
+    ///
+    /// # Errors
+    /// The problem. The run then ends, and can be resumed.
+    fn measure(&mut self, at: ValidationContext<'_, M>) -> Result<Measurement, HookError>;
+}
+
+/// An error of a function that is called at each validation.
+pub type HookError = Box<dyn Error + Send + Sync>;
+
+/// The model at a validation, and what is known of it: the argument of [`ValidationMetrics::measure`] and of the
+/// function of [`Trainer::on_validation`](crate::Trainer::on_validation).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ValidationContext<'a, M> {
@@ -81,37 +134,138 @@ pub struct ValidationContext<'a, M> {
     pub earlier: &'a [Validation],
 }
 
-type Measured<T> = Result<ControlFlow<T, T>, Box<dyn Error + Send + Sync>>;
-type Measure<M> = dyn FnMut(ValidationContext<'_, M>) -> Measured<Vec<f64>>;
-
-/// A hook's numbers; the run ends after `Break`.
-pub(crate) type HookNumbers = ControlFlow<Vec<f64>, Vec<f64>>;
-
-/// Measures further numbers at each validation, and may end the run.
-pub(crate) struct ValidationHook<M> {
-    pub names: Vec<String>,
-    measure: Box<Measure<M>>,
+// Not derived: that would ask for a model that is `Copy`.
+impl<M> Clone for ValidationContext<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
 }
 
-impl<M> ValidationHook<M> {
-    pub fn new<const N: usize>(
-        names: [&str; N],
-        mut hook: impl FnMut(ValidationContext<'_, M>) -> Measured<[f64; N]> + 'static,
-    ) -> Self {
+impl<M> Copy for ValidationContext<'_, M> {}
+
+/// The result of [`ValidationMetrics::measure`].
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Measurement {
+    /// A number for each name.
+    pub numbers: Vec<f64>,
+    /// Outputs of the model for displays, at most as many as [`ValidationMetrics::samples`].
+    pub samples: Vec<SampleOutput>,
+    /// `Break` ends the run after this validation.
+    pub flow: ControlFlow<()>,
+}
+
+impl Measurement {
+    /// Numbers, with which the run goes on.
+    pub fn new(numbers: Vec<f64>) -> Self {
         Self {
-            names: names.map(str::to_owned).into(),
-            measure: Box::new(move |context| {
-                Ok(match hook(context)? {
-                    ControlFlow::Continue(numbers) => ControlFlow::Continue(numbers.into()),
-                    ControlFlow::Break(numbers) => ControlFlow::Break(numbers.into()),
-                })
-            }),
+            numbers,
+            samples: Vec::new(),
+            flow: ControlFlow::Continue(()),
         }
+    }
+}
+
+/// An output of a model for an input of the validation, beside the reference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SampleOutput {
+    /// The input.
+    pub source: String,
+    /// The output.
+    pub hypothesis: String,
+    /// The output that is expected.
+    pub reference: String,
+}
+
+impl fmt::Display for SampleOutput {
+    /// One line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            source,
+            hypothesis,
+            reference,
+        } = self;
+        write!(f, "{source} → {hypothesis} (reference: {reference})")
+    }
+}
+
+/// All that is measured at a validation besides the loss.
+pub(crate) struct ValidationHook<B: Backend, M> {
+    pub names: Vec<String>,
+    /// The samples that each measurement shows.
+    pub samples: usize,
+    metrics: Vec<Box<dyn ValidationMetrics<B, M>>>,
+}
+
+impl<B: Backend, M> Default for ValidationHook<B, M> {
+    fn default() -> Self {
+        Self {
+            names: Vec::new(),
+            samples: 0,
+            metrics: Vec::new(),
+        }
+    }
+}
+
+impl<B: Backend, M> ValidationHook<B, M> {
+    /// Measures this, too.
+    pub fn add(&mut self, metrics: impl ValidationMetrics<B, M> + 'static) {
+        self.names.extend(metrics.names());
+        self.samples += metrics.samples();
+        self.metrics.push(Box::new(metrics));
+    }
+
+    pub fn check(&self, model: &M) -> Result<(), HookError> {
+        let mut metrics = self.metrics.iter();
+        metrics.try_for_each(|metrics| metrics.check(model))
     }
 
     /// A number for each of the names.
-    pub fn measure(&mut self, context: ValidationContext<'_, M>) -> Measured<Vec<f64>> {
-        (self.measure)(context)
+    pub fn measure(&mut self, at: ValidationContext<'_, M>) -> Result<Measurement, HookError> {
+        let mut all = Measurement::new(Vec::new());
+        for metrics in &mut self.metrics {
+            let (names, samples) = (metrics.names(), metrics.samples());
+            let measured = metrics.measure(at)?;
+            // Numbers and names are paired by position.
+            if measured.numbers.len() != names.len() {
+                let found = measured.numbers.len();
+                let problem = format!("{found} numbers for the names `{}`", names.join("`, `"));
+                return Err(problem.into());
+            }
+            all.numbers.extend(measured.numbers);
+            all.samples
+                .extend(measured.samples.into_iter().take(samples));
+            if measured.flow.is_break() {
+                all.flow = measured.flow;
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The function of [`Trainer::on_validation`](crate::Trainer::on_validation).
+pub(crate) struct HookFunction<F, const N: usize> {
+    pub names: [String; N],
+    pub function: F,
+}
+
+impl<B, M, F, const N: usize> ValidationMetrics<B, M> for HookFunction<F, N>
+where
+    B: Backend,
+    F: FnMut(ValidationContext<'_, M>) -> Result<ControlFlow<[f64; N], [f64; N]>, HookError>,
+{
+    fn names(&self) -> Vec<String> {
+        self.names.to_vec()
+    }
+
+    fn measure(&mut self, at: ValidationContext<'_, M>) -> Result<Measurement, HookError> {
+        Ok(match (self.function)(at)? {
+            ControlFlow::Continue(numbers) => Measurement::new(numbers.into()),
+            ControlFlow::Break(numbers) => Measurement {
+                flow: ControlFlow::Break(()),
+                ..Measurement::new(numbers.into())
+            },
+        })
     }
 }
 

@@ -9,7 +9,8 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::{Transformer, TransformerConfig};
 use transformer_train::{
-    PlainLines, ProgressDisplay, StopReason, TokenizedPair, Trainer, TrainingConfig, evaluate,
+    HookError, Measurement, PlainLines, ProgressDisplay, StopReason, TokenizedPair, Trainer,
+    TrainingConfig, ValidationContext, ValidationMetrics, evaluate,
 };
 
 type B = Autodiff<NdArray>;
@@ -190,6 +191,58 @@ fn names_of_numbers_differ_from_each_other_and_from_the_means() {
             format!("`{name}` names two numbers of a validation; each needs a name of its own");
         assert_eq!(error.to_string(), expected);
     }
+}
+
+/// As many numbers as it says, under the names `a` and `b`.
+struct Numbers(usize);
+
+impl ValidationMetrics<NdArray, Transformer<NdArray>> for Numbers {
+    fn names(&self) -> Vec<String> {
+        ["a", "b"].map(str::to_owned).into()
+    }
+
+    fn measure(
+        &mut self,
+        at: ValidationContext<'_, Transformer<NdArray>>,
+    ) -> Result<Measurement, HookError> {
+        Ok(Measurement::new(vec![at.update as f64; self.0]))
+    }
+}
+
+#[test]
+fn several_hooks_measure_side_by_side() {
+    let _alone = alone();
+    let trained = trainer()
+        .on_validation(["first"], |_| Ok(ControlFlow::Continue([1.0])))
+        .validate_with(Numbers(2))
+        .on_validation(["last"], |at| {
+            let number = [at.earlier.len() as f64];
+            Ok(match at.update {
+                8 => ControlFlow::Break(number),
+                _ => ControlFlow::Continue(number),
+            })
+        })
+        .train(pairs(), pairs())
+        .unwrap();
+    assert_eq!(trained.stopped, StopReason::Validation);
+    let last = trained.validations.last().unwrap();
+    let numbers: Vec<_> = last.numbers.iter().collect();
+    let expected = [("a", 8.0), ("b", 8.0), ("first", 1.0), ("last", 1.0)];
+    assert_eq!(numbers.len(), 4);
+    for ((name, number), expected) in numbers.into_iter().zip(expected) {
+        assert_eq!((name.as_str(), *number), expected);
+    }
+}
+
+#[test]
+fn numbers_without_a_name_are_an_error() {
+    let _alone = alone();
+    let error = trainer()
+        .validate_with(Numbers(3))
+        .train(pairs(), pairs())
+        .unwrap_err();
+    let expected = "validation after update 4: 3 numbers for the names `a`, `b`";
+    assert_eq!(error.to_string(), expected);
 }
 
 /// A file in memory.

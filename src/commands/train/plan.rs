@@ -6,6 +6,7 @@ use transformer_train::TrainingConfig;
 
 use super::earlier::Earlier;
 use super::errors::{config_error, train_error};
+use super::init::updates_to_continue;
 use crate::commands::Result;
 
 /// The pairs that come with the project; the path is relative to its root.
@@ -41,7 +42,8 @@ impl Plan {
         model
             .validate()
             .map_err(|error| config_error(&error, &values))?;
-        let training = run.training_config();
+        let mut training = run.training_config();
+        training.schedule_start = schedule_start(&run, earlier)?;
         training
             .validate()
             .map_err(|error| train_error(error, &values))?;
@@ -63,6 +65,16 @@ impl Plan {
             subject: self.values.subject(key, value),
             rule,
         }
+    }
+}
+
+/// The updates whose learning rates come before those of this run. A run that has made updates has them in its record.
+fn schedule_start(run: &RunFile, earlier: Option<&Earlier>) -> Result<usize> {
+    let record = earlier.and_then(|earlier| earlier.record.as_ref());
+    match (&run.init.model, record) {
+        (Some(_), Some(record)) if run.init.continue_schedule => Ok(record.config.schedule_start),
+        (Some(init), None) if run.init.continue_schedule => updates_to_continue(init),
+        _ => Ok(0),
     }
 }
 

@@ -9,15 +9,17 @@ use std::path::{Path, PathBuf};
 use burn::tensor::backend::Backend;
 use burn::train::Interrupter;
 use burn_autodiff::Autodiff;
-use transformer_core::{Transformer, WEIGHTS_FILE, load_weights, replace_file_with};
+use transformer_core::{Transformer, replace_file_with};
 use transformer_program::BackendTask;
 use transformer_program::run_file::RUN_FILE;
-use transformer_train::{Corpus, ProgressDisplay, RunLock, StopReason, Trained, Trainer};
+use transformer_train::{Corpus, ProgressDisplay, RunLock, StopReason, Trained, Trainer, freeze};
 
 use super::data::Prepared;
 use super::errors::train_error;
+use super::init::initial_model;
 use super::plan::Plan;
 use super::signals::stop_on_signals;
+use super::validation::by_translating;
 use crate::commands::{Result, counted, validation_line};
 
 /// A run whose keys and data have been checked.
@@ -53,6 +55,7 @@ impl BackendTask for Run {
             made_before,
             display,
         } = self;
+        let by_translating = by_translating(&plan, &prepared);
         let files = Files {
             run: plan.run.to_toml(),
             pairs: prepared
@@ -71,6 +74,9 @@ impl BackendTask for Run {
             Some(lock) => trainer.locked(lock),
             None => trainer.directory(&out),
         };
+        if let Some(metrics) = by_translating {
+            trainer = trainer.validate_with(metrics);
+        }
         if let Some(duration) = plan.run.max_duration() {
             trainer = trainer.max_duration(duration);
         }
@@ -85,16 +91,23 @@ impl BackendTask for Run {
 
 impl Run {
     /// The model before the first update: of random weights, or with those of the model to start from. A run that
-    /// goes on has its own, which the trainer reads.
+    /// goes on has its own, which the trainer reads into the parameters that are not frozen, too.
     fn first_model<B: Backend>(&self, device: &B::Device) -> Result<Transformer<Autodiff<B>>> {
         let plan = &self.plan;
-        let model = plan.model.init::<Autodiff<B>>(plan.training.seed, device)?;
-        match &plan.run.init.model {
+        let patterns = &plan.run.init.freeze;
+        let (model, frozen) = match &plan.run.init.model {
             Some(init) if self.made_before == 0 => {
-                Ok(load_weights(model, init.join(WEIGHTS_FILE))?)
+                initial_model::<B>(init, &plan.model, patterns, device)?
             }
-            _ => Ok(model),
+            _ => freeze(
+                plan.model.init::<Autodiff<B>>(plan.training.seed, device)?,
+                patterns,
+            )?,
+        };
+        if !frozen.is_empty() {
+            say(format_args!("{} frozen", counted(frozen.len(), "tensor")));
         }
+        Ok(model)
     }
 
     fn say_what_it_is(&self) {

@@ -1,11 +1,13 @@
 //! The tokenizers of a run: its own, those of the model it starts from, given ones, or new ones.
 
-use transformer_core::{Tokenizer, Tokenizers};
+use transformer_core::{SPECIAL_TOKENS, Tokenizer, Tokenizers};
 use transformer_program::note;
-use transformer_program::run_file::TokenizerKind;
-use transformer_train::{Corpus, MIN_VOCAB_SIZE, Pair, TokenizerError, train_bpe};
+use transformer_train::{
+    Corpus, MIN_VOCAB_SIZE, Pair, TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer,
+};
 
 use super::earlier::Earlier;
+use super::init::initial_tokenizers;
 use super::plan::Plan;
 use crate::commands::Result;
 
@@ -23,7 +25,7 @@ pub fn tokenizers(
         return saved(plan, earlier);
     }
     if let Some(init) = &plan.run.init.model {
-        return Ok(Tokenizers::load(init)?);
+        return initial_tokenizers(init);
     }
     let keys = &plan.run.tokenizer;
     if let Some(file) = &keys.file {
@@ -73,17 +75,17 @@ fn trained<'a>(
 ) -> Result<Tokenizer> {
     let vocab_size = plan.run.tokenizer.vocab_size;
     let refuse = |rule| plan.refuse("tokenizer.vocab_size", vocab_size, rule);
-    match kind {
-        TokenizerKind::Bpe => match train_bpe(sentences, vocab_size) {
-            Ok(tokenizer) => Ok(tokenizer),
-            Err(TokenizerError::VocabTooSmall { .. }) => Err(refuse(format!(
-                "must be at least {MIN_VOCAB_SIZE}, for the special tokens and the 256 bytes"
-            ))
-            .into()),
-            Err(error) => Err(error.into()),
-        },
-        TokenizerKind::Unigram | TokenizerKind::Characters | TokenizerKind::Words => {
-            Err("`tokenizer.kind`: only \"bpe\" can be trained yet".into())
-        }
+    match train_tokenizer(sentences, &TokenizerConfig { kind, vocab_size }) {
+        Ok(tokenizer) => Ok(tokenizer),
+        Err(TokenizerError::VocabTooSmall { .. }) => Err(refuse(format!(
+            "must be at least {MIN_VOCAB_SIZE}, for the special tokens and the 256 bytes"
+        ))
+        .into()),
+        Err(TokenizerError::VocabWithoutText { .. }) => Err(refuse(format!(
+            "must be at least {}, for the special tokens and a token of text",
+            SPECIAL_TOKENS.len() + 1
+        ))
+        .into()),
+        Err(error) => Err(error.into()),
     }
 }

@@ -11,9 +11,7 @@ pub fn say_so(run: &RunFile) {
         ("data.max_ratio", run.data.max_ratio.is_some()),
         ("data.drop_duplicates", run.data.drop_duplicates),
         ("tokenizer.dropout", run.tokenizer.dropout != 0.0),
-        ("init.freeze", !run.init.freeze.is_empty()),
         ("training.ema_decay", run.training.ema_decay.is_some()),
-        ("validation.metrics", !run.validation.metrics.is_empty()),
         ("validation.best_by", run.validation.best_by != BestBy::Loss),
         ("validation.patience", run.validation.patience.is_some()),
         (

@@ -107,12 +107,7 @@ impl<'a, M> Search<'a, M> {
     where
         M: NextToken<B>,
     {
-        let eos = self.model.vocabulary().special_tokens.eos;
-        let sources: Vec<Vec<u32>> = requests.iter().map(|request| request.source(eos)).collect();
-        for (index, (request, source)) in requests.iter().zip(&sources).enumerate() {
-            self.check(request, source)
-                .map_err(|problem| DecodeError { index, problem })?;
-        }
+        let sources = self.sources(requests)?;
         let lengths: Vec<usize> = sources.iter().map(Vec::len).collect();
         let mut found = vec![Vec::new(); requests.len()];
         // Each of a source's hypotheses attends over the slots of all of them.
@@ -130,7 +125,32 @@ impl<'a, M> Search<'a, M> {
         Ok(found)
     }
 
-    fn check<B: Backend>(&self, request: &Request, source: &[u32]) -> Result<(), RequestProblem>
+    /// Checks requests as [`run`](Self::run) does before it decodes.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), except for log-probabilities.
+    pub fn check<B: Backend>(&self, requests: &[Request]) -> Result<(), DecodeError>
+    where
+        M: NextToken<B>,
+    {
+        self.sources(requests).map(drop)
+    }
+
+    /// The sources of requests as the model reads them, if it can answer every request.
+    fn sources<B: Backend>(&self, requests: &[Request]) -> Result<Vec<Vec<u32>>, DecodeError>
+    where
+        M: NextToken<B>,
+    {
+        let eos = self.model.vocabulary().special_tokens.eos;
+        let sources: Vec<Vec<u32>> = requests.iter().map(|request| request.source(eos)).collect();
+        for (index, (request, source)) in requests.iter().zip(&sources).enumerate() {
+            self.check_one(request, source)
+                .map_err(|problem| DecodeError { index, problem })?;
+        }
+        Ok(sources)
+    }
+
+    fn check_one<B: Backend>(&self, request: &Request, source: &[u32]) -> Result<(), RequestProblem>
     where
         M: NextToken<B>,
     {

@@ -3,28 +3,59 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor};
 
-use super::batches::padded;
+use super::batches::{column, padded};
 use super::next_token::NextToken;
 use crate::ops;
 
-/// The log-probability of each token of targets, by teacher forcing.
+/// The log-probability of each token of targets, by teacher forcing. No logits are computed for padding.
 ///
 /// # Shapes
-/// - logits: from the decoder's input, `[batch, tgt_len]`, to `[batch, tgt_len, vocab_size]`
-/// - output: `[batch, tgt_len]`
+/// - targets: `batch`, none of them empty
+/// - hidden: from the decoder's input, `[batch, tgt_len]`, to its output, `[batch, tgt_len, d_model]`
+/// - logits: from the rows of the targets' tokens, `[rows, d_model]`, to `[rows, vocab_size]`
+/// - output: `[batch, tgt_len]`; after a target's end, that of its last token again
 pub(crate) fn label_log_probs<B: Backend>(
     model: &impl NextToken<B>,
     targets: &[&[u32]],
-    logits: impl FnOnce(Tensor<B, 2, Int>) -> Tensor<B, 3>,
+    hidden: impl FnOnce(Tensor<B, 2, Int>) -> Tensor<B, 3>,
+    logits: impl FnOnce(Tensor<B, 2>) -> Tensor<B, 2>,
 ) -> Tensor<B, 2> {
     let (tokens, device) = (model.vocabulary().special_tokens, model.device());
     let read: Vec<Vec<u32>> = targets
         .iter()
         .map(|target| read_before(tokens.bos, target))
         .collect();
-    let labels = padded(targets, tokens.pad, &device);
-    let log_probs = log_probs(logits(padded(&read, tokens.pad, &device)));
-    log_probs.gather(2, labels.unsqueeze_dim(2)).squeeze_dim(2)
+    let hidden = hidden(padded(&read, tokens.pad, &device));
+    let [batch, tgt_len, _] = hidden.dims();
+    let Rows { of_tokens, at } = Rows::new(targets, tgt_len);
+    let index = |index: &[u32]| column::<B>(index, &device).squeeze_dim::<1>(1);
+    let log_probs = log_probs(logits(ops::gather_rows(hidden, index(&of_tokens))));
+    let labels = column(&targets.concat(), &device);
+    let of_tokens: Tensor<B, 1> = log_probs.gather(1, labels).squeeze_dim(1);
+    of_tokens.select(0, index(&at)).reshape([batch, tgt_len])
+}
+
+/// The positions of targets in their padded batch, row by row, and the reverse.
+#[derive(Debug, PartialEq)]
+struct Rows {
+    /// The position of each token among all positions of the batch.
+    of_tokens: Vec<u32>,
+    /// The token at each position; after a target's end, its last.
+    at: Vec<u32>,
+}
+
+impl Rows {
+    /// Of targets that are padded to `tgt_len`, none of them empty.
+    fn new(targets: &[&[u32]], tgt_len: usize) -> Self {
+        let (mut of_tokens, mut at) = (Vec::new(), Vec::new());
+        for (row, target) in targets.iter().enumerate() {
+            let (begin, first) = (row * tgt_len, of_tokens.len());
+            let last = (first + target.len()).saturating_sub(1);
+            of_tokens.extend((begin..begin + target.len()).map(|position| position as u32));
+            at.extend((first..first + tgt_len).map(|token| token.min(last) as u32));
+        }
+        Self { of_tokens, at }
+    }
 }
 
 /// The decoder's input for a target: `<bos>`, then all tokens but the last, which is only predicted.
@@ -36,4 +67,60 @@ pub(crate) fn read_before(bos: u32, target: &[u32]) -> Vec<u32> {
 /// Log-probabilities over the last dimension, in single precision.
 pub(crate) fn log_probs<B: Backend, const D: usize>(logits: Tensor<B, D>) -> Tensor<B, D> {
     ops::log_softmax(logits.cast(DType::F32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::language_model::LanguageModel;
+    use crate::language_model_config::LanguageModelConfig;
+    use burn_ndarray::NdArray;
+
+    const TARGETS: [&[u32]; 3] = [&[5, 2], &[2], &[4, 6, 2]];
+
+    fn model() -> LanguageModel<NdArray> {
+        let config = LanguageModelConfig {
+            d_model: 4,
+            n_heads: 1,
+            d_ff: 4,
+            n_layers: 1,
+            ..LanguageModelConfig::base(7)
+        };
+        config.init(1, &Default::default()).unwrap()
+    }
+
+    #[test]
+    fn a_row_is_projected_for_each_token_and_none_for_padding() {
+        let model = model();
+        let mut rows = 0;
+        let found = label_log_probs(
+            &model,
+            &TARGETS,
+            |read| model.decode(read),
+            |hidden: Tensor<NdArray, 2>| {
+                rows = hidden.dims()[0];
+                model.generate(hidden)
+            },
+        );
+        assert_eq!((rows, found.dims()), (6, [3, 3]));
+        let found: Vec<f32> = found.into_data().iter().collect();
+        for (target, found) in TARGETS.iter().zip(found.chunks(3)) {
+            let read = padded::<NdArray>(&[read_before(1, target)], 0, &Default::default());
+            let expected: Vec<f32> = log_probs(model.forward(read)).into_data().iter().collect();
+            for ((found, &token), expected) in found.iter().zip(*target).zip(expected.chunks(7)) {
+                let expected = expected[token as usize];
+                assert!((found - expected).abs() < 1e-6, "{found}, not {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_lead_from_tokens_to_positions_and_back() {
+        let found = Rows::new(&TARGETS, 3);
+        let expected = Rows {
+            of_tokens: vec![0, 1, 3, 6, 7, 8],
+            at: vec![0, 1, 1, 2, 2, 2, 3, 4, 5],
+        };
+        assert_eq!(found, expected);
+    }
 }

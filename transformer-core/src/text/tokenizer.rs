@@ -1,7 +1,12 @@
 //! Tokenizers: text to tokens and back.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
+use rand::Rng;
+use tokenizers::ModelWrapper;
+
+use super::bpe_dropout::Merges;
 use crate::error::{DecodeError, DecodeOptionsError, ModelError};
 use crate::files::replace_file_with;
 use crate::special_tokens::SpecialTokens;
@@ -46,6 +51,15 @@ pub enum TextError {
         /// The model's id for it.
         expected: u32,
     },
+    /// The dropout of merges is not a probability.
+    #[error("dropout {0} is not between 0 and 1")]
+    Dropout(f64),
+    /// Only the merges of a BPE can be dropped.
+    #[error("dropout is for BPE tokenizers; this one is {model}")]
+    DropoutWithoutBpe {
+        /// The type of the tokenizer's model.
+        model: &'static str,
+    },
     /// The tokenizer failed on a sentence.
     #[error("tokenizer: {0}")]
     Tokenizer(String),
@@ -68,20 +82,33 @@ pub enum TextError {
     Decode(#[from] DecodeError),
 }
 
-/// A subword tokenizer in Hugging Face's format.
+/// A tokenizer in Hugging Face's format: of pieces of words, of characters, or of words.
 ///
 /// Text that spells a special token, such as `<eos>`, is encoded as text: only the model adds special
-/// tokens.
+/// tokens. A dropout that the file names is not used: [`encode`](Self::encode) always gives the same tokens,
+/// and [`encode_with_dropout`](Self::encode_with_dropout) is given a dropout of its own.
 #[derive(Debug, Clone)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
+    /// Read from the model when they are first needed, or why they cannot be.
+    merges: Arc<OnceLock<Result<Merges, String>>>,
 }
 
 impl From<tokenizers::Tokenizer> for Tokenizer {
     fn from(mut inner: tokenizers::Tokenizer) -> Self {
         // Not part of the file format: it must be set each time.
         inner.set_encode_special_tokens(true);
-        Self { inner }
+        if let ModelWrapper::BPE(bpe) = inner.get_model()
+            && bpe.dropout.is_some()
+        {
+            let mut bpe = bpe.clone();
+            bpe.dropout = None;
+            inner.with_model(bpe);
+        }
+        Self {
+            inner,
+            merges: Arc::default(),
+        }
     }
 }
 
@@ -157,9 +184,11 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// Number of entries, special tokens included.
+    /// Number of entries, special tokens included: one more than the highest id, so that a model with as
+    /// many embeddings has one for every token, even if the tokenizer leaves ids out.
     pub fn vocab_size(&self) -> usize {
-        self.inner.get_vocab_size(true)
+        let ids = self.inner.get_vocab(true).into_values();
+        ids.max().map_or(0, |highest| highest as usize + 1)
     }
 
     /// The tokens of a text, without `<bos>` and `<eos>`.
@@ -173,6 +202,52 @@ impl Tokenizer {
         }
     }
 
+    /// The tokens of a text, without `<bos>` and `<eos>`, cut otherwise each time: BPE dropout (Provilkov et
+    /// al., 2020), which makes a model see words in many pieces. It is for training, with a `dropout` of 0.1.
+    ///
+    /// At each step of BPE, each merge that is possible is dropped with the probability `dropout`, and of the
+    /// others the one that was learned first is made, until none is left. With a dropout of 0 the tokens are
+    /// those of [`encode`](Self::encode), with 1 they are bytes or characters. They always decode to the same
+    /// text, and depend on nothing but the text, `dropout` and the numbers drawn from `rng`.
+    ///
+    /// # Errors
+    /// When `dropout` is not between 0 and 1, when it is not 0 and the tokenizer is no BPE, and when the
+    /// tokenizer cannot encode the text.
+    pub fn encode_with_dropout(
+        &self,
+        text: &str,
+        dropout: f64,
+        rng: &mut impl Rng,
+    ) -> Result<Vec<u32>, TextError> {
+        if !(0.0..=1.0).contains(&dropout) {
+            return Err(TextError::Dropout(dropout));
+        }
+        if dropout == 0.0 {
+            return self.encode(text);
+        }
+        let ModelWrapper::BPE(bpe) = self.inner.get_model() else {
+            let model = self.model_type();
+            return Err(TextError::DropoutWithoutBpe { model });
+        };
+        let read = || Merges::new(bpe).map_err(|error| error.to_string());
+        match self.merges.get_or_init(read) {
+            Ok(merges) => merges
+                .encode(&self.inner, text, dropout, rng)
+                .map_err(|error| TextError::Tokenizer(error.to_string())),
+            Err(problem) => Err(TextError::Tokenizer(problem.clone())),
+        }
+    }
+
+    /// The type of the model, as the file names it.
+    fn model_type(&self) -> &'static str {
+        match self.inner.get_model() {
+            ModelWrapper::BPE(_) => "BPE",
+            ModelWrapper::WordPiece(_) => "WordPiece",
+            ModelWrapper::WordLevel(_) => "WordLevel",
+            ModelWrapper::Unigram(_) => "Unigram",
+        }
+    }
+
     /// A token, to be read by people: its text, or its name in the vocabulary if it is not text by
     /// itself.
     pub fn token(&self, token: u32) -> String {
@@ -181,6 +256,13 @@ impl Tokenizer {
             Ok(text) if !text.is_empty() && !text.contains(char::REPLACEMENT_CHARACTER) => text,
             _ => name(),
         }
+    }
+
+    /// Whether a token is one byte of a character that the vocabulary does not have, such as `<0x0A>`. The
+    /// bytes that follow it decide what it is decoded to.
+    pub(super) fn is_byte(&self, token: u32) -> bool {
+        let name = self.inner.id_to_token(token).unwrap_or_default();
+        name.len() == 6 && name.starts_with("<0x") && name.ends_with('>')
     }
 
     /// The text of tokens; special ones are left out.
@@ -198,6 +280,37 @@ impl Tokenizer {
 ///
 /// In a model directory the former is `tokenizer.json`, the latter are `source_tokenizer.json` and
 /// `target_tokenizer.json`.
+///
+/// ```
+/// use transformer_core::{SpecialTokens, Tokenizer, Tokenizers};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let directory = folder.path();
+/// // Words; `transformer_train::train_bpe` makes a tokenizer of subwords.
+/// let words = r#"{
+///     "version": "1.0",
+///     "added_tokens": [],
+///     "pre_tokenizer": {"type": "WhitespaceSplit"},
+///     "model": {
+///         "type": "WordLevel",
+///         "vocab": {"<pad>": 0, "<bos>": 1, "<eos>": 2, "<unk>": 3, "a": 4, "cat": 5},
+///         "unk_token": "<unk>"
+///     }
+/// }"#;
+/// let file = directory.join("words.json");
+/// std::fs::write(&file, words)?;
+/// let tokenizers = Tokenizers::shared(Tokenizer::from_file(&file)?);
+/// assert_eq!(tokenizers.source().encode("a cat")?, [4, 5]);
+/// assert_eq!(tokenizers.target().decode(&[5, 4])?, "cat a");
+///
+/// // They fit a model with 6 entries for source and target. Beside the model's files they are loaded with it.
+/// tokenizers.check([6, 6], SpecialTokens::default(), directory)?;
+/// tokenizers.save(directory)?;
+/// assert!(Tokenizers::load(directory)?.have_vocabularies_of(&tokenizers));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Tokenizers {
     source: Tokenizer,
@@ -332,6 +445,18 @@ pub(super) mod tests {
         );
         let inner: tokenizers::Tokenizer = json.parse().unwrap();
         inner.into()
+    }
+
+    #[test]
+    fn a_model_has_an_embedding_for_every_token_even_if_ids_are_left_out() {
+        assert_eq!(words(&["a"]).vocab_size(), 5);
+        let json = r#"{
+            "version": "1.0",
+            "added_tokens": [],
+            "model": {"type": "WordLevel", "vocab": {"<unk>": 3, "a": 9}, "unk_token": "<unk>"}
+        }"#;
+        let inner: tokenizers::Tokenizer = json.parse().unwrap();
+        assert_eq!(Tokenizer::from(inner).vocab_size(), 10);
     }
 
     #[test]

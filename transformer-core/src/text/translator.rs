@@ -6,23 +6,12 @@ use std::path::Path;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
+use super::text_search::{TextSearch, Translation, source_tokens};
 use super::tokenizer::{TextError, Tokenizers};
 use crate::config::TransformerConfig;
-use crate::decoding::{
-    DecodeOptions, Ensemble, Hypothesis, Request, Search, SourceTarget, TargetScore, score,
-};
-use crate::error::{DecodeError, DecodeOptionsError};
+use crate::decoding::{DecodeOptions, Ensemble, SourceTarget, TargetScore, score};
+use crate::error::DecodeOptionsError;
 use crate::transformer::Transformer;
-
-/// A translation of a sentence.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct Translation {
-    /// The translation, in one line.
-    pub text: String,
-    /// The hypothesis that it was decoded from.
-    pub hypothesis: Hypothesis,
-}
 
 /// A model, or an ensemble of models, that translates sentences: by default with the paper's beam
 /// search (§6.1), else as set by [`with_options`](Self::with_options).
@@ -34,6 +23,49 @@ pub struct Translation {
 /// # fn main() -> Result<(), transformer_core::TextError> {
 /// let translator = Translator::<NdArray>::load("model", &Default::default())?;
 /// println!("{}", translator.translate("The cat sat on the mat.")?);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// With a model in memory, the two best translations, and the best one as it grows:
+///
+/// ```
+/// use std::ops::ControlFlow;
+///
+/// use burn_ndarray::NdArray;
+/// use transformer_core::{DecodeOptions, MaxLength, Tokenizer, TransformerConfig, Translator};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let file = folder.path().join("words.json");
+/// # let words = r#"{"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"},
+/// #     "model": {"type": "WordLevel", "unk_token": "<unk>", "vocab": {
+/// #         "<pad>": 0, "<bos>": 1, "<eos>": 2, "<unk>": 3, "a": 4, "cat": 5, "dog": 6}}}"#;
+/// # std::fs::write(&file, words)?;
+/// let tokenizer = Tokenizer::from_file(&file)?;
+/// let config = TransformerConfig {
+///     d_model: 16,
+///     n_heads: 2,
+///     d_ff: 32,
+///     ..TransformerConfig::base(tokenizer.vocab_size())
+/// };
+/// let model = config.init::<NdArray>(42, &Default::default())?;
+/// let options = DecodeOptions {
+///     n_best: 2,
+///     max_length: MaxLength::Tokens(5),
+///     ..DecodeOptions::beam(4)
+/// };
+/// let translator = Translator::new(model, tokenizer)?.with_options(options)?;
+///
+/// let found = translator.translate_n_best(&["a cat"], "")?.remove(0);
+/// assert!(found[0].hypothesis.score >= found[1].hypothesis.score);
+///
+/// let mut streamed = String::new();
+/// translator.stream("a cat", "", |text| {
+///     streamed += text;
+///     ControlFlow::Continue(())
+/// })?;
+/// assert_eq!(streamed, found[0].text);
 /// # Ok(())
 /// # }
 /// ```
@@ -108,7 +140,7 @@ impl<B: Backend> Translator<B> {
     /// When an option is out of range.
     pub fn with_options(mut self, options: DecodeOptions) -> Result<Self, TextError> {
         self.options = options;
-        self.search()?;
+        self.text_search()?;
         Ok(self)
     }
 
@@ -136,11 +168,7 @@ impl<B: Backend> Translator<B> {
     /// # Errors
     /// When a sentence has too many tokens: then none is translated.
     pub fn translate_batch(&self, sentences: &[impl AsRef<str>]) -> Result<Vec<String>, TextError> {
-        let translations = self.translate_n_best(sentences, "")?.into_iter();
-        let best = |of_one: Vec<Translation>| of_one.into_iter().next().map(|best| best.text);
-        Ok(translations
-            .map(|of_one| best(of_one).unwrap_or_default())
-            .collect())
+        self.text_search()?.translate(sentences)
     }
 
     /// Translates each sentence into `n_best` translations, as set in the options, the best first, all
@@ -153,29 +181,7 @@ impl<B: Backend> Translator<B> {
         sentences: &[impl AsRef<str>],
         prefix: &str,
     ) -> Result<Vec<Vec<Translation>>, TextError> {
-        let mut translations = vec![Vec::new(); sentences.len()];
-        let prefix = self.prefix(prefix)?;
-        let mut requests = Vec::new();
-        let mut indices = Vec::new();
-        for (index, sentence) in sentences.iter().enumerate() {
-            if let Some(source) = self.source(sentence.as_ref())? {
-                requests.push(Request::new(source).with_prefix(prefix.clone()));
-                indices.push(index);
-            }
-        }
-        let found = self.search()?.run(&requests).map_err(|error| DecodeError {
-            index: indices[error.index],
-            ..error
-        })?;
-        for (index, hypotheses) in indices.into_iter().zip(found) {
-            for hypothesis in hypotheses {
-                translations[index].push(Translation {
-                    text: self.line(&hypothesis.tokens)?,
-                    hypothesis,
-                });
-            }
-        }
-        Ok(translations)
+        self.text_search()?.translate_n_best(sentences, prefix)
     }
 
     /// Translates one sentence into a translation that begins with the prefix, and emits each piece of its
@@ -189,37 +195,9 @@ impl<B: Backend> Translator<B> {
         &self,
         sentence: &str,
         prefix: &str,
-        mut on_text: impl FnMut(&str) -> ControlFlow<()>,
+        on_text: impl FnMut(&str) -> ControlFlow<()>,
     ) -> Result<(), TextError> {
-        let Some(source) = self.source(sentence)? else {
-            return Ok(());
-        };
-        let request = Request::new(source).with_prefix(self.prefix(prefix)?);
-        let mut tokens = Vec::new();
-        let mut emitted = String::new();
-        let mut end = Ok(());
-        let mut flow = ControlFlow::Continue(());
-        self.search()?.stream(&[request], |_, token| {
-            tokens.push(token);
-            flow = match self.line(&tokens) {
-                // An incomplete character: wait for its other bytes.
-                Ok(text) if text.ends_with(char::REPLACEMENT_CHARACTER) => {
-                    ControlFlow::Continue(())
-                }
-                Ok(text) => emit_rest(&mut emitted, text, &mut on_text),
-                Err(error) => {
-                    end = Err(error);
-                    ControlFlow::Break(())
-                }
-            };
-            flow
-        })?;
-        end?;
-        if flow.is_continue() {
-            // The last piece: there is nothing left to stop.
-            let _ = emit_rest(&mut emitted, self.line(&tokens)?, &mut on_text);
-        }
-        Ok(())
+        self.text_search()?.stream(sentence, prefix, on_text)
     }
 
     /// The probability of each translation, whose last token is `<eos>`.
@@ -245,7 +223,7 @@ impl<B: Backend> Translator<B> {
                 // An empty sentence stays without `<eos>`, so that scoring reports it.
                 let target = translation.as_ref().trim();
                 let target = self.tokenizers.target().encode(target)?;
-                Ok(match self.source(sentence.as_ref())? {
+                Ok(match source_tokens(&self.tokenizers, sentence.as_ref())? {
                     Some(source) => SourceTarget::new(source, target),
                     None => SourceTarget::exact([], target),
                 })
@@ -266,7 +244,7 @@ impl<B: Backend> Translator<B> {
         translation: &Translation,
     ) -> Result<Vec<(usize, usize)>, TextError> {
         let target = &translation.hypothesis.tokens[..];
-        let pair = match self.source(sentence)? {
+        let pair = match source_tokens(&self.tokenizers, sentence)? {
             Some(source) => SourceTarget::unfinished(source, target),
             None => SourceTarget::exact([], target),
         };
@@ -282,30 +260,8 @@ impl<B: Backend> Translator<B> {
             .collect())
     }
 
-    fn search(&self) -> Result<Search<'_, Ensemble<Transformer<B>>>, DecodeOptionsError> {
-        Search::new(&self.models, self.options.clone())
-    }
-
-    /// The tokens of a sentence, without `<eos>`, unless it is empty.
-    fn source(&self, sentence: &str) -> Result<Option<Vec<u32>>, TextError> {
-        match sentence.trim() {
-            "" => Ok(None),
-            sentence => Ok(Some(self.tokenizers.source().encode(sentence)?)),
-        }
-    }
-
-    /// The tokens of a prefix.
-    fn prefix(&self, prefix: &str) -> Result<Vec<u32>, TextError> {
-        match prefix {
-            "" => Ok(Vec::new()),
-            prefix => self.tokenizers.target().encode(prefix),
-        }
-    }
-
-    /// The text of tokens, in one line.
-    fn line(&self, tokens: &[u32]) -> Result<String, TextError> {
-        let text = self.tokenizers.target().decode(tokens)?;
-        Ok(text.replace(['\n', '\r'], " "))
+    fn text_search(&self) -> Result<TextSearch<'_, Ensemble<Transformer<B>>>, DecodeOptionsError> {
+        TextSearch::new(&self.models, &self.tokenizers, self.options.clone())
     }
 }
 
@@ -319,26 +275,12 @@ fn check(
     tokenizers.check(sizes, config.special_tokens(), directory)
 }
 
-/// Emits the part of `text` that has not been emitted yet.
-fn emit_rest(
-    emitted: &mut String,
-    text: String,
-    on_text: &mut impl FnMut(&str) -> ControlFlow<()>,
-) -> ControlFlow<()> {
-    let flow = match text.strip_prefix(emitted.as_str()) {
-        Some(rest) if !rest.is_empty() => on_text(rest),
-        // Later tokens may change the decoded text: then no new piece is final yet.
-        _ => return ControlFlow::Continue(()),
-    };
-    *emitted = text;
-    flow
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::tokenizer::Tokenizer;
     use super::super::tokenizer::tests::words;
     use super::*;
-    use crate::decoding::MaxLength;
+    use crate::decoding::{MaxLength, Sampling};
     use burn_ndarray::NdArray;
 
     fn translator() -> Translator<NdArray> {
@@ -374,6 +316,60 @@ mod tests {
                 let whole = translator.translate_n_best(&["a b"], prefix).unwrap();
                 assert_eq!(streamed, whole[0][0].text);
                 assert!(streamed.starts_with(prefix), "{streamed}");
+            }
+        }
+    }
+
+    /// `漢` is `E6 BC A2`; an `E6` without the others makes all bytes beside it undecodable, those before it, too.
+    #[test]
+    fn a_stream_of_bytes_is_the_translation() {
+        let tokens = ["<0xE6>", "<0xBC>", "<0xA2>", " a", "b"];
+        let special = ["<pad>", "<bos>", "<eos>", "<unk>"];
+        let entries = special.iter().chain(&tokens);
+        let vocabulary: Vec<String> = entries.map(|token| format!("[{token:?}, -1.0]")).collect();
+        let json = format!(
+            r#"{{
+                "version": "1.0",
+                "added_tokens": [],
+                "decoder": {{
+                    "type": "Sequence",
+                    "decoders": [{{"type": "ByteFallback"}}, {{"type": "Fuse"}}]
+                }},
+                "model": {{
+                    "type": "Unigram",
+                    "unk_id": 3,
+                    "byte_fallback": true,
+                    "vocab": [{}]
+                }}
+            }}"#,
+            vocabulary.join(", ")
+        );
+        let bytes: tokenizers::Tokenizer = json.parse().unwrap();
+        let tokenizers =
+            Tokenizers::separate(words(&["a", "b", "c", "d", "e"]), Tokenizer::from(bytes));
+        let model = translator().model().clone();
+        for seed in 0..10 {
+            let options = DecodeOptions {
+                max_length: MaxLength::Tokens(12),
+                // Every token is text.
+                banned_tokens: vec![0, 1, 3],
+                ..DecodeOptions::sample(Sampling {
+                    seed,
+                    ..Sampling::default()
+                })
+            };
+            let translator = Translator::new(model.clone(), tokenizers.clone()).unwrap();
+            let translator = translator.with_options(options).unwrap();
+            for prefix in ["", "漢", "漢 a"] {
+                let mut streamed = String::new();
+                let emitted = translator.stream("a b", prefix, |text| {
+                    streamed += text;
+                    ControlFlow::Continue(())
+                });
+                emitted.unwrap();
+                let whole = translator.translate_n_best(&["a b"], prefix).unwrap();
+                assert_eq!(streamed, whole[0][0].text);
+                assert!(prefix != "漢 a" || streamed.starts_with(prefix));
             }
         }
     }

@@ -116,19 +116,12 @@ pub fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
+/// The largest difference; NaN if there is one, so that it passes neither for a small difference nor for a
+/// large one.
 pub fn largest_difference(left: &[f64], right: &[f64]) -> f64 {
     assert_eq!(left.len(), right.len());
-    left.iter()
-        .zip(right)
-        .map(|(left, right)| (left - right).abs())
-        .fold(0.0, |largest, difference| {
-            // A NaN must not pass for a small difference.
-            if difference <= largest {
-                largest
-            } else {
-                difference
-            }
-        })
+    let differences = left.iter().zip(right).map(|(a, b)| (a - b).abs());
+    differences.max_by(f64::total_cmp).unwrap_or(0.0)
 }
 
 /// Asserts that no two values differ by more than `tolerance`; tensors or plain numbers.

@@ -19,6 +19,7 @@ mod search;
 
 // The paper's formulas, compared with plain loops.
 mod attention;
+mod attention_bias;
 mod layer_math;
 
 // Parameters: their initial values, number and storage.

@@ -14,6 +14,7 @@ on_each!(self_attention_kernel_is_the_composition);
 on_each!(cross_attention_kernel_is_the_composition);
 on_each!(cached_attention_kernel_is_the_composition on slices);
 on_each!(packed_attention_without_gradients_is_the_composition on slices);
+on_each!(blocked_rows_are_broadcast);
 on_each!(backward_drops_the_same);
 
 const HEADS: Heads = Heads {
@@ -196,6 +197,46 @@ fn packed_attention_without_gradients_is_the_composition<I: Kernels>() {
             &run::<burn_ndarray::NdArray<f64>>(mask, by_composition),
         );
     }
+}
+
+/// Rows that are blocked in every head and sentence, said once, or once for each.
+fn blocked_rows_are_broadcast<I: Kernels>() {
+    fn run<B: AutodiffBackend>(rows: [usize; 4], attend: Attend<B>) -> Vec<Vec<f64>> {
+        let x = tensor::<B, 3>(1, [2, 7, 2 * KEYS + VALUES]);
+        let bias = plain_numbers::<B, 4>(2, [2, 3, 7, 7]);
+        let blocked = (0..7).map(|row| row % 3 == 1).collect::<Vec<bool>>();
+        let blocked = TensorData::new(blocked, [1, 1, 7, 1]);
+        let blocked = Tensor::<B, 4, Bool>::from_data(blocked, &Default::default());
+        let blocked = blocked.expand(rows);
+        let mask = Mask {
+            bias: &bias,
+            blocked_rows: Some(&blocked),
+        };
+        let output = attend(Operands::SelfPacked(&x), Some(mask));
+        outcome(output, &[Input::Three(x)])
+    }
+    let expected = run::<Reference>([2, 3, 7, 1], by_composition);
+    for rows in [[1, 1, 7, 1], [2, 1, 7, 1], [1, 3, 7, 1], [2, 3, 7, 1]] {
+        let found = run::<Autodiff<I>>(rows, by_kernel::<_, I>);
+        assert_close(&format!("rows {rows:?}"), &found, &expected);
+        let composed = run::<Reference>(rows, by_composition);
+        assert_close(&format!("rows {rows:?}, composed"), &composed, &expected);
+    }
+}
+
+#[test]
+#[should_panic(expected = "blocked rows [2, 1, 7, 1] for a mask [1, 1, 7, 7]")]
+fn blocked_rows_that_the_bias_lacks_are_refused() {
+    type B = burn_ndarray::NdArray;
+    let packed = plain_numbers::<B, 3>(1, [2, 7, 2 * KEYS + VALUES]);
+    let bias = plain_numbers::<B, 4>(2, [1, 1, 7, 7]);
+    let rows = Tensor::zeros([2, 1, 7, 1], &Default::default());
+    let mask = Mask {
+        bias: &bias,
+        blocked_rows: Some(&rows),
+    };
+    let operands = Operands::SelfPacked(&packed);
+    attention(operands, HEADS, Some(mask), 0.0, AttentionWeights::Discard);
 }
 
 /// The composition against the formula: a sum over keys for every query.

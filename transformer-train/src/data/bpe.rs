@@ -5,39 +5,20 @@
 //! word is the same piece at the start of a sentence and inside one, and
 //! `decode(encode(x)) == x` holds for every string.
 
-use thiserror::Error;
-use tokenizers::AddedToken;
 use tokenizers::decoders::{sequence::Sequence, strip::Strip};
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::normalizers::Prepend;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use transformer_core::{SPECIAL_TOKENS, Tokenizer};
+use transformer_core::Tokenizer;
 
-/// Smallest vocabulary that [`train_bpe`] accepts: the special tokens and the 256 bytes.
-pub const MIN_VOCAB_SIZE: usize = SPECIAL_TOKENS.len() + 256;
+use super::tokenizer::{MIN_VOCAB_SIZE, TokenizerError, special_tokens};
 
 /// A merge seen once would only memorise the word that it was seen in.
 const MIN_MERGE_COUNT: u64 = 2;
 
-/// Why a tokenizer could not be trained.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum TokenizerError {
-    /// The vocabulary cannot hold the special tokens and the 256 bytes.
-    #[error(
-        "vocab_size {vocab_size} is too small: the special tokens and the 256 bytes need {MIN_VOCAB_SIZE}"
-    )]
-    VocabTooSmall {
-        /// Size that was asked for.
-        vocab_size: usize,
-    },
-    /// The `tokenizers` library failed.
-    #[error("tokenizer training failed: {0}")]
-    Training(tokenizers::Error),
-}
-
-/// Trains a byte-level BPE of at most `vocab_size` pieces, [`SPECIAL_TOKENS`] included.
+/// Trains a byte-level BPE of at most `vocab_size` pieces,
+/// [`SPECIAL_TOKENS`](transformer_core::SPECIAL_TOKENS) included.
 ///
 /// Give it both sides of the corpus. Merging ends early when no pair of pieces occurs twice. The
 /// same sentences and size give the same tokenizer, byte for byte.
@@ -48,15 +29,15 @@ pub enum TokenizerError {
 /// # Errors
 /// [`TokenizerError::VocabTooSmall`] when `vocab_size` is below [`MIN_VOCAB_SIZE`],
 /// [`TokenizerError::Training`] when the `tokenizers` library fails.
-pub fn train_bpe<'a>(
-    sentences: impl Iterator<Item = &'a str> + Send,
+pub fn train_bpe<S: AsRef<str> + Send>(
+    sentences: impl Iterator<Item = S> + Send,
     vocab_size: usize,
 ) -> Result<Tokenizer, TokenizerError> {
     trained(sentences, vocab_size).map(Tokenizer::from)
 }
 
-fn trained<'a>(
-    sentences: impl Iterator<Item = &'a str> + Send,
+fn trained<S: AsRef<str> + Send>(
+    sentences: impl Iterator<Item = S> + Send,
     vocab_size: usize,
 ) -> Result<tokenizers::Tokenizer, TokenizerError> {
     if vocab_size < MIN_VOCAB_SIZE {
@@ -68,7 +49,7 @@ fn trained<'a>(
             .vocab_size(vocab_size)
             .min_frequency(MIN_MERGE_COUNT)
             .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
-            .special_tokens(SPECIAL_TOKENS.map(|t| AddedToken::from(t, true)).to_vec())
+            .special_tokens(special_tokens())
             .build(),
     );
     let mut tokenizer = untrained();

@@ -4,14 +4,11 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use flate2::bufread::MultiGzDecoder;
-
 use super::error::CorpusError;
+use super::text_reader::TextReader;
 
 /// Longest line that is accepted as text: it bounds the memory that a damaged file can claim.
 const MAX_LINE_BYTES: usize = 1 << 20;
-
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
@@ -45,8 +42,7 @@ pub(super) fn trimmed(text: &str) -> &str {
 /// The lines of a file, plain or gzip, one in memory at a time.
 pub(super) struct Lines {
     path: PathBuf,
-    reader: Box<dyn BufRead>,
-    is_gzip: bool,
+    reader: TextReader,
     bytes: Vec<u8>,
     /// The line that was read last, from 1.
     pub number: usize,
@@ -62,9 +58,8 @@ impl Lines {
             Ok(file) => file,
             Err(source) => return Err(CorpusError::Open { path, source }),
         };
-        let mut reader = BufReader::new(file);
-        let is_gzip = match reader.fill_buf() {
-            Ok(start) => start.starts_with(&GZIP_MAGIC),
+        let reader = match TextReader::new(BufReader::new(file)) {
+            Ok(reader) => reader,
             Err(source) => {
                 return Err(CorpusError::Read {
                     path,
@@ -73,15 +68,9 @@ impl Lines {
                 });
             }
         };
-        let reader: Box<dyn BufRead> = if is_gzip {
-            Box::new(BufReader::new(MultiGzDecoder::new(reader)))
-        } else {
-            Box::new(reader)
-        };
         Ok(Self {
             path,
             reader,
-            is_gzip,
             bytes: Vec::new(),
             number: 0,
         })
@@ -116,7 +105,7 @@ impl Lines {
         let mut limited = (&mut self.reader).take(MAX_LINE_BYTES as u64 + 1);
         if let Err(source) = limited.read_until(b'\n', &mut self.bytes) {
             let path = path();
-            return Err(if self.is_gzip {
+            return Err(if self.reader.is_gzip() {
                 CorpusError::Gzip { path, line, source }
             } else {
                 CorpusError::Read { path, line, source }

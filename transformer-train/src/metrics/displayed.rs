@@ -1,5 +1,5 @@
 //! The metrics in the displays of a training run: means over tokens rather than over batches, and the
-//! numbers that [`Trainer::on_validation`](crate::Trainer::on_validation) measures.
+//! numbers and sample outputs that the hooks of a validation measure.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,13 +9,16 @@ use burn::train::metric::{
     SerializedEntry,
 };
 
-use super::statistics::{Numbers, Statistics, UpdateItem};
+use super::statistics::{Numbers, Samples, Statistics, UpdateItem};
 
 /// The metric whose mean over tokens is geometric.
 pub(crate) const PERPLEXITY: &str = "Perplexity";
 
 /// The metric that reports each update that is skipped.
 pub(crate) const SKIPPED: &str = "Skipped updates";
+
+/// The beginning of the names of sample outputs; a number follows.
+pub(crate) const SAMPLE: &str = "Sample ";
 
 /// A mean over tokens: loss, perplexity or accuracy.
 #[derive(Debug, Clone)]
@@ -327,4 +330,50 @@ impl Numeric for ValidationNumber {
     fn running_value(&self) -> NumericEntry {
         self.value()
     }
+}
+
+/// A sample output of a validation, as text for displays. The entry of the batch that carries the sample saves
+/// source, hypothesis and reference, separated by tabs; the entries of other batches save nothing.
+#[derive(Debug, Clone)]
+pub(crate) struct SampleText {
+    name: MetricName,
+    index: usize,
+    /// The text of the last validation, which displays show until the next.
+    shown: String,
+}
+
+impl SampleText {
+    /// The sample with this index among those of a validation.
+    pub fn new(index: usize) -> Self {
+        Self {
+            name: Arc::new(Self::title(index)),
+            index,
+            shown: String::new(),
+        }
+    }
+
+    /// The name of the sample with this index.
+    pub fn title(index: usize) -> String {
+        format!("{SAMPLE}{}", index + 1)
+    }
+}
+
+impl Metric for SampleText {
+    type Input = Samples;
+
+    fn name(&self) -> MetricName {
+        self.name.clone()
+    }
+
+    fn update(&mut self, samples: &Samples, _metadata: &MetricMetadata) -> SerializedEntry {
+        let Some(sample) = samples.0.get(self.index) else {
+            return SerializedEntry::new(self.shown.clone(), String::new());
+        };
+        self.shown = sample.to_string();
+        let fields = [&sample.source, &sample.hypothesis, &sample.reference];
+        let fields = fields.map(|field| field.replace('\t', " "));
+        SerializedEntry::new(self.shown.clone(), fields.join("\t"))
+    }
+
+    fn clear(&mut self) {}
 }

@@ -7,7 +7,8 @@ use super::error::{MetricError, pairs};
 ///
 /// *Word error rate* is one number in speech recognition, where a line is a sentence and its tokens are
 /// words, and another in grapheme-to-phoneme conversion, where a line is a word and its tokens are
-/// phones. Nothing here has that name:
+/// phones. None of these numbers has that name; [`TextMetric::WordErrorRate`](super::TextMetric) is the
+/// latter.
 ///
 /// | here | in speech recognition | in grapheme-to-phoneme conversion |
 /// |---|---|---|
@@ -97,7 +98,7 @@ pub fn corpus_error_rates<H: AsRef<str>, R: AsRef<str>>(
 }
 
 /// The fewest insertions, deletions and substitutions that make `from` into `to`.
-fn levenshtein<T: Eq>(from: &[T], to: &[T]) -> usize {
+pub(crate) fn levenshtein<T: Eq>(from: &[T], to: &[T]) -> usize {
     // distances[j]: from the items of `from` so far to the first j of `to`.
     let mut distances: Vec<usize> = (0..=to.len()).collect();
     for (deleted, item) in (1usize..).zip(from) {

@@ -9,6 +9,7 @@ use burn::train::metric::Adaptor;
 use serde::{Deserialize, Serialize};
 
 use crate::loss::TokenSums;
+use crate::validation::SampleOutput;
 
 /// Sums over the tokens of one or more batches.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -161,9 +162,12 @@ pub struct ValidationItem<S> {
     pub statistics: S,
     /// Numbers of the whole validation, with its last batch only.
     pub(crate) numbers: Numbers,
+    /// Sample outputs, with its last batch only.
+    pub(crate) samples: Samples,
 }
 
-/// A number for each name of [`Trainer::on_validation`](crate::Trainer::on_validation), or no numbers.
+/// A number for each name of the validation's hooks ([`ValidationMetrics`](crate::ValidationMetrics)), or no
+/// numbers.
 #[derive(Debug, Clone, Default)]
 pub struct Numbers(pub(crate) Arc<[f64]>);
 
@@ -174,12 +178,16 @@ impl Numbers {
     }
 }
 
+/// The sample outputs of a validation, or none.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Samples(pub Arc<[SampleOutput]>);
+
 impl<S> ValidationItem<S> {
     pub(crate) fn new(statistics: S) -> Self {
-        let numbers = Numbers::default();
         Self {
             statistics,
-            numbers,
+            numbers: Numbers::default(),
+            samples: Samples::default(),
         }
     }
 }
@@ -191,6 +199,7 @@ impl<B: Backend> ItemLazy for ValidationItem<DeviceStatistics<B>> {
         ValidationItem {
             statistics: self.statistics.sync(),
             numbers: self.numbers,
+            samples: self.samples,
         }
     }
 }
@@ -204,5 +213,11 @@ impl Adaptor<Statistics> for ValidationItem<Statistics> {
 impl Adaptor<Numbers> for ValidationItem<Statistics> {
     fn adapt(&self) -> Numbers {
         self.numbers.clone()
+    }
+}
+
+impl Adaptor<Samples> for ValidationItem<Statistics> {
+    fn adapt(&self) -> Samples {
+        self.samples.clone()
     }
 }

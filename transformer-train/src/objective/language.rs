@@ -10,7 +10,7 @@ use transformer_core::{
 #[cfg(feature = "text")]
 use transformer_core::{TextError, Tokenizers};
 
-use super::{Objective, check_tokens, sequence_loss};
+use super::{Labels, Objective, check_tokens};
 use crate::data::{Example, ExampleProblem};
 use crate::error::{TrainError, same_config};
 use crate::loss::TokenSums;
@@ -20,8 +20,8 @@ use crate::loss::TokenSums;
 pub struct SequenceBatch<B: Backend> {
     /// The model's input, `<bos>` first: `[batch, len]`.
     pub tokens: Tensor<B, 2, Int>,
-    /// The labels, `<eos>` last: `[batch, len]`.
-    pub labels: Tensor<B, 2, Int>,
+    /// The labels of the input's positions, `<eos>` last.
+    pub labels: Labels<B>,
 }
 
 impl<B: Backend> SequenceBatch<B> {
@@ -33,10 +33,10 @@ impl<B: Backend> SequenceBatch<B> {
         let labels = sequences
             .iter()
             .map(|sequence| [&sequence[..], &[tokens.eos]].concat());
-        let rows = |rows: Vec<Vec<u32>>| padded(&rows, tokens.pad, device);
+        let (read, labels): (Vec<_>, Vec<_>) = (read.collect(), labels.collect());
         Self {
-            tokens: rows(read.collect()),
-            labels: rows(labels.collect()),
+            tokens: padded(&read, tokens.pad, device),
+            labels: Labels::new(&labels, tokens.pad, device),
         }
     }
 }
@@ -69,8 +69,10 @@ impl<B: Backend> Objective<B> for LanguageModel<B> {
     }
 
     fn loss(&self, batch: SequenceBatch<B>, label_smoothing: f64) -> TokenSums<B> {
-        let logits = self.forward(batch.tokens);
-        sequence_loss(logits, batch.labels, self.config().pad_id, label_smoothing)
+        let hidden = self.decode(batch.tokens);
+        batch
+            .labels
+            .loss(hidden, label_smoothing, |rows| self.generate(rows))
     }
 
     fn save(&self, directory: &Path) -> Result<(), TrainError> {

@@ -1,5 +1,6 @@
 //! The interface between the trainer and a model: its examples, their batches, and their loss.
 
+mod labels;
 mod language;
 mod translation;
 
@@ -16,6 +17,7 @@ use crate::data::{Example, ExampleProblem};
 use crate::error::TrainError;
 use crate::loss::{LabelSmoothedCrossEntropy, TokenSums};
 
+pub use labels::Labels;
 pub use language::SequenceBatch;
 pub use translation::PairBatch;
 
@@ -164,7 +166,7 @@ where
 }
 
 /// The label-smoothed loss of next tokens (§5.4), for models whose logits are for every position of a
-/// sequence.
+/// sequence. One that can compute them for some positions is faster by [`Labels::loss`].
 ///
 /// # Shapes
 /// - logits: `[batch, tgt_len, vocab_size]`

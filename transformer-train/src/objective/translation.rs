@@ -10,7 +10,7 @@ use transformer_core::{
 #[cfg(feature = "text")]
 use transformer_core::{TextError, Tokenizers};
 
-use super::{Objective, check_tokens, sequence_loss};
+use super::{Labels, Objective, check_tokens};
 use crate::data::{Example, ExampleProblem, TokenizedPair};
 use crate::error::{TrainError, same_config};
 use crate::loss::TokenSums;
@@ -22,8 +22,8 @@ pub struct PairBatch<B: Backend> {
     pub source: Tensor<B, 2, Int>,
     /// The decoder's input, `<bos>` first: `[batch, tgt_len]`.
     pub target: Tensor<B, 2, Int>,
-    /// The labels, `<eos>` last: `[batch, tgt_len]`.
-    pub labels: Tensor<B, 2, Int>,
+    /// The labels of the target's positions, `<eos>` last.
+    pub labels: Labels<B>,
 }
 
 impl<B: Backend> PairBatch<B> {
@@ -31,14 +31,16 @@ impl<B: Backend> PairBatch<B> {
     pub fn new(pairs: &[TokenizedPair], tokens: SpecialTokens, device: &B::Device) -> Self {
         let ending_in_eos = |sentence: &[u32]| [sentence, &[tokens.eos]].concat();
         let starting_with_bos = |sentence: &[u32]| [&[tokens.bos], sentence].concat();
-        let rows = |row: &dyn Fn(&TokenizedPair) -> Vec<u32>| {
-            let rows: Vec<_> = pairs.iter().map(row).collect();
-            padded(&rows, tokens.pad, device)
+        let rows = |row: &dyn Fn(&TokenizedPair) -> Vec<u32>| -> Vec<Vec<u32>> {
+            pairs.iter().map(row).collect()
         };
+        let source = rows(&|pair| ending_in_eos(&pair.source));
+        let target = rows(&|pair| starting_with_bos(&pair.target));
+        let labels = rows(&|pair| ending_in_eos(&pair.target));
         Self {
-            source: rows(&|pair| ending_in_eos(&pair.source)),
-            target: rows(&|pair| starting_with_bos(&pair.target)),
-            labels: rows(&|pair| ending_in_eos(&pair.target)),
+            source: padded(&source, tokens.pad, device),
+            target: padded(&target, tokens.pad, device),
+            labels: Labels::new(&labels, tokens.pad, device),
         }
     }
 }
@@ -73,9 +75,10 @@ impl<B: Backend> Objective<B> for Transformer<B> {
     }
 
     fn loss(&self, batch: PairBatch<B>, label_smoothing: f64) -> TokenSums<B> {
-        let logits = self.forward(batch.source, batch.target);
-        let pad_id = self.config().pad_id;
-        sequence_loss(logits, batch.labels, pad_id, label_smoothing)
+        let hidden = self.decode(batch.target, &self.encode(batch.source));
+        batch
+            .labels
+            .loss(hidden, label_smoothing, |rows| self.generate(rows))
     }
 
     fn save(&self, directory: &Path) -> Result<(), TrainError> {

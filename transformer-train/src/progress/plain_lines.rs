@@ -10,7 +10,7 @@ use burn::train::renderer::{
     MetricsRendererTraining, ProgressType, TrainingProgress,
 };
 
-use crate::metrics::{PERPLEXITY, SKIPPED};
+use crate::metrics::{PERPLEXITY, SAMPLE, SKIPPED};
 
 /// Updates between two lines.
 const LINE_EVERY: usize = 50;
@@ -18,7 +18,8 @@ const LINE_EVERY: usize = 50;
 /// The longest wait for a line.
 const LINE_WITHIN: Duration = Duration::from_secs(30);
 
-/// One line every 50 updates or 30 seconds, one for each validation and for each update that is skipped.
+/// One line every 50 updates or 30 seconds, one for each validation and for each update that is skipped; after
+/// that of a validation, three for each of its sample outputs.
 pub struct PlainLines {
     out: Box<dyn Write + Send + Sync>,
     names: HashMap<MetricId, String>,
@@ -26,6 +27,8 @@ pub struct PlainLines {
     metrics: Vec<(String, Mean)>,
     /// Loss and gradient norm of the current update, if it is skipped.
     skipped: Option<String>,
+    /// Source, hypothesis and reference of each sample output since the last line, separated by tabs.
+    samples: Vec<String>,
     last_line: Option<Instant>,
 }
 
@@ -75,6 +78,7 @@ impl PlainLines {
             names: HashMap::new(),
             metrics: Vec::new(),
             skipped: None,
+            samples: Vec::new(),
             last_line: None,
         }
     }
@@ -103,10 +107,26 @@ impl PlainLines {
     }
 
     fn note_text(&mut self, entry: MetricEntry) {
-        let reason = entry.serialized_entry.serialized;
-        let is_skipped = |name: &String| name == SKIPPED && !reason.is_empty();
-        if self.names.get(&entry.metric_id).is_some_and(is_skipped) {
-            self.skipped = Some(reason);
+        let text = entry.serialized_entry.serialized;
+        // Nothing new.
+        if text.is_empty() {
+            return;
+        }
+        match self.names.get(&entry.metric_id).map(String::as_str) {
+            Some(SKIPPED) => self.skipped = Some(text),
+            Some(name) if name.starts_with(SAMPLE) => self.samples.push(text),
+            _ => {}
+        }
+    }
+
+    /// Writes the sample outputs since the last line.
+    fn write_samples(&mut self) {
+        for sample in self.samples.drain(..) {
+            let titles = ["source", "hypothesis", "reference"];
+            for (title, text) in titles.iter().zip(sample.split('\t')) {
+                // A closed output must not end the training.
+                let _ = writeln!(self.out, "  {title:<10}  {text}");
+            }
         }
     }
 
@@ -186,6 +206,7 @@ impl MetricsRendererTraining for PlainLines {
             .is_some_and(|p| p.items_processed >= p.items_total)
         {
             self.line("validation");
+            self.write_samples();
         }
     }
 }

@@ -1,0 +1,135 @@
+//! The metrics of `transformer evaluate`: those asked for, or those of the run that trained the model.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde::Deserialize;
+use transformer_program::run_file::RUN_FILE;
+use transformer_train::metrics::TextMetric;
+
+use crate::commands::Result;
+
+/// The folder of a run's checkpoints, each of which is a model directory.
+const CHECKPOINTS: &str = "checkpoints";
+
+/// Without `--metrics`, and without a run that names its own.
+const DEFAULT: [TextMetric; 2] = [TextMetric::Bleu, TextMetric::Chrf];
+
+/// The part of a run's file that is read here.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RunFile {
+    validation: Validation,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Validation {
+    metrics: Vec<TextMetric>,
+}
+
+/// Reads the value of a flag: the name of a metric.
+pub fn parser() -> impl TypedValueParser<Value = TextMetric> {
+    PossibleValuesParser::new(TextMetric::ALL.map(TextMetric::key))
+        .try_map(|key| key.parse::<TextMetric>())
+}
+
+/// The metrics of the run that trained the model in a directory; BLEU and chrF if it names none.
+///
+/// # Errors
+/// When the run's file cannot be read, or holds a metric that there is not.
+pub fn of_model(model: &Path) -> Result<Vec<TextMetric>> {
+    let path = run_file(model);
+    let problem = |problem: &str| {
+        let path = path.display();
+        let problem = problem.replace('\n', " ");
+        format!("{path}: {problem}; give the metrics by --metrics")
+    };
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(DEFAULT.into()),
+        Err(error) => return Err(problem(&error.to_string()).into()),
+    };
+    let run: RunFile = toml::from_str(&text).map_err(|error| {
+        let before = error.span().map_or(0, |span| span.start);
+        let line = 1 + text.bytes().take(before).filter(|&b| b == b'\n').count();
+        problem(&format!("line {line}: {}", error.message()))
+    })?;
+    match run.validation.metrics {
+        none if none.is_empty() => Ok(DEFAULT.into()),
+        metrics => Ok(metrics),
+    }
+}
+
+/// The file of the run that trained the model in a directory, which may be one of the run's checkpoints.
+fn run_file(model: &Path) -> PathBuf {
+    // Resolved, because a path such as `.` does not say where it is.
+    let path = model.canonicalize().unwrap_or_else(|_| model.to_owned());
+    match path.parent() {
+        Some(below) if below.ends_with(CHECKPOINTS) => below.with_file_name(RUN_FILE),
+        _ => model.join(RUN_FILE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The metrics of a run with this file, and those of its checkpoint.
+    fn found(run: &str) -> [std::result::Result<Vec<TextMetric>, String>; 2] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let checkpoint = folder.path().join("checkpoints/update-00000004");
+        fs::create_dir_all(&checkpoint).expect("folders");
+        fs::write(folder.path().join(RUN_FILE), run).expect("a file");
+        let models = [folder.path(), &checkpoint];
+        models.map(|model| of_model(model).map_err(|error| error.to_string()))
+    }
+
+    #[test]
+    fn a_run_names_its_metrics() {
+        let run = "[model]\nd_model = 8\n[validation]\nevery = 2\nmetrics = [\"wer\", \"token_error_rate\"]\n";
+        let expected = vec![TextMetric::WordErrorRate, TextMetric::TokenErrorRate];
+        assert_eq!(found(run), [Ok(expected.clone()), Ok(expected)]);
+        for run in [
+            "",
+            "[validation]\nevery = 2\n",
+            "[validation]\nmetrics = []\n",
+        ] {
+            let expected = DEFAULT.to_vec();
+            assert_eq!(found(run), [Ok(expected.clone()), Ok(expected)], "{run}");
+        }
+    }
+
+    #[test]
+    fn a_model_without_a_run_is_measured_by_bleu_and_chrf() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let found = of_model(folder.path()).expect("metrics");
+        assert_eq!(found, DEFAULT);
+        // The file of another run, two folders up.
+        let model = folder.path().join("models/model");
+        fs::create_dir_all(&model).expect("folders");
+        let run = "[validation]\nmetrics = [\"wer\"]\n";
+        fs::write(folder.path().join(RUN_FILE), run).expect("a file");
+        assert_eq!(of_model(&model).expect("metrics"), DEFAULT);
+    }
+
+    #[test]
+    fn a_damaged_file_is_named_in_one_line() {
+        for (run, place) in [
+            ("[validation]\nmetrics = [\"ter\"]\n", "run.toml: line 2: "),
+            ("[validation\n", "run.toml: line "),
+        ] {
+            for found in found(run) {
+                let error = found.expect_err("an error");
+                assert!(error.contains(place), "{error}");
+                assert!(
+                    error.ends_with("; give the metrics by --metrics"),
+                    "{error}"
+                );
+                assert!(!error.contains('\n'), "{error}");
+            }
+        }
+    }
+}

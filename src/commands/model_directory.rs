@@ -1,0 +1,49 @@
+//! The directories that are given as models.
+
+use std::path::Path;
+
+use transformer_core::{CONFIG_FILE, TOKENIZER_FILE, Tokenizers};
+use transformer_train::{RunRecord, holds_run};
+
+/// Endings of the files of a model directory.
+const OF_A_MODEL: [&str; 2] = ["json", "safetensors"];
+
+/// Checks that a path is a model directory with a tokenizer, before anything in it is read. `text_flag` is
+/// advice for somebody who gives a file of text, up to the file's name, such as `for a file of sentences
+/// use --input`.
+pub fn check(path: &Path, text_flag: Option<&str>) -> Result<(), String> {
+    if !path.join(CONFIG_FILE).exists() {
+        return Err(no_model(path, text_flag));
+    }
+    if !Tokenizers::are_in(path) {
+        return Err(format!(
+            "{} has no {TOKENIZER_FILE}; a checkpoint's is in the directory of its run",
+            path.display()
+        ));
+    }
+    Ok(())
+}
+
+/// Why a path holds no model, in a line.
+pub fn no_model(path: &Path, text_flag: Option<&str>) -> String {
+    let shown = path.display();
+    if path.is_dir() {
+        let has_begun = holds_run(path) && matches!(RunRecord::load(path), Ok(None));
+        let run = match has_begun {
+            true => "; the training run there has not written its first checkpoint yet",
+            false => "",
+        };
+        return format!("{shown} holds no model: no {CONFIG_FILE}{run}");
+    }
+    if !path.exists() {
+        return format!("{shown}: no such directory");
+    }
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    if ending.is_some_and(|ending| OF_A_MODEL.contains(&ending)) {
+        return format!("{shown} is not a model directory; give the directory that the file is in");
+    }
+    match text_flag {
+        Some(text_flag) => format!("{shown} is not a model directory; {text_flag} {shown}"),
+        None => format!("{shown} is not a model directory, but a file"),
+    }
+}

@@ -1,0 +1,57 @@
+//! A run that starts from a model: its weights, its tokenizers, its schedule.
+
+use std::path::Path;
+
+use burn::tensor::backend::Backend;
+use burn_autodiff::Autodiff;
+use transformer_core::{
+    Tokenizers, Transformer, TransformerConfig, WEIGHTS_FILE, WeightInit, load_weights,
+};
+use transformer_train::{RunRecord, freeze};
+
+use crate::commands::Result;
+
+/// The tokenizers of the model in a directory, with which new data are tokenized.
+///
+/// # Errors
+/// When the directory holds no translation model or no tokenizers, or they do not fit each other.
+pub fn initial_tokenizers(directory: &Path) -> Result<Tokenizers> {
+    let config = TransformerConfig::load(directory)?;
+    let tokenizers = Tokenizers::load(directory)?;
+    let sizes = [config.src_vocab_size, config.tgt_vocab_size];
+    tokenizers.check(sizes, config.special_tokens(), directory)?;
+    Ok(tokenizers)
+}
+
+/// The model in a directory, to be trained on, and the names of its parameters that the patterns freeze
+/// ([`freeze`]). Its configuration may have another dropout than the directory's.
+///
+/// # Errors
+/// When the weights cannot be read or are not the configuration's, a pattern matches no parameter, or no parameter
+/// is left to train.
+pub fn initial_model<B: Backend>(
+    directory: &Path,
+    config: &TransformerConfig,
+    patterns: &[String],
+    device: &B::Device,
+) -> Result<(Transformer<Autodiff<B>>, Vec<String>)> {
+    let model = config.init_from::<Autodiff<B>>(&mut WeightInit::zeros(), device)?;
+    let model = load_weights(model, directory.join(WEIGHTS_FILE))?;
+    Ok(freeze(model, patterns)?)
+}
+
+/// The updates of the run in a directory, with which a new run goes on with its learning rates
+/// (`TrainingConfig::schedule_start`).
+///
+/// # Errors
+/// When the directory holds no run, or its record cannot be read.
+pub fn updates_to_continue(directory: &Path) -> Result<usize> {
+    match RunRecord::load(directory)? {
+        Some(record) => Ok(record.schedule_updates()),
+        None => Err(format!(
+            "{}: holds no training run whose learning rate could be kept",
+            directory.display()
+        )
+        .into()),
+    }
+}

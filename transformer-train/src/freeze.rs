@@ -1,0 +1,232 @@
+//! Frozen parameters, by patterns of their names.
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::Tensor;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use thiserror::Error;
+
+use crate::metrics::levenshtein;
+
+/// Names in the message of a pattern that matches none.
+const NEAR: usize = 3;
+
+/// Freezes the parameters of a module whose names match one of the patterns, and returns the module and the names
+/// of those parameters, in the module's order. [`Trainer`](crate::Trainer) does not change them, and neither does
+/// resuming.
+///
+/// Names are those of the tensors in `model.safetensors`, such as `encoder.layers.0.feed_forward.inner.weight`. In
+/// a pattern, `*` stands for any characters, dots among them, or for none: `encoder.*`, `*.bias`, `*embedding*`.
+/// A tied matrix has one name, that of the module that holds it.
+///
+/// ```
+/// use burn_autodiff::Autodiff;
+/// use burn_ndarray::NdArray;
+/// use transformer_core::TransformerConfig;
+/// use transformer_train::freeze;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = TransformerConfig::notebook_mini(100);
+/// let model = config.init::<Autodiff<NdArray>>(0, &Default::default())?;
+/// let (model, frozen) = freeze(model, &["encoder.*", "*embedding*"])?;
+/// assert!(frozen.contains(&"src_embedding.weight".to_owned()));
+/// assert!(!model.src_embedding.weight.val().is_require_grad());
+///
+/// let error = freeze(model, &["encodr.*"]).unwrap_err();
+/// assert!(error.to_string().contains("`encoder.*`"));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// When a pattern matches no parameter, or the patterns leave none to train.
+pub fn freeze<B: AutodiffBackend, M: Module<B>>(
+    module: M,
+    patterns: &[impl AsRef<str>],
+) -> Result<(M, Vec<String>), FreezeError> {
+    let mut names = Names::default();
+    module.visit(&mut names);
+    let names = names.found;
+    for pattern in patterns.iter().map(AsRef::as_ref) {
+        if !names.iter().any(|name| matches(pattern, name)) {
+            return Err(FreezeError::NoMatch {
+                pattern: pattern.to_owned(),
+                near: near(pattern, &names),
+            });
+        }
+    }
+    let is_frozen = |name: &String| {
+        let mut patterns = patterns.iter();
+        patterns.any(|pattern| matches(pattern.as_ref(), name))
+    };
+    let (frozen, left): (Vec<String>, Vec<String>) = names.into_iter().partition(is_frozen);
+    if left.is_empty() {
+        return Err(FreezeError::NothingLeft {
+            parameters: frozen.len(),
+        });
+    }
+    let module = module.map(&mut Freezing {
+        path: Vec::new(),
+        frozen: &frozen,
+    });
+    Ok((module, frozen))
+}
+
+/// Patterns by which no parameters can be frozen.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum FreezeError {
+    /// A pattern matches no parameter.
+    #[error("`{pattern}` matches no parameter; similar: `{}`", near.join("`, `"))]
+    NoMatch {
+        /// The pattern.
+        pattern: String,
+        /// Patterns and names that are similar to it, and match.
+        near: Vec<String>,
+    },
+    /// The patterns match every parameter.
+    #[error("all {parameters} parameters are frozen; none is left to train")]
+    NothingLeft {
+        /// The number of parameters.
+        parameters: usize,
+    },
+}
+
+/// Whether a pattern matches a whole name.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else {
+        return pattern == name;
+    };
+    // What stands between the first star and the last, and what comes after.
+    let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let inside = name
+        .strip_prefix(start)
+        .and_then(|name| name.strip_suffix(end));
+    let Some(mut inside) = inside else {
+        return false;
+    };
+    // The first place of each part leaves the most for those after it.
+    middle.split('*').all(|part| match inside.find(part) {
+        Some(at) => {
+            inside = &inside[at + part.len()..];
+            true
+        }
+        None => false,
+    })
+}
+
+/// The names, and the patterns of whole modules, that are the most similar to a pattern.
+fn near(pattern: &str, names: &[String]) -> Vec<String> {
+    let mut candidates = names.to_vec();
+    for name in names {
+        let ends = name.match_indices('.').map(|(at, _)| at);
+        candidates.extend(ends.map(|end| format!("{}.*", &name[..end])));
+    }
+    candidates.sort();
+    candidates.dedup();
+    let characters = |text: &str| text.chars().collect::<Vec<_>>();
+    let pattern = characters(pattern);
+    // Stable: of those that are equally far, the first by name.
+    candidates.sort_by_key(|candidate| levenshtein(&pattern, &characters(candidate)));
+    candidates.truncate(NEAR);
+    candidates
+}
+
+/// Collects the names of the parameters.
+#[derive(Default)]
+struct Names {
+    path: Vec<String>,
+    found: Vec<String>,
+}
+
+impl<B: Backend> ModuleVisitor<B> for Names {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, _param: &Param<Tensor<B, D>>) {
+        self.found.push(self.path.join("."));
+    }
+}
+
+/// Freezes the parameters of these names.
+struct Freezing<'a> {
+    path: Vec<String>,
+    frozen: &'a [String],
+}
+
+impl<B: Backend> ModuleMapper<B> for Freezing<'_> {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        match self.frozen.contains(&self.path.join(".")) {
+            true => param.set_require_grad(false),
+            false => param,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_characters() {
+        for (pattern, name) in [
+            ("a.b", "a.b"),
+            ("*", "a.b"),
+            ("*", ""),
+            ("a.*", "a.b.c"),
+            ("a.*", "a."),
+            ("*.c", "a.b.c"),
+            ("a*c", "a.b.c"),
+            ("*b*", "a.b.c"),
+            ("**", "a"),
+            ("a*b*b", "a.b.b"),
+            ("*ab*ab", "ab.abab"),
+            ("*é*", "aéb"),
+        ] {
+            assert!(matches(pattern, name), "{pattern} and {name}");
+        }
+        for (pattern, name) in [
+            ("a", "a.b"),
+            ("b", "a.b"),
+            ("", "a"),
+            ("a.*", "b.a.c"),
+            ("*.c", "a.cd"),
+            // One `b` cannot be both.
+            ("a*b*b", "a.b"),
+            ("ab*b", "ab"),
+            ("*ab*ab*", "abxb"),
+            ("a.?", "a.b"),
+        ] {
+            assert!(!matches(pattern, name), "{pattern} and {name}");
+        }
+    }
+
+    #[test]
+    fn similar_patterns_and_names_are_found() {
+        let names = [
+            "src_embedding.weight",
+            "encoder.layers.0.norm.gamma",
+            "encoder.layers.1.norm.gamma",
+            "decoder.layers.0.norm.gamma",
+        ]
+        .map(str::to_owned);
+        assert_eq!(near("encodr.*", &names)[0], "encoder.*");
+        assert_eq!(near("encoder", &names)[0], "encoder.*");
+        assert_eq!(near("embedding.*", &names)[0], "src_embedding.*");
+        assert_eq!(near("tgt_embedding.weight", &names)[0], names[0]);
+        assert_eq!(near("x", &names).len(), NEAR);
+        assert!(near("x", &[]).is_empty());
+    }
+}

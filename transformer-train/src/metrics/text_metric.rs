@@ -1,0 +1,267 @@
+//! The metrics of texts by name: what a run file, the displays and `transformer evaluate` call them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::bleu::{Bleu, corpus_bleu};
+use super::chrf::{Chrf, corpus_chrf};
+use super::error::MetricError;
+use super::error_rate::{ErrorRates, corpus_error_rates};
+use crate::goal::Goal;
+
+/// A metric of hypotheses against one reference each. Every metric is in percent or, as BLEU and chrF, from 0
+/// to 100.
+///
+/// | in files | in displays | is |
+/// |---|---|---|
+/// | `bleu` | BLEU | [`corpus_bleu`] |
+/// | `chrf` | chrF | [`corpus_chrf`] |
+/// | `exact_match` | Exact match % | the share of the lines that are exactly right |
+/// | `wer` | WER % | the share of the lines that are not: the word error rate of grapheme-to-phoneme conversion, where a line is a word |
+/// | `token_error_rate` | Token error rate % | edits for each token: the word error rate of speech recognition, where tokens are words |
+///
+/// *Word error rate* is the name of two numbers ([`ErrorRates`]); here it is that of the SIGMORPHON shared tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TextMetric {
+    /// BLEU, as sacreBLEU computes it.
+    Bleu,
+    /// chrF2, as sacreBLEU computes it.
+    Chrf,
+    /// Lines that are exactly right ([`ErrorRates::exact_match`]).
+    ExactMatch,
+    /// Lines that are not exactly right ([`ErrorRates::sequence_error_rate`]).
+    #[serde(rename = "wer", alias = "word_error_rate")]
+    WordErrorRate,
+    /// Edits for each token ([`ErrorRates::token_error_rate`]).
+    TokenErrorRate,
+}
+
+impl TextMetric {
+    /// Every metric.
+    pub const ALL: [Self; 5] = [
+        Self::Bleu,
+        Self::Chrf,
+        Self::ExactMatch,
+        Self::WordErrorRate,
+        Self::TokenErrorRate,
+    ];
+
+    /// The name in files and flags.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Bleu => "bleu",
+            Self::Chrf => "chrf",
+            Self::ExactMatch => "exact_match",
+            Self::WordErrorRate => "wer",
+            Self::TokenErrorRate => "token_error_rate",
+        }
+    }
+
+    /// The name in displays and in the record of a run.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bleu => "BLEU",
+            Self::Chrf => "chrF",
+            Self::ExactMatch => "Exact match %",
+            Self::WordErrorRate => "WER %",
+            Self::TokenErrorRate => "Token error rate %",
+        }
+    }
+
+    /// Which values are better.
+    pub const fn goal(self) -> Goal {
+        match self {
+            Self::Bleu | Self::Chrf | Self::ExactMatch => Goal::Highest,
+            Self::WordErrorRate | Self::TokenErrorRate => Goal::Lowest,
+        }
+    }
+
+    /// Measures hypotheses against one reference each.
+    ///
+    /// # Errors
+    ///
+    /// [`MetricError`] when there are no lines or the counts differ.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use transformer_train::metrics::TextMetric;
+    ///
+    /// // The phones of two words, of which the first has one wrong.
+    /// let (hypotheses, references) = (["b ɛ t", "a n"], ["b ɛ d", "a n"]);
+    /// let score = TextMetric::WordErrorRate.measure(&hypotheses, &references)?;
+    /// assert_eq!(score.value, 50.0);
+    /// assert_eq!(score.to_string(), "WER = 50.00 %  1 of 2 lines is not exactly right");
+    /// # Ok::<(), transformer_train::metrics::MetricError>(())
+    /// ```
+    pub fn measure<H: AsRef<str>, R: AsRef<str>>(
+        self,
+        hypotheses: &[H],
+        references: &[R],
+    ) -> Result<TextScore, MetricError> {
+        let (value, line) = match self {
+            Self::Bleu => {
+                let bleu = corpus_bleu(hypotheses, references)?;
+                (bleu.score, format!("{bleu}  {}", Bleu::signature()))
+            }
+            Self::Chrf => {
+                let chrf = corpus_chrf(hypotheses, references)?;
+                (chrf.score, format!("{chrf}  {}", Chrf::signature()))
+            }
+            Self::ExactMatch => exact_match(&corpus_error_rates(hypotheses, references)?),
+            Self::WordErrorRate => word_error_rate(&corpus_error_rates(hypotheses, references)?),
+            Self::TokenErrorRate => token_error_rate(&corpus_error_rates(hypotheses, references)?),
+        };
+        Ok(TextScore {
+            metric: self,
+            value,
+            line,
+        })
+    }
+}
+
+fn exact_match(rates: &ErrorRates) -> (f64, String) {
+    let value = rates.exact_match();
+    let right = rates.sequences - rates.wrong_sequences;
+    let counted = of_lines(right, rates.sequences);
+    (
+        value,
+        format!("exact match = {value:.2} %  {counted} exactly right"),
+    )
+}
+
+fn word_error_rate(rates: &ErrorRates) -> (f64, String) {
+    let value = rates.sequence_error_rate();
+    let counted = of_lines(rates.wrong_sequences, rates.sequences);
+    (
+        value,
+        format!("WER = {value:.2} %  {counted} not exactly right"),
+    )
+}
+
+fn token_error_rate(rates: &ErrorRates) -> (f64, String) {
+    let value = rates.token_error_rate();
+    let (edits, tokens) = (rates.token_edits, rates.reference_tokens);
+    let line = format!("token error rate = {value:.2} %  {edits} edits for {tokens} tokens");
+    (value, line)
+}
+
+/// The subject and verb of a count of lines.
+fn of_lines(count: usize, all: usize) -> String {
+    let verb = if count == 1 { "is" } else { "are" };
+    format!("{count} of {all} lines {verb}")
+}
+
+impl FromStr for TextMetric {
+    type Err = UnknownMetric;
+
+    /// Reads the name in files and flags.
+    fn from_str(key: &str) -> Result<Self, UnknownMetric> {
+        let found = Self::ALL.into_iter().find(|metric| metric.key() == key);
+        found.ok_or_else(|| UnknownMetric(key.to_owned()))
+    }
+}
+
+/// A name that no metric has.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("no metric is called `{0}`; there are {known}", known = TextMetric::ALL.map(TextMetric::key).join(", "))]
+pub struct UnknownMetric(pub String);
+
+/// The result of a metric; [`Display`](fmt::Display) prints a line, with sacreBLEU's signature or with counts.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct TextScore {
+    /// The metric.
+    pub metric: TextMetric,
+    /// Its value, in percent or from 0 to 100.
+    pub value: f64,
+    line: String,
+}
+
+impl fmt::Display for TextScore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_files_are_those_of_serde() {
+        for metric in TextMetric::ALL {
+            let json = format!("\"{}\"", metric.key());
+            assert_eq!(serde_json::to_string(&metric).unwrap(), json);
+            assert_eq!(serde_json::from_str::<TextMetric>(&json).unwrap(), metric);
+            assert_eq!(metric.key().parse(), Ok(metric));
+        }
+        let spelled_out = serde_json::from_str::<TextMetric>("\"word_error_rate\"");
+        assert_eq!(spelled_out.unwrap(), TextMetric::WordErrorRate);
+        assert_eq!(
+            "ter".parse::<TextMetric>().unwrap_err().to_string(),
+            "no metric is called `ter`; there are bleu, chrf, exact_match, wer, token_error_rate"
+        );
+    }
+
+    #[test]
+    fn lines_begin_with_the_value_and_say_what_was_counted() {
+        // 0 edits of 3 tokens; "x" inserted, of 2; "d" deleted, of 1; two substituted, of 2.
+        let hypotheses = ["a b c", "a x b", "", "q r"];
+        let references = ["a b c", "a b", "d", "s t"];
+        let line = |metric: TextMetric| {
+            let score = metric.measure(&hypotheses, &references).unwrap();
+            score.to_string()
+        };
+        assert_eq!(
+            line(TextMetric::ExactMatch),
+            "exact match = 25.00 %  1 of 4 lines is exactly right"
+        );
+        assert_eq!(
+            line(TextMetric::WordErrorRate),
+            "WER = 75.00 %  3 of 4 lines are not exactly right"
+        );
+        assert_eq!(
+            line(TextMetric::TokenErrorRate),
+            "token error rate = 50.00 %  4 edits for 8 tokens"
+        );
+        let bleu = corpus_bleu(&hypotheses, &references).unwrap();
+        assert_eq!(
+            line(TextMetric::Bleu),
+            format!("{bleu}  {}", Bleu::signature())
+        );
+        let chrf = corpus_chrf(&hypotheses, &references).unwrap();
+        assert_eq!(
+            line(TextMetric::Chrf),
+            format!("{chrf}  {}", Chrf::signature())
+        );
+    }
+
+    /// As the published figures of the shared task have it: 18 of 1000 words.
+    #[test]
+    fn the_word_error_rate_is_the_share_of_lines_with_an_error() {
+        let references = vec!["a b c"; 1000];
+        let mut hypotheses = references.clone();
+        hypotheses[..18].fill("d e");
+        let score = TextMetric::WordErrorRate.measure(&hypotheses, &references);
+        assert!(score.unwrap().to_string().starts_with("WER = 1.80 %"));
+    }
+
+    #[test]
+    fn the_better_of_two_results_is_that_of_the_goal() {
+        let (better, worse) = (["the cat sat on the mat"], ["the cat sat on"]);
+        let reference = ["the cat sat on the mat"];
+        for metric in TextMetric::ALL {
+            let value = |hypothesis: &[&str]| metric.measure(hypothesis, &reference).unwrap().value;
+            let (better, worse) = (value(&better), value(&worse));
+            match metric.goal() {
+                Goal::Highest => assert!(better > worse, "{metric:?}"),
+                Goal::Lowest => assert!(better < worse, "{metric:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The labels of a batch of sequences, and the loss at their positions.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor};
+use transformer_core::{ops, padded};
+
+use crate::loss::{LabelSmoothedCrossEntropy, TokenSums};
+
+/// The labels of a batch of sequences, and their positions: the only ones whose logits the loss needs.
+///
+/// Positions are known on the host, from the lengths of the sequences; no batch waits for its device.
+///
+/// ```
+/// use burn_ndarray::NdArray;
+/// use burn::tensor::Tensor;
+/// use transformer_train::Labels;
+///
+/// // Two sequences, of three labels and of one; 0 is `<pad>`.
+/// let device = Default::default();
+/// let labels = Labels::<NdArray>::new(&[vec![3, 1, 2], vec![2]], 0, &device);
+///
+/// // A decoder's output, with d_model = 4, and a projection to four logits.
+/// let hidden = Tensor::<NdArray, 3>::ones([2, 3, 4], &device);
+/// let sums = labels.loss(hidden, 0.1, |rows| {
+///     assert_eq!(rows.dims(), [4, 4]);
+///     rows * 2.0
+/// });
+/// assert_eq!(sums.tokens.into_scalar(), 4.0);
+/// // Four equal logits are probabilities of 1/4.
+/// assert!((sums.loss.into_scalar() - 4.0 * 4.0_f32.ln()).abs() < 1e-5);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Labels<B: Backend> {
+    /// `[labels]`
+    tokens: Tensor<B, 1, Int>,
+    /// The position of each among all positions of the batch, `[labels]`; `None` if these are all.
+    positions: Option<Tensor<B, 1, Int>>,
+    /// `[batch, tgt_len]`
+    shape: [usize; 2],
+    pad_id: u32,
+}
+
+impl<B: Backend> Labels<B> {
+    /// The labels of the given rows; a label that is `pad_id`, anywhere in a row, counts for nothing.
+    ///
+    /// # Shapes
+    /// - rows: `batch`, the longest of `tgt_len` labels
+    pub fn new(rows: &[impl AsRef<[u32]>], pad_id: u32, device: &B::Device) -> Self {
+        let tgt_len = rows.iter().map(|row| row.as_ref().len()).max();
+        let tgt_len = tgt_len.unwrap_or(0);
+        let (mut tokens, mut positions) = (Vec::new(), Vec::new());
+        for (row, labels) in rows.iter().enumerate() {
+            for (at, &label) in labels.as_ref().iter().enumerate() {
+                if label != pad_id {
+                    tokens.push(label);
+                    positions.push((row * tgt_len + at) as u32);
+                }
+            }
+        }
+        let as_tensor = |numbers: Vec<u32>| padded::<B>(&[numbers], 0, device).flatten(0, 1);
+        // Without any label, all positions stay: not every backend accepts a tensor of no rows.
+        let all = tokens.is_empty() || tokens.len() == rows.len() * tgt_len;
+        let (tokens, positions) = match all {
+            true => (padded::<B>(rows, pad_id, device).flatten(0, 1), None),
+            false => (as_tensor(tokens), Some(as_tensor(positions))),
+        };
+        Self {
+            tokens,
+            positions,
+            shape: [rows.len(), tgt_len],
+            pad_id,
+        }
+    }
+
+    /// The labels, row by row: `[labels]`.
+    ///
+    /// In a batch without any label they are all of its `<pad>`s.
+    pub fn tokens(&self) -> Tensor<B, 1, Int> {
+        self.tokens.clone()
+    }
+
+    /// The rows of a tensor that have a label, in the order of [`tokens`](Self::tokens).
+    ///
+    /// # Shapes
+    /// - x: `[batch, tgt_len, width]`
+    /// - output: `[labels, width]`
+    ///
+    /// # Panics
+    /// When `x` is not of the labels' batch and length.
+    pub fn gather(&self, x: Tensor<B, 3>) -> Tensor<B, 2> {
+        let [batch, tgt_len, width] = x.dims();
+        assert_eq!(
+            [batch, tgt_len],
+            self.shape,
+            "positions [batch, tgt_len], and those of labels"
+        );
+        match &self.positions {
+            Some(positions) => ops::gather_rows(x, positions.clone()),
+            None => x.reshape([batch * tgt_len, width]),
+        }
+    }
+
+    /// The label-smoothed loss of next tokens (§5.4), of a model that computes logits for the rows that it is
+    /// asked for: those that have a label.
+    ///
+    /// # Shapes
+    /// - hidden: `[batch, tgt_len, d_model]`, the decoder's output
+    /// - logits: from rows of it, `[labels, d_model]`, to `[labels, vocab_size]`
+    /// - output: see [`TokenSums`]
+    ///
+    /// # Panics
+    /// When `hidden` is not of the labels' batch and length, or `logits` returns another number of rows.
+    pub fn loss(
+        self,
+        hidden: Tensor<B, 3>,
+        label_smoothing: f64,
+        logits: impl FnOnce(Tensor<B, 2>) -> Tensor<B, 2>,
+    ) -> TokenSums<B> {
+        let logits = logits(self.gather(hidden));
+        LabelSmoothedCrossEntropy::new(label_smoothing, self.pad_id).sums(logits, self.tokens)
+    }
+}

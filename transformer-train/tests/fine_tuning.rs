@@ -1,0 +1,204 @@
+//! A run that starts from a saved model: from its loss, with parts frozen.
+
+use std::path::Path;
+
+use burn::module::{AutodiffModule, Module};
+use burn::tensor::TensorData;
+use burn_autodiff::Autodiff;
+use burn_ndarray::NdArray;
+use safetensors::SafeTensors;
+use transformer_core::{Transformer, TransformerConfig, WEIGHTS_FILE};
+use transformer_train::{
+    FreezeError, ProgressDisplay, RunRecord, TokenizedPair, Trained, Trainer, TrainingConfig,
+    evaluate, freeze,
+};
+
+type B = Autodiff<NdArray>;
+
+fn config() -> TransformerConfig {
+    TransformerConfig {
+        d_model: 8,
+        n_heads: 2,
+        d_ff: 16,
+        n_encoder_layers: 1,
+        n_decoder_layers: 1,
+        ..TransformerConfig::base(13)
+    }
+}
+
+/// Pairs of a first task; of a second one, shifted.
+fn pairs(shift: u32) -> Vec<TokenizedPair> {
+    (0..12)
+        .map(|index| TokenizedPair {
+            source: vec![3 + index % 10; 1 + index as usize % 4],
+            target: vec![3 + (index + shift) % 10],
+        })
+        .collect()
+}
+
+fn run() -> TrainingConfig {
+    TrainingConfig {
+        batch_tokens: 20,
+        updates: 8,
+        warmup: 4,
+        validate_every: 4,
+        weight_decay: 0.1,
+        ..TrainingConfig::default()
+    }
+}
+
+/// Trains a model on the first task, into a directory.
+fn trained(out: &Path) -> Trained<Transformer<NdArray>> {
+    let model = config().init::<B>(3, &Default::default()).unwrap();
+    Trainer::new(model, run())
+        .display(ProgressDisplay::Silent)
+        .directory(out)
+        .train(pairs(0), pairs(0))
+        .unwrap()
+}
+
+/// The parameters in a model directory: their names and bytes.
+fn saved(directory: &Path) -> Vec<(String, Vec<u8>)> {
+    let bytes = std::fs::read(directory.join(WEIGHTS_FILE)).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let mut tensors: Vec<_> = tensors
+        .tensors()
+        .into_iter()
+        .map(|(name, tensor)| (name, tensor.data().to_vec()))
+        .collect();
+    tensors.sort();
+    tensors
+}
+
+#[test]
+fn training_starts_from_the_loss_of_the_saved_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = trained(&folder.path().join("first"));
+    let losses = first.validations.iter().map(|v| v.valid_loss);
+    let kept = losses.fold(f64::INFINITY, f64::min);
+
+    let load = || Transformer::<B>::load(folder.path().join("first"), &Default::default()).unwrap();
+    let statistics = evaluate(&load().valid(), pairs(0), 20, 0.1).unwrap();
+    assert!((statistics.mean_loss() - kept).abs() < 1e-6);
+
+    // With a rate that changes no weight, the first validation of a run from it has that loss.
+    let still = TrainingConfig {
+        peak_rate: Some(1e-30),
+        weight_decay: 0.0,
+        updates: 2,
+        ..run()
+    };
+    let second = Trainer::new(load(), still)
+        .display(ProgressDisplay::Silent)
+        .directory(folder.path().join("second"))
+        .train(pairs(0), pairs(0))
+        .unwrap();
+    assert!((second.validations[0].valid_loss - kept).abs() < 1e-6);
+    assert_eq!(
+        saved(&folder.path().join("first")),
+        saved(&folder.path().join("second"))
+    );
+}
+
+#[test]
+fn frozen_parameters_keep_every_bit_and_all_others_learn() {
+    let folder = tempfile::tempdir().unwrap();
+    let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
+    trained(&first);
+    let before = saved(&first);
+
+    let model = Transformer::<B>::load(&first, &Default::default()).unwrap();
+    let (model, frozen) = freeze(model, &["encoder.*", "*embedding*"]).unwrap();
+    let tuned = Trainer::new(model, run())
+        .display(ProgressDisplay::Silent)
+        .directory(&second)
+        .train(pairs(3), pairs(3))
+        .unwrap();
+    assert_eq!(tuned.updates, 8);
+
+    let names: Vec<_> = before.iter().map(|(name, _)| name.clone()).collect();
+    let expected = names
+        .iter()
+        .filter(|name| name.starts_with("encoder.") || *name == "src_embedding.weight");
+    let mut sorted = frozen.clone();
+    sorted.sort();
+    assert_eq!(
+        sorted.iter().collect::<Vec<_>>(),
+        expected.collect::<Vec<_>>()
+    );
+    assert!(frozen.len() < names.len());
+    for ((name, before), (same, after)) in before.into_iter().zip(saved(&second)) {
+        assert_eq!(name, same);
+        assert_eq!(before == after, frozen.contains(&name), "{name}");
+    }
+}
+
+#[test]
+fn patterns_that_freeze_nothing_or_everything_are_refused() {
+    let model = || config().init::<B>(0, &Default::default()).unwrap();
+    let error = freeze(model(), &["encoder.*", "encodr.*"]).unwrap_err();
+    let expected = "`encodr.*` matches no parameter; similar: `encoder.*`, ";
+    assert!(error.to_string().starts_with(expected), "{error}");
+
+    let parameters = freeze(model(), &["decoder.*"]).unwrap().1.len()
+        + freeze(model(), &["encoder.*"]).unwrap().1.len()
+        + freeze(model(), &["src_embedding.*"]).unwrap().1.len();
+    let error = freeze(model(), &["*coder.*", "*"]).unwrap_err();
+    assert_eq!(error, FreezeError::NothingLeft { parameters });
+
+    let none: [&str; 0] = [];
+    let (untouched, frozen) = freeze(model(), &none).unwrap();
+    assert!(frozen.is_empty());
+    assert_eq!(untouched.num_params(), model().num_params());
+    assert!(untouched.src_embedding.weight.is_require_grad());
+}
+
+/// The rates of a run that goes on are those after the updates of the run before.
+#[test]
+fn the_schedule_of_a_run_can_be_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
+    trained(&first);
+    let record = RunRecord::load(&first).unwrap().unwrap();
+    assert_eq!(record.schedule_updates(), 8);
+
+    let kept = TrainingConfig {
+        schedule_start: record.schedule_updates(),
+        ..run()
+    };
+    let tune = |config: &TrainingConfig| {
+        let model = Transformer::<B>::load(&first, &Default::default()).unwrap();
+        Trainer::new(model, config.clone())
+            .display(ProgressDisplay::Silent)
+            .directory(&second)
+            .resume(true)
+            .train(pairs(3), pairs(3))
+    };
+    tune(&kept).unwrap();
+    let record = RunRecord::load(&second).unwrap().unwrap();
+    assert_eq!(record.schedule_updates(), 16);
+    // A resumed run would have other rates without it.
+    let error = tune(&run()).unwrap_err().to_string();
+    assert!(
+        error.contains("made with `schedule_start` 8, not 0"),
+        "{error}"
+    );
+}
+
+/// What `load` gives is a model to train: every parameter gets a gradient.
+#[test]
+fn a_loaded_model_has_gradients() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = Default::default();
+    config()
+        .init::<NdArray>(3, &device)
+        .unwrap()
+        .save(folder.path())
+        .unwrap();
+    let model = Transformer::<B>::load(folder.path(), &device).unwrap();
+    let weight = &model.src_embedding.weight;
+    assert!(weight.is_require_grad());
+    let source = burn::tensor::Tensor::from_data(TensorData::from([[3_i64, 4]]), &device);
+    let gradients = model.forward(source.clone(), source).sum().backward();
+    assert!(weight.grad(&gradients).is_some());
+}

@@ -7,8 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use safetensors::SafeTensors;
 use support::{corpus, fails, file, folder, program, succeeds, train_for, trained};
 use transformer_program::run_file::{Preset, RunFile, SECTIONS, Values, reference};
+use transformer_train::RunRecord;
 
 /// A short run of the smallest model on [`corpus`].
 fn short(folder: &Path) -> String {
@@ -359,25 +361,81 @@ fn ready_files_train_on_any_pairs() {
         "training.batch_tokens=200",
         "training.updates=2",
         "validation.every=2",
+        "validation.sentences=5",
     ];
-    let none: &[&str] = &[];
-    for (name, more) in [
-        ("multi30k", none),
-        (
-            "g2p",
-            &["tokenizer.kind=bpe", "tokenizer.target_kind=bpe"][..],
-        ),
+    for (name, numbers) in [
+        ("multi30k", ["BLEU", "chrF"]),
+        ("g2p", ["Token error rate %", "WER %"]),
     ] {
         let out = folder.path().join(name);
         let mut command = train(&configs()[name], &out);
         command.args(["--set", &set, "--set", &valid]);
-        for setting in tiny.iter().chain(more) {
+        for setting in tiny {
             command.args(["--set", setting]);
         }
         let printed = succeeds(&mut command);
         assert!(printed.contains("done: 2 updates"), "{name}: {printed}");
         assert_eq!(read(&out.join("run.toml")).model.d_model, Some(128));
+        let record = RunRecord::load(&out).expect("a record").expect("a run");
+        let measured: Vec<_> = record.validations[0].numbers.keys().collect();
+        assert_eq!(measured, numbers, "{name}");
     }
+}
+
+/// Also when that model is gone.
+#[test]
+fn a_run_starts_from_a_model_with_its_tokenizer_and_goes_on_by_itself() {
+    let (folder, model) = trained();
+    let out = folder.path().join("tuned");
+    let start = || {
+        let mut command = program("train");
+        command.args(["--hold-out", "10", "--batch-tokens", "200"]);
+        command.args(["--updates", "2", "--validate-every", "2", "--warmup", "4"]);
+        command.args(["--set", "init.continue_schedule=true"]);
+        command.args(["--set", "init.freeze=[\"encoder.*\"]", "--set"]);
+        command.arg(format!("init.model={}", model.display()));
+        command.arg("--data").arg(corpus(folder.path()));
+        command.arg("--out").arg(&out);
+        command
+    };
+    let error = fails(start().args(["--preset", "small"]));
+    assert!(
+        error.contains("has no effect: the model is that of"),
+        "{error}"
+    );
+    let error = fails(start().args(["--set", "model.d_ff=64"]));
+    assert!(
+        error.contains("of which only dropout can differ"),
+        "{error}"
+    );
+    let printed = succeeds(start().args(["--set", "model.dropout=0.2"]));
+    assert!(printed.contains(" tensors frozen"), "{printed}");
+
+    let run = read(&out.join("run.toml"));
+    assert_eq!((run.model.preset, run.model.d_ff), (None, Some(512)));
+    assert_eq!(run.model.dropout, Some(0.2));
+    let [one, other] = [&model, &out].map(|at| fs::read(at.join("tokenizer.json")).expect("it"));
+    assert!(one == other);
+    let record = RunRecord::load(&out).expect("a record").expect("a run");
+    assert_eq!(record.config.schedule_start, 4);
+    let before = encoder(&model);
+    assert!(!before.is_empty() && before == encoder(&out));
+
+    fs::remove_dir_all(&model).expect("the model");
+    let printed = succeeds(resume(&out).args(["--updates", "4"]));
+    assert!(printed.contains("done: 4 updates"), "{printed}");
+    assert!(before == encoder(&out));
+}
+
+/// The bytes of the encoder's tensors.
+fn encoder(model: &Path) -> BTreeMap<String, Vec<u8>> {
+    let bytes = fs::read(model.join("model.safetensors")).expect("the weights");
+    let file = SafeTensors::deserialize(&bytes).expect("a safetensors file");
+    let tensors = file.tensors().into_iter();
+    let of_encoder = tensors.filter(|(name, _)| name.starts_with("encoder."));
+    of_encoder
+        .map(|(name, tensor)| (name, tensor.data().to_vec()))
+        .collect()
 }
 
 #[test]

@@ -38,6 +38,10 @@ struct BackendsGuide;
 struct OwnModelGuide;
 
 #[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/checkpoints.md")]
+struct CheckpointsGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/translation.md")]
 struct TranslationGuide;
 
@@ -52,3 +56,7 @@ struct FineTuningGuide;
 #[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/tokenizers.md")]
 struct TokenizersGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/watching.md")]
+struct WatchingGuide;

@@ -12,7 +12,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use transformer_program::note;
 
-use commands::{Common, attention, average, evaluate, info, parity, score, train, translate};
+use commands::{
+    Common, attention, average, curves, evaluate, info, parity, score, train, translate,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,6 +46,7 @@ enum Command {
     Score(score::Score),
     Attention(attention::Attention),
     Average(average::Average),
+    Curves(curves::Curves),
     Info(info::Info),
     Parity(parity::Parity),
 }
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Score(score) => score.run(common),
         Command::Attention(attention) => attention.run(common),
         Command::Average(average) => average.run(),
+        Command::Curves(curves) => curves.run(),
         Command::Info(info) => info.run(),
         Command::Parity(parity) => parity.run(common),
     };
@@ -77,7 +81,7 @@ fn parsed() -> Cli {
     // Gives each command the flags of every command.
     program.build();
     let program = program.mut_subcommands(|command| match command.get_name() {
-        "average" | "info" => command.mut_args(|arg| {
+        "average" | "curves" | "info" => command.mut_args(|arg| {
             let unused = ["backend", "seed"].contains(&arg.get_id().as_str());
             if unused { arg.hide(true) } else { arg }
         }),

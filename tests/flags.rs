@@ -33,7 +33,7 @@ const DECODING: [&str; 13] = [
 ];
 
 /// The commands, each with its flags.
-fn commands() -> [(&'static str, Vec<&'static str>); 8] {
+fn commands() -> [(&'static str, Vec<&'static str>); 9] {
     let train = [
         "--out",
         "--resume",
@@ -93,8 +93,9 @@ fn commands() -> [(&'static str, Vec<&'static str>); 8] {
         ("evaluate", [&evaluate[..], &DECODING, &EVERYWHERE].concat()),
         ("score", [&score[..], &EVERYWHERE].concat()),
         ("attention", [&attention[..], &EVERYWHERE].concat()),
-        // These two compute on no backend.
+        // These three compute on no backend.
         ("average", vec!["--model", "--last", "--out"]),
+        ("curves", vec!["--numbers", "--over", "--out"]),
         ("info", Vec::new()),
         (
             "parity",

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use support::{fails, folder, run, started, stderr, stdout, succeeds, train, train_for};
+use transformer_train::RunLog;
 
 #[test]
 fn a_killed_run_resumes_to_the_model_it_would_have_made() {
@@ -36,6 +37,17 @@ fn a_killed_run_resumes_to_the_model_it_would_have_made() {
         fs::read(out.join("checkpoints/update-00000030/model.safetensors")).expect("the checkpoint")
     };
     assert!(weights(&whole) == weights(&killed));
+
+    // Its log has each update once, and each validation.
+    let log = RunLog::load(&killed).expect("a log").expect("lines");
+    let mut updates = 0;
+    for point in &log.points {
+        assert_eq!(point.update, updates + point.updates);
+        updates = point.update;
+    }
+    assert_eq!(updates, 30);
+    let validated = log.validations.iter().map(|validation| validation.update);
+    assert!(validated.eq((2..=30).step_by(2)));
 }
 
 /// A run that does not end by itself.

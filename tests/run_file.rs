@@ -331,9 +331,10 @@ fn the_ready_files_have_the_numbers_of_their_recipes() {
     assert_eq!(multi30k.training.batch_tokens, 4096);
     assert_eq!(multi30k.tokenizer.vocab_size, 4000);
     // §5: 25 000 tokens a batch, 4000 updates of warm-up, 100 000 and 300 000 updates; §6.1: the last 5 and 20.
-    for (name, preset, updates, averaged) in [
-        ("wmt14-base", Preset::Base, 100_000, 5),
-        ("wmt14-big", Preset::Big, 300_000, 20),
+    // Ten minutes are 1500 updates of 0.4 seconds, and 600 of one second (§5.2).
+    for (name, preset, updates, interval, averaged) in [
+        ("wmt14-base", Preset::Base, 100_000, 1500, 5),
+        ("wmt14-big", Preset::Big, 300_000, 600, 20),
     ] {
         let (wmt, model) = run(name);
         assert_eq!(model, preset.config(4));
@@ -343,7 +344,8 @@ fn the_ready_files_have_the_numbers_of_their_recipes() {
         assert_eq!((training.peak_rate, training.label_smoothing), (None, 0.1));
         assert_eq!(wmt.checkpoint.average_last, averaged);
         assert_eq!(wmt.checkpoint.keep_last, averaged);
-        assert_eq!(wmt.checkpoint.every_minutes, Some(10.0));
+        let every_updates = wmt.checkpoint.every_updates;
+        assert_eq!(every_updates.unwrap_or(wmt.validation.every), interval);
         assert_eq!(wmt.tokenizer.vocab_size, 37_000);
     }
 }

@@ -25,6 +25,7 @@ fn a_run_leaves_a_model_its_tokenizer_its_pairs_and_checkpoints() {
         "valid.tsv",
         "run.toml",
         "checkpoints/update-00000004/run.json",
+        "log.jsonl",
     ] {
         assert!(model.join(file).exists(), "{file}");
     }

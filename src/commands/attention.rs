@@ -10,8 +10,9 @@ use burn::tensor::backend::Backend;
 use clap::{Args, ValueEnum};
 use transformer_core::{DecodeOptions, SourceTarget, Tokenizer, Translator};
 
-use self::picture::{Format, Map, Picture};
+use self::picture::{Map, Picture};
 use super::inference::{Inference, TranslatorTask};
+use super::picture::{Format, save};
 use super::{Common, Result, check_lengths};
 
 const EXAMPLES: &str = "\
@@ -99,8 +100,7 @@ impl TranslatorTask for Attention {
             Kind::Cross => (maps.cross, &target, &source),
         };
         let maps = self.chosen(maps)?;
-        let picture = Picture::new(rows, columns, &maps);
-        picture.save(&self.out)?;
+        save(&Picture::new(rows, columns, &maps), &self.out)?;
         Ok(writeln!(
             io::stdout(),
             "{}: {} maps",

@@ -2,6 +2,7 @@
 
 pub mod attention;
 pub mod average;
+pub mod curves;
 mod decoding;
 pub mod evaluate;
 mod inference;
@@ -9,6 +10,7 @@ pub mod info;
 mod lines;
 mod model_directory;
 pub mod parity;
+mod picture;
 pub mod score;
 pub mod train;
 pub mod translate;

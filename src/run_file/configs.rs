@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use transformer_core::{SPECIAL_TOKENS, TransformerConfig, WeightTying};
-use transformer_train::TrainingConfig;
+use transformer_train::{Criterion, TrainingConfig};
 
 use super::RunFile;
 use super::error::RunFileError;
@@ -58,8 +58,18 @@ impl RunFile {
             clip_norm: training.clip_norm,
             skip_limit: training.skip_limit,
             updates: training.updates,
+            ema_decay: training.ema_decay,
             validate_every: self.validation.every,
+            best_by: Criterion {
+                number: self.validation.best_by.number().to_owned(),
+                goal: self.validation.best_by.goal(),
+            },
+            patience: self.validation.patience,
+            checkpoint_every: self.checkpoint.every_updates,
+            checkpoint_minutes: self.checkpoint.every_minutes,
             keep_checkpoints: self.checkpoint.keep_last,
+            keep_best: self.checkpoint.keep_best,
+            average_last: self.checkpoint.average_last,
             ..TrainingConfig::default()
         }
     }

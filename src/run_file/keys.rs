@@ -255,10 +255,11 @@ section! {
     /// The states of the run that are kept, to resume it and to average them.
     CheckpointKeys, "checkpoint":
 
-    /// Updates between two checkpoints; absent: there is one at each validation only, as there is in any case.
+    /// Updates between two checkpoints; absent: there is one after each validation only, as there is in any case.
     every_updates: Option<usize> = None;
 
-    /// Minutes after which there is a checkpoint, too; absent: none for that reason.
+    /// Minutes after the last checkpoint when there is another one, to resume from; it is removed when there is a newer
+    /// one, and counts for none of the keys below. Absent: none by time.
     every_minutes: Option<f64> = None;
 
     /// Checkpoints kept, the newest ones.
@@ -273,13 +274,14 @@ section! {
 }
 
 section! {
-    /// Records of the run beside the lines on the screen.
+    /// Logs in the directory of the run, beside the lines or curves in the terminal.
     LogKeys, "log":
 
-    /// Whether each update and validation is written as a line of JSON.
-    json: bool = false;
+    /// Whether training and validations are logged as lines of JSON in `log.jsonl`, of which `transformer curves` makes
+    /// pictures.
+    json: bool = true;
 
-    /// Whether events are written that TensorBoard shows.
+    /// Whether they are logged as event files in `tensorboard/`, which TensorBoard shows.
     tensorboard: bool = false;
 }
 

@@ -1,5 +1,6 @@
 //! Files that are written whole or not at all: under another name in the same folder, then renamed.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,38 @@ pub fn replace_file<E: From<io::Error>>(
 /// When the file cannot be written.
 pub fn replace_file_with(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     replace_file(path, |side| fs::write(side, bytes))
+}
+
+/// Removes the new files that [`replace_file`] left beside `path` in processes that were killed.
+///
+/// No other process may be replacing the file meanwhile.
+///
+/// # Errors
+/// When the folder cannot be read, or a file in it not be removed.
+pub fn remove_unfinished_files(path: &Path) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if is_side_of(&entry.file_name(), path) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file's name is one that [`side_path`] gives, in any process.
+fn is_side_of(name: &OsStr, path: &Path) -> bool {
+    let process = || {
+        let own = path.file_name()?.to_str()?;
+        let rest = name.to_str()?.strip_prefix(own)?;
+        rest.strip_prefix('.')?.strip_suffix(".tmp")
+    };
+    process().is_some_and(|process| {
+        !process.is_empty() && process.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }
 
 fn side_path(path: &Path) -> PathBuf {
@@ -110,6 +143,30 @@ mod tests {
         fs::create_dir(&path).unwrap();
         replace_file_with(&path, "new").unwrap_err();
         assert_eq!(listed(directory.path()), [pair("file", "")]);
+    }
+
+    #[test]
+    fn files_of_killed_writes_are_removed_and_no_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        replace_file_with(&path, "whole").unwrap();
+        fs::write(side_path(&path), "ours").unwrap();
+        fs::write(directory.path().join("file.7.tmp"), "another's").unwrap();
+        let others = [
+            "file.7",
+            "file.7.tmp.txt",
+            "file.tmp",
+            "file.x.tmp",
+            "other.7.tmp",
+        ];
+        for name in others {
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        remove_unfinished_files(&path).unwrap();
+        let mut expected = vec![pair("file", "whole")];
+        expected.extend(others.map(|name| pair(name, "")));
+        expected.sort();
+        assert_eq!(listed(directory.path()), expected);
     }
 
     #[test]

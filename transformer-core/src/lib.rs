@@ -99,7 +99,7 @@ pub use error::{
     TensorProblem,
 };
 pub use feed_forward::{FeedForwardConfig, PositionwiseFeedForward};
-pub use files::{replace_file, replace_file_with};
+pub use files::{remove_unfinished_files, replace_file, replace_file_with};
 pub use generator::{Generator, GeneratorConfig};
 pub use init::WeightInit;
 pub use language_model::LanguageModel;

@@ -10,25 +10,32 @@ use std::path::{Path, PathBuf};
 
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use transformer_core::{
     CONFIG_FILE, SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE,
     replace_file,
 };
 
-use crate::checkpoint::{holds_model, run_of, whole_checkpoints};
+use crate::checkpoint::{RUN_FILE, holds_model, run_of, whole_checkpoints};
 use crate::error::{ABSENT, AverageError, Difference, first_difference};
+use crate::scheduled::Scheduled;
 
 /// The newest `count` checkpoints of the run in a directory, the oldest of them first.
 ///
+/// Older ones that the run has kept because their validations were good
+/// ([`TrainingConfig::keep_best`](crate::TrainingConfig::keep_best)) are not among them: others, between them
+/// and the newest, are missing.
+///
 /// # Errors
-/// [`AverageError::TooFewCheckpoints`], or when the directory cannot be read.
+/// [`AverageError::TooFewCheckpoints`], or when the directory or the newest checkpoint's record of the run
+/// cannot be read.
 pub fn newest_checkpoints(
     run: impl AsRef<Path>,
     count: usize,
 ) -> Result<Vec<PathBuf>, AverageError> {
     let run = run.as_ref();
-    let mut checkpoints = whole_checkpoints(run).map_err(AverageError::io(run))?;
+    let mut checkpoints = last_checkpoints(run)?;
     let found = checkpoints.len();
     match found.checked_sub(count) {
         Some(older) => Ok(checkpoints.split_off(older)),
@@ -38,6 +45,28 @@ pub fn newest_checkpoints(
             asked: count,
         }),
     }
+}
+
+/// The last checkpoints of the run in a directory, the oldest first, as the newest one's record has it.
+fn last_checkpoints(run: &Path) -> Result<Vec<PathBuf>, AverageError> {
+    /// A part of `run.json`.
+    #[derive(Deserialize)]
+    struct Record {
+        #[serde(default)]
+        scheduled: Scheduled,
+    }
+    let mut all = whole_checkpoints(run).map_err(AverageError::io(run))?;
+    if let Some((newest, path)) = all.last() {
+        let (newest, path) = (*newest, path.join(RUN_FILE));
+        if let Some(json) = read_if_there(&path)? {
+            let record: Record = serde_json::from_slice(&json)
+                .map_err(|error| AverageError::io(&path)(error.into()))?;
+            let updates: Vec<_> = all.iter().map(|(update, _)| *update).collect();
+            let last = record.scheduled.last(newest, &updates, updates.len());
+            all.retain(|(update, _)| last.contains(update));
+        }
+    }
+    Ok(all.into_iter().map(|(_, path)| path).collect())
 }
 
 /// Averages models into a new one: each weight is the mean of its values in all models (§6.1).

@@ -1,13 +1,26 @@
 //! Checkpoints: written whole or not at all, and resumed to the same next update.
 //!
 //! ```text
-//! DIR/config.json, model.safetensors          the model of the lowest validation loss
+//! DIR/config.json, model.safetensors          the best model, by `best_by`
 //! DIR/run.lock                                empty; locked while a run lasts
 //! DIR/checkpoints/update-00000500/
-//!     config.json, model.safetensors          the model after update 500
+//!     config.json, model.safetensors          the model after update 500, of averaged weights with `ema_decay`
+//!     training.safetensors                    with `ema_decay` only: the weights from which training goes on
 //!     optimizer.mpk                           Adam's moments
 //!     run.json                                settings, data, validations so far
+//! DIR/checkpoints/*.tmp                       written or removed just now, or by a run that was killed
 //! ```
+//!
+//! A killed run leaves its directory between two writes, and each of these states is resumed to the same end:
+//!
+//! - A file is written under another name and renamed; so is a checkpoint, the directory of several. To be
+//!   removed, a checkpoint is renamed first.
+//! - The directory's model is replaced before the checkpoint is written that has the validation in its record.
+//!   Killed between the two, the run makes the validation again, and replaces the model by the same one.
+//! - Old checkpoints are removed after the new one is whole. Those that a killed run had still to remove go
+//!   with the next checkpoint.
+//! - A checkpoint that is there is not written again: its weights are those of its update. Only the record of
+//!   the run, one file, is replaced.
 
 use std::fs;
 use std::io;
@@ -18,7 +31,10 @@ use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Record, Recorde
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use serde::{Deserialize, Serialize};
-use transformer_core::{CONFIG_FILE, WEIGHTS_FILE, replace_file_with};
+use transformer_core::{
+    CONFIG_FILE, SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE,
+    load_weights, remove_unfinished_files, replace_file_with, save_weights,
+};
 
 use crate::data::{Checksum, Example};
 use crate::error::TrainError;
@@ -27,13 +43,19 @@ use crate::run_lock::RunLock;
 use crate::run_state::RunState;
 
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
+/// The weights that training goes on from, where `model.safetensors` has their moving average.
+const TRAINING_WEIGHTS_FILE: &str = "training.safetensors";
 const OPTIMIZER_FILE: &str = "optimizer.mpk";
 pub(crate) const RUN_FILE: &str = "run.json";
 const PREFIX: &str = "update-";
+const AVERAGE: &str = "average.tmp";
 
 /// Everything that a run needs to be resumed: its model, its optimizer's record, and its state.
 pub(crate) struct Checkpoint<M, O> {
+    /// The model that is trained.
     pub model: M,
+    /// The model of its averaged weights, if the run has one.
+    pub average: Option<M>,
     pub optimizer: O,
     pub state: RunState,
 }
@@ -54,11 +76,12 @@ pub fn holds_model(directory: impl AsRef<Path>) -> bool {
     }
 }
 
-/// The whole checkpoints of the run in a directory, the oldest first; none where there is no run.
-pub(crate) fn whole_checkpoints(run: &Path) -> io::Result<Vec<PathBuf>> {
+/// The whole checkpoints of the run in a directory, by their updates, the oldest first; none where there is
+/// no run.
+pub(crate) fn whole_checkpoints(run: &Path) -> io::Result<Vec<(usize, PathBuf)>> {
     let entries = match fs::read_dir(run.join(CHECKPOINTS)) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if is_missing(&error) => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
     let mut found = Vec::new();
@@ -71,7 +94,13 @@ pub(crate) fn whole_checkpoints(run: &Path) -> io::Result<Vec<PathBuf>> {
         }
     }
     found.sort_unstable();
-    Ok(found.into_iter().map(|(_, path)| path).collect())
+    Ok(found)
+}
+
+/// Whether the error is that there is no such file or directory.
+pub(crate) fn is_missing(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory)
 }
 
 /// The directory of the run that a checkpoint belongs to; `None` for other directories.
@@ -86,14 +115,13 @@ pub(crate) fn run_of(checkpoint: &Path) -> Option<PathBuf> {
 pub(crate) struct Checkpoints {
     /// Keeps other runs out of the directory.
     lock: RunLock,
-    keep: usize,
 }
 
 impl Checkpoints {
     /// Opens the locked directory; refuses one that already holds a model or checkpoints, unless the run is
     /// to be resumed.
-    pub fn open(lock: RunLock, resume: bool, keep: usize) -> Result<Self, TrainError> {
-        let checkpoints = Self { lock, keep };
+    pub fn open(lock: RunLock, resume: bool) -> Result<Self, TrainError> {
+        let checkpoints = Self { lock };
         let directory = checkpoints.directory();
         if !resume && holds_model(directory) {
             return Err(TrainError::Occupied(directory.to_owned()));
@@ -116,7 +144,11 @@ impl Checkpoints {
         self.below().join(format!("{PREFIX}{update:08}"))
     }
 
-    /// Removes the half-written files of a killed run.
+    fn whole(&self) -> Result<Vec<(usize, PathBuf)>, TrainError> {
+        whole_checkpoints(self.directory()).map_err(TrainError::io(self.below()))
+    }
+
+    /// Removes what a killed run has half written or half removed.
     fn remove_unfinished(&self) -> Result<(), TrainError> {
         let below = self.below();
         for entry in fs::read_dir(&below).map_err(TrainError::io(&below))? {
@@ -125,13 +157,45 @@ impl Checkpoints {
                 fs::remove_dir_all(&path).map_err(TrainError::io(&path))?;
             }
         }
+        let names = [
+            CONFIG_FILE,
+            WEIGHTS_FILE,
+            TOKENIZER_FILE,
+            SOURCE_TOKENIZER_FILE,
+            TARGET_TOKENIZER_FILE,
+        ];
+        let mut files: Vec<_> = names.map(|name| self.directory().join(name)).into();
+        let checkpoints = self.whole()?.into_iter();
+        files.extend(checkpoints.map(|(_, path)| path.join(RUN_FILE)));
+        for file in files {
+            remove_unfinished_files(&file).map_err(TrainError::io(file))?;
+        }
         Ok(())
     }
 
     /// The newest whole checkpoint.
-    pub fn newest(&self) -> Option<Found> {
-        let newest = whole_checkpoints(self.directory()).ok()?.pop()?;
-        Some(Found(newest))
+    pub fn newest(&self) -> Result<Option<Found>, TrainError> {
+        let mut all = self.whole()?;
+        let updates = updates(&all);
+        let newest = all.pop();
+        Ok(newest.map(|(_, directory)| Found { directory, updates }))
+    }
+
+    /// The newest `count` of the last checkpoints of a run, in order.
+    pub fn last(
+        &self,
+        state: &RunState,
+        count: usize,
+    ) -> Result<Vec<(usize, PathBuf)>, TrainError> {
+        let mut all = self.whole()?;
+        let last = state.last_checkpoints(&updates(&all), count);
+        all.retain(|(update, _)| last.contains(update));
+        Ok(all)
+    }
+
+    /// A name for the directory of an average, which a run that is resumed removes.
+    pub fn average(&self) -> PathBuf {
+        self.below().join(AVERAGE)
     }
 
     /// Whether the directory holds a model beside the checkpoints.
@@ -144,33 +208,55 @@ impl Checkpoints {
         model.save(self.directory())
     }
 
-    /// Writes a checkpoint under another name, renames it, and removes the oldest ones.
+    /// Writes a checkpoint, whole or not at all, and removes those that are not to be kept beside it. Of one
+    /// that is there already, it replaces the record of the run.
     pub fn save<B, M, O>(&self, checkpoint: Checkpoint<M, O>) -> Result<(), TrainError>
     where
         B: AutodiffBackend,
         M: Objective<B::InnerBackend>,
         O: Record<B>,
     {
-        let path = self.path(checkpoint.state.update);
-        let side = path.with_extension("tmp");
-        let written = write::<B, _, _>(checkpoint, &side).and_then(|()| {
-            if path.exists() {
-                fs::remove_dir_all(&path).map_err(TrainError::io(&path))?;
-            }
-            fs::rename(&side, &path).map_err(TrainError::io(&path))
-        });
-        if written.is_err() {
-            // The first error is the one to report.
-            let _ = fs::remove_dir_all(&side);
+        let state = checkpoint.state.clone();
+        let path = self.path(state.update);
+        match path.exists() {
+            true => replace_state(&path, checkpoint.state)?,
+            false => write_whole::<B, _, _>(checkpoint, &path)?,
         }
-        written?;
-        let mut old = whole_checkpoints(self.directory()).map_err(TrainError::io(self.below()))?;
-        old.truncate(old.len().saturating_sub(self.keep));
-        for path in old {
-            fs::remove_dir_all(&path).map_err(TrainError::io(&path))?;
+        let all = self.whole()?;
+        let kept = state.kept_checkpoints(&updates(&all));
+        for (_, path) in all.iter().filter(|(update, _)| !kept.contains(update)) {
+            remove(path)?;
         }
         Ok(())
     }
+}
+
+fn updates(checkpoints: &[(usize, PathBuf)]) -> Vec<usize> {
+    checkpoints.iter().map(|(update, _)| *update).collect()
+}
+
+/// Removes a checkpoint. It is renamed first: whatever has the name of a checkpoint must be whole.
+fn remove(path: &Path) -> Result<(), TrainError> {
+    let side = path.with_extension("tmp");
+    fs::rename(path, &side).map_err(TrainError::io(path))?;
+    fs::remove_dir_all(&side).map_err(TrainError::io(side))
+}
+
+/// Writes a checkpoint under another name, and renames it.
+fn write_whole<B, M, O>(checkpoint: Checkpoint<M, O>, path: &Path) -> Result<(), TrainError>
+where
+    B: AutodiffBackend,
+    M: Objective<B::InnerBackend>,
+    O: Record<B>,
+{
+    let side = path.with_extension("tmp");
+    let written = write::<B, _, _>(checkpoint, &side)
+        .and_then(|()| fs::rename(&side, path).map_err(TrainError::io(path)));
+    if written.is_err() {
+        // The first error is the one to report.
+        let _ = fs::remove_dir_all(&side);
+    }
+    written
 }
 
 fn write<B, M, O>(checkpoint: Checkpoint<M, O>, directory: &Path) -> Result<(), TrainError>
@@ -181,22 +267,33 @@ where
 {
     let Checkpoint {
         model,
+        average,
         optimizer,
         state,
     } = checkpoint;
-    model.save(directory)?;
+    match average {
+        None => model.save(directory)?,
+        // A checkpoint is a model directory: its model is the one that is validated.
+        Some(average) => {
+            average.save(directory)?;
+            save_weights(&model, directory.join(TRAINING_WEIGHTS_FILE))?;
+        }
+    }
     let path = directory.join(OPTIMIZER_FILE);
     let optimizer = Recorder::<B>::record(&recorder(), optimizer, ())
         .map_err(|error| TrainError::io(&path)(io::Error::other(error)))?;
     replace_file_with(&path, &optimizer).map_err(TrainError::io(&path))?;
-    let path = directory.join(RUN_FILE);
     let run = RunFile {
         optimizer_checksum: checksum(&optimizer),
         state,
     };
-    let json = serde_json::to_vec_pretty(&run).map_err(io::Error::other);
-    json.and_then(|json| replace_file_with(&path, json))
-        .map_err(TrainError::io(path))
+    run.write(directory)
+}
+
+/// Replaces the record of the run in a checkpoint.
+fn replace_state(directory: &Path, state: RunState) -> Result<(), TrainError> {
+    let before = RunFile::read(directory)?;
+    RunFile { state, ..before }.write(directory)
 }
 
 /// `run.json`.
@@ -206,6 +303,28 @@ struct RunFile {
     optimizer_checksum: u32,
     #[serde(flatten)]
     state: RunState,
+}
+
+impl RunFile {
+    fn read(checkpoint: &Path) -> Result<Self, TrainError> {
+        let path = checkpoint.join(RUN_FILE);
+        let json = fs::read(&path).map_err(TrainError::io(&path))?;
+        serde_json::from_slice(&json).map_err(|error| damaged(&path, error.to_string()))
+    }
+
+    fn write(&self, checkpoint: &Path) -> Result<(), TrainError> {
+        let path = checkpoint.join(RUN_FILE);
+        let json = serde_json::to_vec_pretty(self).map_err(io::Error::other);
+        json.and_then(|json| replace_file_with(&path, json))
+            .map_err(TrainError::io(path))
+    }
+}
+
+fn damaged(path: &Path, problem: String) -> TrainError {
+    TrainError::Damaged {
+        path: path.to_owned(),
+        problem,
+    }
 }
 
 fn checksum(bytes: &[u8]) -> u32 {
@@ -219,31 +338,36 @@ fn recorder() -> NamedMpkBytesRecorder<FullPrecisionSettings> {
 }
 
 /// A checkpoint in its directory.
-pub(crate) struct Found(PathBuf);
+pub(crate) struct Found {
+    directory: PathBuf,
+    /// The updates of all checkpoints of its run.
+    updates: Vec<usize>,
+}
 
 impl Found {
     /// Reads the checkpoint of a run with the settings and data of `now` into `model`, whose frozen
     /// parameters stay frozen.
-    pub fn restore<B, M, O>(&self, now: &RunState, model: M) -> Result<Checkpoint<M, O>, TrainError>
+    pub fn restore<B, M, O>(self, now: &RunState, model: M) -> Result<Checkpoint<M, O>, TrainError>
     where
         B: Backend,
         M: Objective<B>,
         O: Record<B>,
     {
-        let Self(directory) = self;
-        let path = directory.join(RUN_FILE);
-        let json = fs::read(&path).map_err(TrainError::io(&path))?;
-        let damaged = |path: &Path, problem: String| TrainError::Damaged {
-            path: path.to_owned(),
-            problem,
-        };
+        let Self { directory, updates } = self;
         let RunFile {
             optimizer_checksum,
             state,
-        } = serde_json::from_slice(&json).map_err(|error| damaged(&path, error.to_string()))?;
-        state.continues_as(now, directory, M::Example::NAME)?;
+        } = RunFile::read(&directory)?;
+        state.continues_as(now, &directory, M::Example::NAME)?;
         let device = model.devices().into_iter().next().unwrap_or_default();
-        let model = model.restore(directory)?;
+        let model = model.restore(&directory)?;
+        let (model, average) = match now.config.ema_decay {
+            None => (model, None),
+            Some(_) => {
+                let weights = directory.join(TRAINING_WEIGHTS_FILE);
+                (load_weights(model.clone(), weights)?, Some(model))
+            }
+        };
         let path = directory.join(OPTIMIZER_FILE);
         let bytes = fs::read(&path).map_err(TrainError::io(&path))?;
         let found = checksum(&bytes);
@@ -255,9 +379,11 @@ impl Found {
             .map_err(|error| damaged(&path, error.to_string()))?;
         Ok(Checkpoint {
             model,
+            average,
             optimizer,
             state: RunState {
                 config: now.config.clone(),
+                scheduled: state.scheduled.or(updates),
                 ..state
             },
         })

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::criterion::Criterion;
 use crate::error::TrainError;
 use crate::schedule::Schedule;
 
@@ -46,8 +47,42 @@ pub struct TrainingConfig {
     pub updates: usize,
     /// Updates between two validations, each followed by a checkpoint: 500.
     pub validate_every: usize,
-    /// Checkpoints kept, the newest ones: 2.
+    /// The number by which validations are compared: the model of the best one is kept, `keep_best` counts by
+    /// it, and `patience`. NaN is never better. Default: the lowest loss.
+    pub best_by: Criterion,
+    /// Validations in a row that are not better than the best one before, by `best_by`, after which the run
+    /// ends ([`StopReason::Patience`](crate::StopReason::Patience)); absent: it does not end by them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patience: Option<usize>,
+    /// Decay of the exponential moving average of the weights, such as 0.999; absent: no average. After the
+    /// `n`-th update that is not skipped, the average `e`, which begins as the first weights, becomes
+    ///
+    /// `d e + (1 - d) w`, where `w` are the trained weights and `d = min(ema_decay, (1 + n) / (10 + n))`.
+    ///
+    /// The averaged weights are validated, kept as the model, and checkpointed; training itself goes on from
+    /// the others, which a checkpoint has, too. Frozen parameters stay as they are. It needs the memory of the
+    /// weights once more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ema_decay: Option<f64>,
+    /// Updates between two checkpoints; absent: there is one after each validation only, which there is in
+    /// any case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_every: Option<usize>,
+    /// Minutes after the last checkpoint when there is another one; absent: none by time. It serves to resume
+    /// the run, and stays only until the next one, so that nothing else depends on the clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_minutes: Option<f64>,
+    /// Checkpoints kept, the newest ones: 2. Counted are those after validations and after every
+    /// `checkpoint_every` updates. Others, made by time or where a run was stopped, are removed when there is a
+    /// newer one.
     pub keep_checkpoints: usize,
+    /// Checkpoints kept besides, those of the best validations by `best_by`: 0. One that is among the newest,
+    /// too, is counted as both.
+    pub keep_best: usize,
+    /// Checkpoints whose mean is made at the end of the run (§6.1), the newest ones, as `keep_checkpoints`
+    /// counts them; 0: none. It is validated, and kept as the model if it is better than all validations by
+    /// `best_by`. An interrupted run makes none, nor does one without a directory.
+    pub average_last: usize,
 }
 
 impl Default for TrainingConfig {
@@ -67,7 +102,14 @@ impl Default for TrainingConfig {
             skip_limit: 10,
             updates: 100_000,
             validate_every: 500,
+            best_by: Criterion::default(),
+            patience: None,
+            ema_decay: None,
+            checkpoint_every: None,
+            checkpoint_minutes: None,
             keep_checkpoints: 2,
+            keep_best: 0,
+            average_last: 0,
         }
     }
 }
@@ -86,6 +128,8 @@ impl TrainingConfig {
             ("updates", self.updates),
             ("validate_every", self.validate_every),
             ("keep_checkpoints", self.keep_checkpoints),
+            ("patience", self.patience.unwrap_or(1)),
+            ("checkpoint_every", self.checkpoint_every.unwrap_or(1)),
         ];
         for (key, value) in counts {
             check(key, value, value > 0, "at least 1")?;
@@ -94,6 +138,7 @@ impl TrainingConfig {
             ("learning_rate_factor", Some(self.learning_rate_factor)),
             ("peak_rate", self.peak_rate),
             ("clip_norm", self.clip_norm),
+            ("checkpoint_minutes", self.checkpoint_minutes),
         ];
         for (key, value) in rates {
             let value = value.unwrap_or(1.0);
@@ -120,7 +165,16 @@ impl TrainingConfig {
         for (key, value) in shares {
             check(key, value, (0.0..1.0).contains(&value), "in [0, 1)")?;
         }
-        Ok(())
+        if let Some(decay) = self.ema_decay {
+            let in_range = 0.0 < decay && decay < 1.0;
+            check("ema_decay", decay, in_range, "in (0, 1)")?;
+        }
+        check(
+            "average_last",
+            self.average_last,
+            self.average_last <= self.keep_checkpoints,
+            "at most `keep_checkpoints`",
+        )
     }
 }
 
@@ -203,9 +257,51 @@ mod tests {
                 TrainingConfig {
                     schedule: Schedule::Cosine,
                     updates: 4000,
-                    ..base
+                    ..base.clone()
                 },
                 "`updates` is 4000; it must be more than `warmup` where the learning rate falls to zero",
+            ),
+            (
+                TrainingConfig {
+                    patience: Some(0),
+                    ..base.clone()
+                },
+                "`patience` is 0; it must be at least 1",
+            ),
+            (
+                TrainingConfig {
+                    checkpoint_every: Some(0),
+                    ..base.clone()
+                },
+                "`checkpoint_every` is 0; it must be at least 1",
+            ),
+            (
+                TrainingConfig {
+                    checkpoint_minutes: Some(-1.0),
+                    ..base.clone()
+                },
+                "`checkpoint_minutes` is -1; it must be positive and finite",
+            ),
+            (
+                TrainingConfig {
+                    ema_decay: Some(1.0),
+                    ..base.clone()
+                },
+                "`ema_decay` is 1; it must be in (0, 1)",
+            ),
+            (
+                TrainingConfig {
+                    ema_decay: Some(f64::NAN),
+                    ..base.clone()
+                },
+                "`ema_decay` is NaN; it must be in (0, 1)",
+            ),
+            (
+                TrainingConfig {
+                    average_last: 3,
+                    ..base
+                },
+                "`average_last` is 3; it must be at most `keep_checkpoints`",
             ),
         ];
         for (config, expected) in cases {
@@ -222,6 +318,18 @@ mod tests {
         assert_eq!(config.learning_rate_factor, 0.5);
         assert_eq!((config.schedule, config.peak_rate), (Schedule::Noam, None));
         assert_eq!((config.weight_decay, config.skip_limit), (0.0, 10));
-        assert_eq!(config.schedule_start, 0);
+        let expected = TrainingConfig {
+            seed: 5,
+            batch_tokens: 40,
+            batches_per_update: 2,
+            warmup: 4,
+            learning_rate_factor: 0.5,
+            clip_norm: Some(1.0),
+            updates: 4,
+            validate_every: 2,
+            keep_checkpoints: 1,
+            ..TrainingConfig::default()
+        };
+        assert_eq!(config, expected);
     }
 }

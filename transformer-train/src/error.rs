@@ -55,6 +55,14 @@ pub enum TrainError {
         /// The name.
         name: String,
     },
+    /// Validations are to be compared by a number that they do not have.
+    #[error("`best_by` is `{name}`, but the numbers of a validation are {}", named.join(", "))]
+    NoSuchNumber {
+        /// The name asked for.
+        name: String,
+        /// The names that there are.
+        named: Vec<String>,
+    },
     /// The directory already holds a model or checkpoints.
     #[error("{} already holds a model; resume it, or choose another directory", .0.display())]
     Occupied(PathBuf),
@@ -95,6 +103,9 @@ pub enum TrainError {
     /// A model directory could not be read or written.
     #[error(transparent)]
     Directory(#[from] ModelError),
+    /// The mean of the last checkpoints could not be made. The run can be resumed, to make it.
+    #[error(transparent)]
+    Average(Box<AverageError>),
     /// The tokenizers do not fit the model, or could not be read or saved beside it.
     #[cfg(feature = "text")]
     #[error(transparent)]
@@ -150,6 +161,13 @@ pub enum TrainError {
         /// The error that it returned.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// An observer of the run ([`Trainer::observer`](crate::Trainer::observer)), such as one of its logs, could not
+    /// start.
+    #[error("the run cannot be logged: {source}")]
+    Observer {
+        /// The error that it returned.
+        source: crate::progress::ObserverError,
+    },
 }
 
 impl TrainError {
@@ -157,6 +175,12 @@ impl TrainError {
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }
+    }
+}
+
+impl From<AverageError> for TrainError {
+    fn from(error: AverageError) -> Self {
+        Self::Average(Box::new(error))
     }
 }
 
@@ -220,7 +244,7 @@ pub enum AverageError {
     TooFewCheckpoints {
         /// The run's directory.
         run: PathBuf,
-        /// Its checkpoints.
+        /// Its last checkpoints. Older ones, kept because their validation was good, do not count.
         found: usize,
         /// The number asked for.
         asked: usize,

@@ -61,20 +61,23 @@
 //! | training, checkpoints, resume | [`Trainer`] |
 //! | decoding at each validation | `TextValidation`, with the feature `text`; [`ValidationMetrics`] |
 //! | training from a model, in part | [`Trainer`], [`freeze`] |
+//! | which model is kept, and when training is over | [`Criterion`], [`TrainingConfig`] |
 //! | the record of a run | [`RunRecord`] |
-//! | averaging of checkpoints | [`average_models`] (§6.1) |
+//! | the numbers of a run as it goes, and its logs | [`RunObserver`], [`JsonLog`], [`TensorBoardLog`], [`RunLog`] |
+//! | averaging of checkpoints | [`average_models`] (§6.1), [`TrainingConfig::average_last`] |
 //! | BLEU, chrF, error rates | [`metrics`] |
 
 mod average;
 mod checkpoint;
 mod config;
+mod criterion;
 mod data;
 mod error;
 mod evaluate;
 mod freeze;
-mod goal;
 mod loss;
 pub mod metrics;
+mod moving_average;
 mod objective;
 mod optimizer;
 mod progress;
@@ -82,6 +85,7 @@ mod run_lock;
 mod run_record;
 mod run_state;
 mod schedule;
+mod scheduled;
 #[cfg(feature = "text")]
 mod text_validation;
 mod trainer;
@@ -92,6 +96,7 @@ mod validation;
 pub use average::{average_models, newest_checkpoints};
 pub use checkpoint::holds_model;
 pub use config::TrainingConfig;
+pub use criterion::{Criterion, Goal};
 pub use data::{
     BatchError, BatchSampler, Checksum, Corpus, CorpusError, Example, ExampleProblem, Lengths,
     Pair, TRAINING_FILE, TextReader, TokenizedPair, Update, VALIDATION_FILE, read_sentences,
@@ -104,13 +109,15 @@ pub use data::{
 pub use error::{AverageError, TrainError, same_config};
 pub use evaluate::evaluate;
 pub use freeze::{FreezeError, freeze};
-pub use goal::Goal;
 pub use loss::{LabelSmoothedCrossEntropy, TokenSums};
 pub use objective::{
     Labels, Objective, PairBatch, SequenceBatch, Trainable, check_tokens, sequence_loss,
 };
 pub use optimizer::{PaperAdam, clip_global_norm, global_norm};
-pub use progress::{PlainLines, ProgressDisplay};
+pub use progress::{
+    JsonLog, LOG_FILE, ObserverError, PlainLines, ProgressDisplay, RunLog, RunObserver, RunStart,
+    SkippedUpdate, TensorBoardLog, TrainingPoint,
+};
 pub use run_lock::RunLock;
 pub use run_record::{RunRecord, holds_run};
 pub use schedule::{RateSchedule, Schedule};
@@ -120,5 +127,6 @@ pub use trainer::{Trained, Trainer};
 pub use training_model::TrainingModel;
 pub use update_loop::StopReason;
 pub use validation::{
-    HookError, Measurement, SampleOutput, Validation, ValidationContext, ValidationMetrics,
+    AverageOutcome, HookError, Measurement, SampleOutput, Validation, ValidationContext,
+    ValidationMetrics,
 };

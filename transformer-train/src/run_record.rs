@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::checkpoint::{CHECKPOINTS, RUN_FILE};
+use crate::checkpoint::{CHECKPOINTS, RUN_FILE, is_missing, whole_checkpoints};
 use crate::config::TrainingConfig;
 use crate::error::TrainError;
-use crate::validation::Validation;
+use crate::validation::{AverageOutcome, Validation};
 
 /// The record of a training run, as of its newest checkpoint.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -26,7 +26,11 @@ pub struct RunRecord {
     pub examples: usize,
     /// All validations, in order.
     pub validations: Vec<Validation>,
-    /// The directories of the checkpoints, the oldest first; empty in the record of one checkpoint.
+    /// The averages of checkpoints that were made where the run ended, in order.
+    #[serde(default)]
+    pub averages: Vec<AverageOutcome>,
+    /// The directories of the checkpoints, the oldest first: the newest ones, and those of the best
+    /// validations. Empty in the record of one checkpoint.
     #[serde(skip)]
     pub checkpoints: Vec<PathBuf>,
 }
@@ -39,14 +43,16 @@ impl RunRecord {
     /// When a file cannot be read or is damaged.
     pub fn load(directory: impl AsRef<Path>) -> Result<Option<Self>, TrainError> {
         let directory = directory.as_ref();
-        let checkpoints = checkpoints(directory)?;
+        let checkpoints = whole_checkpoints(directory).map_err(TrainError::io(directory))?;
+        let checkpoints: Vec<_> = checkpoints.into_iter().map(|(_, path)| path).collect();
         // A checkpoint is a model directory itself.
         let newest = checkpoints.last().map_or(directory, PathBuf::as_path);
         let path = newest.join(RUN_FILE);
-        if !path.exists() {
-            return Ok(None);
-        }
-        let json = fs::read(&path).map_err(TrainError::io(&path))?;
+        let json = match fs::read(&path) {
+            Ok(json) => json,
+            Err(error) if checkpoints.is_empty() && is_missing(&error) => return Ok(None),
+            Err(error) => return Err(TrainError::io(path)(error)),
+        };
         match serde_json::from_slice::<Self>(&json) {
             Ok(record) => Ok(Some(Self {
                 checkpoints,
@@ -69,21 +75,4 @@ impl RunRecord {
 /// Whether a training run has begun in a directory, even if it has not saved anything yet.
 pub fn holds_run(directory: impl AsRef<Path>) -> bool {
     directory.as_ref().join(CHECKPOINTS).is_dir()
-}
-
-/// The whole checkpoints below a directory, the oldest first.
-fn checkpoints(directory: &Path) -> Result<Vec<PathBuf>, TrainError> {
-    let below = directory.join(CHECKPOINTS);
-    let mut found = Vec::new();
-    if below.is_dir() {
-        for entry in fs::read_dir(&below).map_err(TrainError::io(&below))? {
-            let path = entry.map_err(TrainError::io(&below))?.path();
-            // One that a killed run left half-written ends in `.tmp`.
-            if path.extension().is_none() && path.join(RUN_FILE).exists() {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
-    Ok(found)
 }

@@ -5,10 +5,12 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::config::TrainingConfig;
+use crate::criterion::Criterion;
 use crate::data::{Checksum, Example};
 use crate::error::{TrainError, same_config};
 use crate::metrics::{Statistics, UpdateItem};
-use crate::validation::Validation;
+use crate::scheduled::Scheduled;
+use crate::validation::{AverageOutcome, Validation};
 
 /// The content of `run.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,6 +32,14 @@ pub(crate) struct RunState {
     pub validations: Vec<Validation>,
     /// Statistics of the training since the last of them.
     pub since_validation: Statistics,
+    #[serde(default)]
+    pub scheduled: Scheduled,
+    /// The averages made where the run had ended.
+    #[serde(default)]
+    pub averages: Vec<AverageOutcome>,
+    /// Whether the hook has ended the run, and the average of its last checkpoints is still to be made.
+    #[serde(default)]
+    pub average_is_due: bool,
 }
 
 impl RunState {
@@ -48,6 +58,9 @@ impl RunState {
             checksum: checksum.sum(),
             validations: Vec::new(),
             since_validation: Statistics::default(),
+            scheduled: Scheduled::none(),
+            averages: Vec::new(),
+            average_is_due: false,
         }
     }
 
@@ -71,10 +84,88 @@ impl RunState {
         self.validations.last().map_or(0, |last| last.update)
     }
 
-    /// Whether no validation before had as low a loss.
+    /// Updates made, without those that were skipped.
+    pub fn made(&self) -> usize {
+        self.update - self.skipped
+    }
+
+    /// Notes that there is a checkpoint of this state.
+    pub fn note_checkpoint(&mut self) {
+        let TrainingConfig {
+            validate_every,
+            checkpoint_every,
+            keep_checkpoints,
+            ..
+        } = self.config;
+        let every = [Some(validate_every), checkpoint_every];
+        let is_multiple = |updates: usize| self.update.is_multiple_of(updates);
+        if self.update > 0 && every.into_iter().flatten().any(is_multiple) {
+            self.scheduled.add(self.update, keep_checkpoints);
+        }
+    }
+
+    /// The newest `count` of the last checkpoints that are `there`, in order, this state's among them.
+    pub fn last_checkpoints(&self, there: &[usize], count: usize) -> Vec<usize> {
+        self.scheduled.last(self.update, there, count)
+    }
+
+    /// Which of the checkpoints that are `there`, this state's among them, are kept: the last ones, and those
+    /// of the best validations.
+    pub fn kept_checkpoints(&self, there: &[usize]) -> Vec<usize> {
+        let validations = self.validations.iter();
+        let validated = validations.filter(|validation| there.contains(&validation.update));
+        let best = self.config.best_by.ranked(validated).into_iter();
+        let best = best.take(self.config.keep_best);
+        let mut kept = self.last_checkpoints(there, self.config.keep_checkpoints);
+        kept.extend(best.map(|validation| validation.update));
+        kept
+    }
+
+    /// Whether a validation is better than all before it, and than the averages of checkpoints.
     pub fn is_best(&self, validation: &Validation) -> bool {
-        let earlier = &mut self.validations.iter();
-        earlier.all(|earlier| earlier.valid_loss > validation.valid_loss)
+        let by = &self.config.best_by;
+        let best = self.best().map_or(f64::NAN, |best| by.value(best));
+        by.is_better(by.value(validation), best)
+    }
+
+    /// Whether the model of a validation replaces that of the directory: it is the best, or there is none of
+    /// which it is known how good it is.
+    pub fn replaces_model(&self, validation: &Validation) -> bool {
+        self.is_best(validation) || self.best().is_none()
+    }
+
+    /// The validation of the best model so far.
+    fn best(&self) -> Option<&Validation> {
+        let averages = self.averages.iter().map(|average| &average.validation);
+        self.config
+            .best_by
+            .best(self.validations.iter().chain(averages))
+    }
+
+    /// Whether as many validations in a row as patience lasts were not better than the best before them, the
+    /// last one being of this state. A resumed run whose patience is over has ended, until it has more of it.
+    pub fn is_out_of_patience(&self) -> bool {
+        self.update == self.validated_update()
+            && self
+                .config
+                .patience
+                .is_some_and(|patience| self.not_better() >= patience)
+    }
+
+    /// The validations since the best one.
+    fn not_better(&self) -> usize {
+        let by = &self.config.best_by;
+        let mut best = f64::NAN;
+        let mut since = 0;
+        for validation in &self.validations {
+            let value = by.value(validation);
+            since += 1;
+            if by.is_better(value, best) {
+                best = value;
+                since = 0;
+            }
+        }
+        since
     }
 
     /// Checks that a run with the settings and data of `now` continues this one. `name` is the noun
@@ -88,8 +179,14 @@ impl RunState {
                 false => 0,
             },
             validate_every: 0,
-            keep_checkpoints: 0,
             skip_limit: 0,
+            best_by: Criterion::default(),
+            patience: None,
+            checkpoint_every: None,
+            checkpoint_minutes: None,
+            keep_checkpoints: 0,
+            keep_best: 0,
+            average_last: 0,
             ..state.config.clone()
         };
         same_config(path, &comparable(self), &comparable(now))?;
@@ -108,5 +205,179 @@ impl RunState {
             });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::validation::tests::validation;
+
+    /// A run without averages, whose validations, after the updates 10, 20, …, have these numbers.
+    fn run(config: TrainingConfig, numbers: &[f64]) -> RunState {
+        let numbered = (1..).zip(numbers);
+        let validations: Vec<_> = numbered
+            .map(|(index, &number)| validation(10 * index, number))
+            .collect();
+        RunState {
+            update: 10 * numbers.len(),
+            skipped: 0,
+            skipped_in_a_row: 0,
+            seconds: 0.0,
+            config,
+            examples: 1,
+            checksum: 0,
+            validations,
+            since_validation: Statistics::default(),
+            scheduled: Scheduled::none(),
+            averages: Vec::new(),
+            average_is_due: false,
+        }
+    }
+
+    fn config() -> TrainingConfig {
+        TrainingConfig {
+            validate_every: 10,
+            best_by: Criterion::highest("BLEU"),
+            keep_checkpoints: 2,
+            ..TrainingConfig::default()
+        }
+    }
+
+    /// The checkpoints that are left, when each is made and old ones are removed as the run goes.
+    fn left(config: &TrainingConfig, made: &[usize], numbers: &[f64]) -> Vec<usize> {
+        let mut state = run(config.clone(), &[]);
+        let mut there = Vec::new();
+        for &update in made {
+            state.update = update;
+            let index = update / 10;
+            if update.is_multiple_of(10) && index <= numbers.len() {
+                let number = numbers[index - 1];
+                state.validations.push(validation(update, number));
+            }
+            state.note_checkpoint();
+            there.push(update);
+            let kept = state.kept_checkpoints(&there);
+            assert!(kept.contains(&update), "the newest is kept");
+            there.retain(|update| kept.contains(update));
+        }
+        there
+    }
+
+    #[test]
+    fn the_newest_and_the_best_checkpoints_are_kept_each_once() {
+        let numbers = [5.0, 9.0, 1.0, f64::NAN, 3.0, 8.0];
+        let made = [10, 20, 30, 40, 50, 60];
+        let with_best = |keep_best| {
+            let config = TrainingConfig {
+                keep_best,
+                ..config()
+            };
+            left(&config, &made, &numbers)
+        };
+        assert_eq!(with_best(0), [50, 60]);
+        assert_eq!(with_best(1), [20, 50, 60]);
+        // 60 is the second best.
+        assert_eq!(with_best(2), [20, 50, 60]);
+        assert_eq!(with_best(3), [10, 20, 50, 60]);
+        // That of NaN is never one of the best.
+        assert_eq!(with_best(9), [10, 20, 30, 50, 60]);
+    }
+
+    #[test]
+    fn checkpoints_by_time_and_of_interruptions_stay_until_the_next_one() {
+        let config = TrainingConfig {
+            checkpoint_every: Some(5),
+            ..config()
+        };
+        assert_eq!(left(&config, &[5, 10, 12], &[]), [10, 12]);
+        assert_eq!(left(&config, &[5, 10, 12, 13], &[]), [10, 13]);
+        // What is left then is what a run without them has.
+        let undisturbed = left(&config, &[5, 10, 15], &[]);
+        assert_eq!(left(&config, &[5, 10, 12, 13, 15], &[]), undisturbed);
+        assert_eq!(undisturbed, [10, 15]);
+    }
+
+    #[test]
+    fn the_best_is_better_than_all_validations_and_averages_and_nan_never_is() {
+        let mut state = run(config(), &[f64::NAN, f64::NAN]);
+        // Nothing is known of the model that the directory has.
+        assert!(state.replaces_model(&validation(30, f64::NAN)));
+        assert!(!state.is_best(&validation(30, f64::NAN)));
+        assert!(state.is_best(&validation(30, 4.0)));
+
+        state.validations.push(validation(30, 4.0));
+        for (number, expected) in [(4.0, false), (f64::NAN, false), (4.5, true)] {
+            assert_eq!(state.is_best(&validation(40, number)), expected);
+            assert_eq!(state.replaces_model(&validation(40, number)), expected);
+        }
+        state.averages.push(AverageOutcome {
+            checkpoints: vec![20, 30],
+            validation: validation(30, 6.0),
+            kept: true,
+        });
+        assert!(!state.is_best(&validation(40, 5.0)));
+        assert!(state.is_best(&validation(40, 7.0)));
+        // A run that is resumed with another criterion compares by that one.
+        state.config.best_by = Criterion::lowest("BLEU");
+        assert!(state.is_best(&validation(40, 3.0)));
+        assert!(!state.is_best(&validation(40, 5.0)));
+    }
+
+    #[test]
+    fn patience_is_over_after_as_many_validations_that_are_not_better() {
+        let over = |patience, numbers: &[f64]| {
+            let config = TrainingConfig {
+                patience,
+                ..config()
+            };
+            run(config, numbers).is_out_of_patience()
+        };
+        let numbers = [3.0, 5.0, 5.0, f64::NAN, 4.0];
+        assert!(over(Some(3), &numbers));
+        assert!(!over(Some(4), &numbers));
+        assert!(!over(None, &numbers));
+        assert!(!over(Some(3), &numbers[..4]));
+        assert!(!over(Some(1), &[3.0, 5.0]));
+        assert!(!over(Some(1), &[]));
+        assert!(over(Some(2), &[f64::NAN, f64::NAN]));
+
+        let config = TrainingConfig {
+            patience: Some(1),
+            ..config()
+        };
+        let mut between = run(config, &[3.0, 2.0]);
+        between.update += 1;
+        assert!(!between.is_out_of_patience());
+    }
+
+    #[test]
+    fn settings_without_an_effect_on_the_weights_may_change() {
+        let path = Path::new("run");
+        let before = run(config(), &[]);
+        let other = |config| run(config, &[]);
+        let now = other(TrainingConfig {
+            updates: 7,
+            validate_every: 3,
+            skip_limit: 4,
+            best_by: Criterion::lowest("perplexity"),
+            patience: Some(3),
+            checkpoint_every: Some(9),
+            checkpoint_minutes: Some(0.5),
+            keep_checkpoints: 5,
+            keep_best: 4,
+            average_last: 5,
+            ..config()
+        });
+        before.continues_as(&now, path, "pair").unwrap();
+        let now = other(TrainingConfig {
+            ema_decay: Some(0.99),
+            ..config()
+        });
+        let error = before.continues_as(&now, path, "pair").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "run: made with `ema_decay` absent, not 0.99"
+        );
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use burn::lr_scheduler::LrScheduler;
+use burn::module::AutodiffModule;
 use burn::optim::Optimizer;
 use burn::tensor::backend::AutodiffBackend;
 use burn::train::logger::InMemoryMetricLogger;
@@ -24,23 +25,28 @@ use crate::evaluate::checked;
 use crate::metrics::{
     GradientNorm, SampleText, SkippedUpdates, Throughput, TokenMean, ValidationNumber,
 };
+use crate::moving_average::MovingAverage;
 use crate::objective::{Objective, Trainable};
 use crate::optimizer::PaperAdam;
-use crate::progress::{ProgressDisplay, WithoutNaN};
+use crate::progress::{
+    ObserverError, ProgressDisplay, RunObserver, RunStart, Watching, WithoutNaN,
+};
 use crate::run_lock::RunLock;
 use crate::run_state::RunState;
 use crate::schedule::RateSchedule;
 use crate::training_model::{TrainingModel, device};
 use crate::update_loop::{Components, Start, StopReason, UpdateStrategy};
 use crate::validation::{
-    HookError, HookFunction, Validation, ValidationContext, ValidationHook, ValidationMetrics,
+    AverageOutcome, HookError, HookFunction, OWN_NUMBERS, Validation, ValidationContext,
+    ValidationHook, ValidationMetrics,
 };
 
 /// A trained model and the record of its training.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Trained<M> {
-    /// The model after the last update, without gradients.
+    /// The model after the last update, without gradients; with [`TrainingConfig::ema_decay`], that of the
+    /// averaged weights.
     pub model: M,
     /// All validations, in order, with those before a resume.
     pub validations: Vec<Validation>,
@@ -50,6 +56,12 @@ pub struct Trained<M> {
     pub skipped: usize,
     /// Why the run ended.
     pub stopped: StopReason,
+    /// The mean of the last checkpoints ([`TrainingConfig::average_last`]); `None` if none was made: without a
+    /// directory, in an interrupted run, or where there is only one checkpoint.
+    pub average: Option<AverageOutcome>,
+    /// The errors of observers that failed during the run, such as that of a log which could not be written
+    /// any more. The run went on without them.
+    pub observer_errors: Vec<ObserverError>,
 }
 
 /// A training run of any model that has an [`Objective`].
@@ -104,6 +116,7 @@ pub struct Trainer<B: AutodiffBackend, M: Trainable<B>> {
     display: ProgressDisplay,
     renderer: Option<Box<dyn MetricsRenderer>>,
     hook: ValidationHook<B::InnerBackend, M::InnerModule>,
+    watching: Watching,
 }
 
 impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
@@ -127,6 +140,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             display: ProgressDisplay::Auto,
             renderer: None,
             hook: ValidationHook::default(),
+            watching: Watching::default(),
         }
     }
 
@@ -139,8 +153,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         self
     }
 
-    /// Keeps the model of the lowest validation loss in `directory`, and checkpoints below it.
-    /// Without a directory nothing is written.
+    /// Keeps the model of the best validation, by [`TrainingConfig::best_by`], in `directory`, and
+    /// checkpoints below it. Without a directory nothing is written, and no checkpoints are averaged.
     ///
     /// Until the run ends, or its process does, other runs in the directory are refused, in this process
     /// and in others ([`TrainError::InUse`]), unless the file system has no locks.
@@ -177,8 +191,12 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         self
     }
 
-    /// Continues from the newest checkpoint in the directory, if there is one: with its weights, its
-    /// optimizer's state, and the next examples.
+    /// Continues from the newest checkpoint in the directory, if there is one: with its weights and their
+    /// average, its optimizer's state, and the next examples. The run then ends as one that was not stopped,
+    /// wherever it was stopped or killed: bit for bit, where the backend computes deterministically.
+    ///
+    /// Settings without an effect on the weights may change: when to validate, to write and keep checkpoints,
+    /// what to compare validations by, and when to end, unless the learning rate depends on the end.
     pub fn resume(mut self, resume: bool) -> Self {
         self.resume = resume;
         self
@@ -202,19 +220,45 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         self
     }
 
-    /// Shows progress with a custom renderer instead.
+    /// Shows progress with a custom renderer of Burn's instead.
     pub fn renderer(mut self, renderer: impl MetricsRenderer + 'static) -> Self {
         self.renderer = Some(Box::new(renderer));
+        self
+    }
+
+    /// Passes the run's numbers to an observer, too. Further calls add further observers.
+    pub fn observer(mut self, observer: impl RunObserver + 'static) -> Self {
+        self.watching.observers.push(Box::new(observer));
+        self
+    }
+
+    /// Updates between two points of training that observers are given, and thus between two lines of the logs
+    /// and two plain lines; by default 50.
+    pub fn observe_every(mut self, updates: usize) -> Self {
+        self.watching.every = updates;
+        self
+    }
+
+    /// Logs the run as JSON lines in `log.jsonl` of the directory ([`JsonLog`](crate::JsonLog)).
+    pub fn log_json(mut self, log: bool) -> Self {
+        self.watching.json = log;
+        self
+    }
+
+    /// Logs the run as TensorBoard's event files in `tensorboard` of the directory
+    /// ([`TensorBoardLog`](crate::TensorBoardLog)).
+    pub fn tensorboard(mut self, log: bool) -> Self {
+        self.watching.tensorboard = log;
         self
     }
 
     /// Measures more at each validation: `hook` is called with the model and returns a number for each
     /// of `names`, in [`ControlFlow::Continue`], or in [`ControlFlow::Break`] to end the run there.
     ///
-    /// The numbers appear beside the loss in the displays, and in [`Validation::numbers`]. The model
-    /// that the directory keeps remains that of the lowest loss. After an error of the hook the run can
-    /// be resumed. A second call measures that, too, and so does
-    /// [`validate_with`](Self::validate_with).
+    /// The numbers appear beside the loss in the displays, and in [`Validation::numbers`]. By
+    /// [`TrainingConfig::best_by`], one of them decides which model the directory keeps, and when
+    /// [`TrainingConfig::patience`] is over. After an error of the hook the run can be resumed. A second call
+    /// measures that, too, and so does [`validate_with`](Self::validate_with).
     ///
     /// ```
     /// # use burn_autodiff::Autodiff;
@@ -234,12 +278,10 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     ///     .on_validation(["Mean length"], |at| {
     ///         let decoded = greedy(at.model, &[Request::new([3]), Request::new([4])], MaxLength::Tokens(9))?;
     ///         let length = decoded.iter().map(|h| h.tokens.len()).sum::<usize>() as f64 / 2.0;
-    ///         // The loss has not fallen for three validations.
-    ///         let patience = at.earlier.iter().rev().take(3);
-    ///         let worse = patience.filter(|v| v.valid_loss < at.statistics.mean_loss()).count();
-    ///         Ok(match worse {
-    ///             3 => ControlFlow::Break([length]),
-    ///             _ => ControlFlow::Continue([length]),
+    ///         // Good enough.
+    ///         Ok(match at.statistics.accuracy() > 99.0 {
+    ///             true => ControlFlow::Break([length]),
+    ///             false => ControlFlow::Continue([length]),
     ///         })
     ///     })
     ///     .train(pairs.clone(), pairs)?;
@@ -276,8 +318,9 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     ///
     /// # Errors
     /// When the configuration, the tokenizers, the examples or the directory do not allow it, when a
-    /// checkpoint cannot be written or read, when a hook fails, when the loss or the gradients of
-    /// [`TrainingConfig::skip_limit`] updates in a row are not finite, or the loss of a validation is not.
+    /// checkpoint cannot be written or read, when an observer cannot start or a hook fails, when the loss or
+    /// the gradients of [`TrainingConfig::skip_limit`] updates in a row are not finite, or the loss of a
+    /// validation is not.
     pub fn train(
         mut self,
         train: Vec<<M as Objective<B>>::Example>,
@@ -285,6 +328,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     ) -> Result<Trained<M::InnerModule>, TrainError> {
         let deadline = self.max_duration.map(|duration| Instant::now() + duration);
         self.config.validate()?;
+        self.watching.validate()?;
         self.check_names()?;
         #[cfg(feature = "text")]
         if let Some(tokenizers) = &self.tokenizers {
@@ -303,12 +347,14 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         let checkpoint = Checkpoint {
             // Moved, not cloned: the optimizer changes weights in place if they have no other holder.
             model: self.model.fork(&self.devices[0]),
+            average: None,
             optimizer: PaperAdam::new(self.config.clip_norm)
                 .with_weight_decay(self.config.weight_decay),
             state: RunState::new(&self.config, &train.all),
         };
         let Checkpoint {
             model,
+            average,
             optimizer,
             state,
         } = resumed(checkpoint, checkpoints.as_ref())?;
@@ -317,15 +363,32 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         }
         let schedule = RateSchedule::new(&self.config, model.d_model());
         let schedule = schedule.load_record::<B>(state.update);
-        let model = number_parameters(TrainingModel::new(model, self.config.label_smoothing));
+        let label_smoothing = self.config.label_smoothing;
+        let numbered = |model: M| {
+            number_parameters::<B, _>(TrainingModel::<B, M>::new(model, label_smoothing))
+        };
+        let average = self.config.ema_decay.map(|decay| {
+            // The first weights are its beginning.
+            let model = average.unwrap_or_else(|| model.clone());
+            MovingAverage::new(decay, numbered(model).valid())
+        });
+        let model = numbered(model);
         let updates = UpdateLoader {
             examples: train,
             batches_per_update: self.config.batches_per_update,
             first_update: state.update,
         };
+        let lines = match self.renderer {
+            Some(_) => None,
+            None => self.display.lines(),
+        };
+        let start = RunStart::new(&state, deadline);
+        let directory = self.directory.as_deref();
+        let watch = self.watching.start(directory, lines, &start)?;
+        let rounds = state.update / self.config.validate_every;
         let renderer = match self.renderer {
             Some(renderer) => renderer,
-            None => self.display.renderer(&self.interrupter),
+            None => self.display.renderer(&self.interrupter, rounds),
         };
         let training = displayed(updates, ValidLoader(valid), &self.hook)
             .renderer(WithoutNaN(renderer))
@@ -342,6 +405,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             start: Mutex::new(Some(Start {
                 state,
                 hook: self.hook,
+                average,
+                watch,
             })),
             outcome: outcome.clone(),
         };
@@ -362,10 +427,13 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             updates: outcome.state.update,
             skipped: outcome.state.skipped,
             stopped: outcome.stopped,
+            average: outcome.average,
+            observer_errors: outcome.observer_errors,
         })
     }
 
-    /// Checks that the names differ: displays identify numbers by their names.
+    /// Checks that the names differ, because displays identify numbers by their names, and that there is the
+    /// one by which validations are compared.
     fn check_names(&self) -> Result<(), TrainError> {
         let means = [
             TokenMean::loss(),
@@ -378,12 +446,22 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         names.insert(GradientNorm::new().name().to_string());
         names.insert(SkippedUpdates::new().name().to_string());
         names.extend((0..self.hook.samples).map(SampleText::title));
+        names.extend(OWN_NUMBERS.map(str::to_owned));
         for name in &self.hook.names {
             if !names.insert(name.clone()) {
                 return Err(TrainError::SameName { name: name.clone() });
             }
         }
-        Ok(())
+        let own = OWN_NUMBERS.map(str::to_owned).into_iter();
+        let named: Vec<_> = own.chain(self.hook.names.iter().cloned()).collect();
+        let name = &self.config.best_by.number;
+        match named.contains(name) {
+            true => Ok(()),
+            false => Err(TrainError::NoSuchNumber {
+                name: name.clone(),
+                named,
+            }),
+        }
     }
 
     /// The directory for checkpoints, with the tokenizers in it; `None` if nothing is to be saved.
@@ -395,7 +473,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             Some(lock) => lock,
             None => RunLock::acquire(directory)?,
         };
-        let checkpoints = Checkpoints::open(lock, self.resume, self.config.keep_checkpoints)?;
+        let checkpoints = Checkpoints::open(lock, self.resume)?;
         #[cfg(feature = "text")]
         if let Some(tokenizers) = &self.tokenizers {
             match self.resume && Tokenizers::are_in(directory) {
@@ -413,12 +491,14 @@ fn resumed<B: AutodiffBackend, M: Trainable<B>>(
     run: Running<B, M>,
     checkpoints: Option<&Checkpoints>,
 ) -> Result<Running<B, M>, TrainError> {
-    let Some(newest) = checkpoints.and_then(Checkpoints::newest) else {
+    let newest = checkpoints.map(Checkpoints::newest).transpose()?;
+    let Some(newest) = newest.flatten() else {
         return Ok(run);
     };
     let restored = newest.restore::<B, _, _>(&run.state, run.model)?;
     Ok(Checkpoint {
         model: restored.model,
+        average: restored.average,
         optimizer: run.optimizer.load_record(restored.optimizer),
         state: restored.state,
     })

@@ -5,6 +5,8 @@
 //! schedule, however many batches its gradients come from. The Learner, its metrics, its renderers
 //! and its interrupter are Burn's.
 
+mod ending;
+
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -13,7 +15,7 @@ use burn::data::dataloader::Progress;
 use burn::lr_scheduler::LrScheduler;
 use burn::module::{AutodiffModule, Module};
 use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::backend::AutodiffBackend;
 use burn::train::{
     EventProcessorTraining, InferenceStep, Interrupter, ItemLazy, Learner, LearnerEvent,
     LearningComponentsMarker, SupervisedLearningStrategy, SupervisedTrainingEventProcessor,
@@ -25,14 +27,18 @@ use crate::config::TrainingConfig;
 use crate::data::Update;
 use crate::error::TrainError;
 use crate::metrics::{DeviceStatistics, Numbers, Samples, Statistics, UpdateItem};
+use crate::moving_average::MovingAverage;
 use crate::objective::{Objective, Trainable};
 use crate::optimizer::{PaperAdam, global_norm};
 #[cfg(feature = "tui")]
 use crate::progress::let_ctrl_c_through;
+use crate::progress::{ObserverError, Watch};
 use crate::run_state::RunState;
 use crate::schedule::RateSchedule;
 use crate::training_model::TrainingModel;
-use crate::validation::{Measurement, Validation, ValidationContext, ValidationHook};
+use crate::validation::{
+    AverageOutcome, Measurement, Validation, ValidationContext, ValidationHook,
+};
 
 /// Why a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +53,9 @@ pub enum StopReason {
     /// [`Trainer::on_validation`](crate::Trainer::on_validation) or
     /// [`Trainer::validate_with`](crate::Trainer::validate_with) ended it.
     Validation,
+    /// As many validations in a row as [`TrainingConfig::patience`] allows were not better. Resumed with the
+    /// same patience, it has still ended; with more, or without, it goes on.
+    Patience,
 }
 
 pub(crate) type Components<B, M> = LearningComponentsMarker<
@@ -57,12 +66,17 @@ pub(crate) type Components<B, M> = LearningComponentsMarker<
 >;
 
 type InnerModel<B, M> = <M as AutodiffModule<B>>::InnerModule;
-type RunStart<B, M> = Start<<B as AutodiffBackend>::InnerBackend, InnerModel<B, M>>;
+
+/// A model as it is validated.
+pub(crate) type ValidModel<B, M> =
+    TrainingModel<<B as AutodiffBackend>::InnerBackend, InnerModel<B, M>>;
 
 /// The result of a run.
 pub(crate) struct Outcome {
     pub state: RunState,
     pub stopped: StopReason,
+    pub average: Option<AverageOutcome>,
+    pub observer_errors: Vec<ObserverError>,
 }
 
 /// The training loop, by updates.
@@ -74,14 +88,16 @@ pub(crate) struct UpdateStrategy<B: AutodiffBackend, M: Trainable<B>> {
     pub schedule: RateSchedule,
     pub checkpoints: Option<Checkpoints>,
     pub deadline: Option<Instant>,
-    pub start: Mutex<Option<RunStart<B, M>>>,
+    pub start: Mutex<Option<Start<B, M>>>,
     pub outcome: Arc<Mutex<Option<Result<Outcome, TrainError>>>>,
 }
 
-/// The state and hook that a run starts with.
-pub(crate) struct Start<B: Backend, M> {
+/// What a run starts with, beside its model and optimizer.
+pub(crate) struct Start<B: AutodiffBackend, M: Trainable<B>> {
     pub state: RunState,
-    pub hook: ValidationHook<B, M>,
+    pub hook: ValidationHook<B::InnerBackend, InnerModel<B, M>>,
+    pub average: Option<MovingAverage<ValidModel<B, M>>>,
+    pub watch: Watch,
 }
 
 impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<B, M>>
@@ -103,7 +119,12 @@ impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        let Start { state, hook } = start.expect("a strategy runs once");
+        let Start {
+            state,
+            hook,
+            average,
+            watch,
+        } = start.expect("a strategy runs once");
         // The learner would hold a copy of the model during each step, and weights could not be changed
         // in place.
         let model = learner.model();
@@ -116,16 +137,27 @@ impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<
             valid,
             processor: components.event_processor,
             interrupter: components.interrupter,
+            average,
+            saved: (state.update, Instant::now()),
             state,
             hook,
+            watch,
         };
-        let result = run.updates(train);
-        let outcome = result.map(|stopped| Outcome {
+        let result = run.until_the_end(train);
+        let outcome = result.map(|(stopped, average)| Outcome {
             state: run.state,
             stopped,
+            average,
+            observer_errors: run.watch.into_errors(),
         });
         *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-        (run.model.expect(MODEL), run.processor)
+        let model = match run.average {
+            Some(average) => {
+                <TrainingModel<B, M> as AutodiffModule<B>>::from_inner(average.into_model())
+            }
+            None => run.model.expect(MODEL),
+        };
+        (model, run.processor)
     }
 }
 
@@ -136,6 +168,9 @@ struct Run<'a, B: AutodiffBackend, M: Trainable<B>> {
     strategy: &'a UpdateStrategy<B, M>,
     /// `None` while the optimizer holds it.
     model: Option<TrainingModel<B, M>>,
+    /// The average of its weights, if the run has one. After the first update they share no tensor that is
+    /// trained, so that the optimizer goes on changing weights in place.
+    average: Option<MovingAverage<ValidModel<B, M>>>,
     optimizer: PaperAdam<TrainingModel<B, M>, B>,
     schedule: RateSchedule,
     valid: ValidLoader<Components<B, M>>,
@@ -143,23 +178,35 @@ struct Run<'a, B: AutodiffBackend, M: Trainable<B>> {
     interrupter: Interrupter,
     state: RunState,
     hook: ValidationHook<B::InnerBackend, InnerModel<B, M>>,
+    /// The update of the last checkpoint, and when it was written.
+    saved: (usize, Instant),
+    watch: Watch,
 }
 
 impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
+    /// Makes updates until the run ends, and the average of its last checkpoints.
+    fn until_the_end(
+        &mut self,
+        train: TrainLoader<Components<B, M>>,
+    ) -> Result<(StopReason, Option<AverageOutcome>), TrainError> {
+        let stopped = self.updates(train)?;
+        let average = match stopped {
+            StopReason::Interrupted => None,
+            _ => self.average_last_checkpoints()?,
+        };
+        Ok((stopped, average))
+    }
+
     /// Makes updates until the run ends; validates and saves as it goes.
     fn updates(&mut self, train: TrainLoader<Components<B, M>>) -> Result<StopReason, TrainError> {
-        let config = &self.strategy.config;
         let mut updates = train.iter();
         let mut clock = Instant::now();
         loop {
             let mut stopped = self.stop_reason();
-            let due = self.state.update > self.state.validated_update()
-                && self.state.update.is_multiple_of(config.validate_every);
-            if due || stopped.is_some() {
+            if stopped.is_some() || self.validation_is_due(stopped) || self.checkpoint_is_due() {
                 self.state.seconds += clock.elapsed().as_secs_f64();
-                if self.pause(stopped)?.is_break() {
-                    stopped = stopped.or(Some(StopReason::Validation));
-                }
+                self.watch.point(self.state.seconds);
+                stopped = self.pause(stopped)?;
                 clock = Instant::now();
             }
             if let Some(reason) = stopped {
@@ -167,12 +214,22 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
             }
             let update = updates.next().expect("updates never end");
             self.update(update)?;
+            let seconds = self.state.seconds + clock.elapsed().as_secs_f64();
+            self.watch.after_update(seconds);
         }
     }
 
-    /// The model as it is now, without gradients.
-    fn valid_model(&self) -> TrainingModel<B::InnerBackend, InnerModel<B, M>> {
+    /// The model that is trained, without gradients.
+    fn trained_model(&self) -> ValidModel<B, M> {
         self.model.as_ref().expect(MODEL).valid()
+    }
+
+    /// The model that is validated and kept: of the averaged weights, if the run has them.
+    fn valid_model(&self) -> ValidModel<B, M> {
+        match &self.average {
+            Some(average) => average.model().clone(),
+            None => self.trained_model(),
+        }
     }
 
     fn stop_reason(&self) -> Option<StopReason> {
@@ -187,8 +244,46 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         {
             Some(StopReason::Time)
         } else {
+            self.reason_of_validation()
+        }
+    }
+
+    /// Why the last validation ended the run, if it did, also before the run was resumed.
+    fn reason_of_validation(&self) -> Option<StopReason> {
+        if self.state.average_is_due && self.strategy.config.average_last > 0 {
+            Some(StopReason::Validation)
+        } else if self.state.is_out_of_patience() {
+            Some(StopReason::Patience)
+        } else {
             None
         }
+    }
+
+    /// Whether the model is to be validated now. An interrupted run ends without; the resumed run validates
+    /// first.
+    fn validation_is_due(&self, stopped: Option<StopReason>) -> bool {
+        let update = self.state.update;
+        let validate_every = self.strategy.config.validate_every;
+        let here = match stopped {
+            None => update.is_multiple_of(validate_every),
+            Some(reason) => reason != StopReason::Interrupted,
+        };
+        here && update > self.state.validated_update()
+    }
+
+    /// Whether there is to be a checkpoint now, with or without a validation.
+    fn checkpoint_is_due(&self) -> bool {
+        let update = self.state.update;
+        let TrainingConfig {
+            checkpoint_every,
+            checkpoint_minutes,
+            ..
+        } = self.strategy.config;
+        let (saved_update, saved) = self.saved;
+        let waited = saved.elapsed().as_secs_f64() / 60.0;
+        update > saved_update
+            && (checkpoint_every.is_some_and(|every| update.is_multiple_of(every))
+                || checkpoint_minutes.is_some_and(|minutes| waited >= minutes))
     }
 
     /// One update: gradients, one step of the schedule, and one of the optimizer unless loss or gradients are
@@ -206,9 +301,21 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
             false => model,
         });
         self.state.count(&item);
+        if item.is_finite() {
+            self.average_weights();
+        }
         item.skipped = self.state.skipped;
+        self.watch.count(&item, learning_rate);
         self.show(item, learning_rate);
         self.check_skipped(&item)
+    }
+
+    /// Takes the weights of an update into their average.
+    fn average_weights(&mut self) {
+        let model = self.model.as_ref().expect(MODEL);
+        let made = self.state.made();
+        let average = self.average.take();
+        self.average = average.map(|average| average.next::<B, _>(model, made));
     }
 
     /// The gradients of the next update, added up from every device, and its loss and their norm. These are
@@ -302,69 +409,97 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         }
     }
 
-    /// Validates, unless the run was interrupted, and saves. `Break` if the hook ends the run.
-    fn pause(&mut self, stopped: Option<StopReason>) -> Result<ControlFlow<()>, TrainError> {
-        let changed = self.state.update > self.state.validated_update();
-        let mut flow = ControlFlow::Continue(());
-        // An interrupted run ends without validation; the resumed run validates first.
-        if changed && stopped != Some(StopReason::Interrupted) {
-            match self.validate() {
-                Ok(next) => flow = next,
-                // Training itself has not failed: a resumed run begins with this validation.
-                Err(error @ TrainError::Validation { .. }) => {
-                    self.save()?;
-                    return Err(error);
-                }
-                Err(error) => return Err(error),
-            }
+    /// Validates, if that is due, and saves. Returns why the run ends, if it does.
+    fn pause(&mut self, stopped: Option<StopReason>) -> Result<Option<StopReason>, TrainError> {
+        if !self.validation_is_due(stopped) {
+            self.save()?;
+            return Ok(stopped);
         }
+        let flow = match self.validate() {
+            Ok(flow) => flow,
+            // Training itself has not failed: a resumed run begins with this validation.
+            Err(error @ TrainError::Validation { .. }) => {
+                self.save()?;
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        };
+        let ended = flow.is_break().then_some(StopReason::Validation);
+        // A run that is killed before the average is made must not go on: the hook is not asked again.
+        self.state.average_is_due = ended.is_some() && self.strategy.config.average_last > 0;
         self.save()?;
-        Ok(flow)
+        Ok(stopped.or(ended).or(self.reason_of_validation()))
     }
 
     /// Writes a checkpoint, if there is a directory.
-    fn save(&self) -> Result<(), TrainError> {
+    fn save(&mut self) -> Result<(), TrainError> {
+        self.saved = (self.state.update, Instant::now());
+        self.state.note_checkpoint();
         let Some(checkpoints) = &self.strategy.checkpoints else {
             return Ok(());
         };
-        let model = self.valid_model().model;
-        if !checkpoints.has_model() {
-            checkpoints.save_model(&model)?;
+        let valid = self.valid_model().model;
+        // Until a validation has chosen one, the directory has the newest model.
+        if self.state.validations.is_empty() || !checkpoints.has_model() {
+            checkpoints.save_model(&valid)?;
         }
+        let (model, average) = match self.average {
+            Some(_) => (self.trained_model().model, Some(valid)),
+            None => (valid, None),
+        };
         checkpoints.save::<B, _, _>(Checkpoint {
             model,
+            average,
             optimizer: Optimizer::<TrainingModel<B, M>, B>::to_record(&self.strategy.optimizer),
             state: self.state.clone(),
         })
     }
 
-    /// Measures the model on the validation examples, and saves it if it is the best so far.
+    /// Validates the model, records it, and saves the model if it is the best so far. `Break` if the hook ends
+    /// the run.
     fn validate(&mut self) -> Result<ControlFlow<()>, TrainError> {
         let (_, round) = self.progress();
         self.processor
             .process_train(LearnerEvent::EndEpoch(round.items_processed));
         let model = self.valid_model();
-        let measured = self.measure(&model, &round);
-        self.processor
-            .process_valid(LearnerEvent::EndEpoch(round.items_processed));
-        let (statistics, measured) = measured?;
-
+        let (statistics, measured) = self.measure(&model, &round)?;
         let train = std::mem::take(&mut self.state.since_validation);
-        let mut validation = Validation::new(&self.state, &train, &statistics);
-        let names = self.hook.names.iter().cloned();
-        validation.numbers = names.zip(measured.numbers).collect();
-        let best = self.state.is_best(&validation);
+        let flow = measured.flow;
+        let validation = self.validation(&train, &statistics, measured.numbers);
+        let replaces = self.state.replaces_model(&validation);
+        self.watch.validated(&validation, &measured.samples);
         self.state.validations.push(validation);
-        if best && let Some(checkpoints) = &self.strategy.checkpoints {
+        if replaces && let Some(checkpoints) = &self.strategy.checkpoints {
             checkpoints.save_model(&model.model)?;
         }
-        Ok(measured.flow)
+        Ok(flow)
+    }
+
+    /// The record of a validation.
+    fn validation(&self, train: &Statistics, valid: &Statistics, numbers: Vec<f64>) -> Validation {
+        let names = self.hook.names.iter().cloned();
+        Validation {
+            numbers: names.zip(numbers).collect(),
+            ..Validation::new(&self.state, train, valid)
+        }
     }
 
     /// Sums over the validation examples, and the hook's measurement; both are passed to the displays.
     fn measure(
         &mut self,
-        model: &TrainingModel<B::InnerBackend, InnerModel<B, M>>,
+        model: &ValidModel<B, M>,
+        round: &Progress,
+    ) -> Result<(Statistics, Measurement), TrainError> {
+        let measured = self.measure_batches(model, round);
+        self.processor
+            .process_valid(LearnerEvent::EndEpoch(round.items_processed));
+        measured
+    }
+
+    /// The same, batch by batch.
+    fn measure_batches(
+        &mut self,
+        model: &ValidModel<B, M>,
         round: &Progress,
     ) -> Result<(Statistics, Measurement), TrainError> {
         let mut all = Statistics::default();
@@ -399,7 +534,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
     /// Calls the hook.
     fn ask(
         &mut self,
-        model: &TrainingModel<B::InnerBackend, InnerModel<B, M>>,
+        model: &ValidModel<B, M>,
         statistics: &Statistics,
     ) -> Result<Measurement, TrainError> {
         let update = self.state.update;

@@ -39,8 +39,12 @@ pub struct Validation {
     pub numbers: BTreeMap<String, f64>,
 }
 
+/// The numbers that every validation has, beside those of its hook, by the names that
+/// [`Validation::number`] knows.
+pub(crate) const OWN_NUMBERS: [&str; 3] = ["loss", "perplexity", "accuracy"];
+
 /// JSON has no NaN: it is written as `null`.
-fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+pub(crate) fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
@@ -67,6 +71,32 @@ impl Validation {
             numbers: BTreeMap::new(),
         }
     }
+
+    /// One of its numbers: `loss`, which is label-smoothed, `perplexity`, `accuracy` in percent, or one of
+    /// [`numbers`](Self::numbers); `None` if it has no number of that name.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        match name {
+            "loss" => Some(self.valid_loss),
+            "perplexity" => Some(self.valid_nll.exp()),
+            "accuracy" => Some(self.valid_accuracy),
+            name => self.numbers.get(name).copied(),
+        }
+    }
+}
+
+/// The mean of a run's last checkpoints (§6.1), made and validated where the run ended
+/// ([`TrainingConfig::average_last`](crate::TrainingConfig::average_last)).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct AverageOutcome {
+    /// The updates of its checkpoints, in order: fewer than `average_last` if the run had fewer.
+    pub checkpoints: Vec<usize>,
+    /// Its validation. Nothing was trained since the one before: it has no training tokens, and NaN for the
+    /// training loss.
+    pub validation: Validation,
+    /// Whether it was better than every validation before
+    /// ([`TrainingConfig::best_by`](crate::TrainingConfig::best_by)), and became the directory's model.
+    pub kept: bool,
 }
 
 /// Measures further numbers at each validation, and may end the run: the argument of
@@ -124,7 +154,10 @@ pub type HookError = Box<dyn Error + Send + Sync>;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ValidationContext<'a, M> {
-    /// The model as it is now, without gradients.
+    /// The model as it is now, without gradients; with
+    /// [`TrainingConfig::ema_decay`](crate::TrainingConfig::ema_decay), that of the averaged weights. At the
+    /// end of the run, the mean of its last checkpoints
+    /// ([`TrainingConfig::average_last`](crate::TrainingConfig::average_last)).
     pub model: &'a M,
     /// Updates made.
     pub update: usize,
@@ -270,8 +303,16 @@ where
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A validation with a number by the name of `BLEU`.
+    pub(crate) fn validation(update: usize, bleu: f64) -> Validation {
+        let mut validation: Validation = serde_json::from_str(BEFORE_NUMBERS).unwrap();
+        validation.update = update;
+        validation.numbers.insert("BLEU".into(), bleu);
+        validation
+    }
 
     const BEFORE_NUMBERS: &str = r#"{"update": 4, "seconds": 0.5, "train_tokens": 90,
         "train_loss": 2.5, "valid_loss": 2.25, "valid_nll": 2.0, "valid_accuracy": 12.5}"#;
@@ -281,6 +322,16 @@ mod tests {
         let validation: Validation = serde_json::from_str(BEFORE_NUMBERS).unwrap();
         assert_eq!((validation.update, validation.numbers.len()), (4, 0));
         assert_eq!(validation.skipped, 0);
+    }
+
+    #[test]
+    fn numbers_are_found_by_name() {
+        let validation = validation(4, 37.5);
+        let numbers = OWN_NUMBERS.map(|name| validation.number(name));
+        let expected = [2.25, 2.0_f64.exp(), 12.5].map(Some);
+        assert_eq!(numbers, expected);
+        assert_eq!(validation.number("BLEU"), Some(37.5));
+        assert_eq!(validation.number("chrF"), None);
     }
 
     #[test]

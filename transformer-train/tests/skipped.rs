@@ -238,7 +238,7 @@ impl Write for Page {
 fn lines(examples: Vec<Kind>) -> Vec<String> {
     let page = Page::default();
     let trained = trainer(run())
-        .renderer(PlainLines::new(page.clone()))
+        .observer(PlainLines::new(page.clone()))
         .train(examples, vec![Good])
         .unwrap();
     assert_eq!(trained.updates, 8);
@@ -250,7 +250,7 @@ fn lines(examples: Vec<Kind>) -> Vec<String> {
 fn plain_lines_report_each_skipped_update_and_the_norm_of_the_others() {
     let good = lines(vec![Good]);
     // √(2² + 1²)
-    assert!(good[0].starts_with("update 1  "), "{good:?}");
+    assert!(good[0].starts_with("update 1 of 8  "), "{good:?}");
     assert!(good[0].ends_with("  gradient norm 2.2361"), "{good:?}");
     assert!(!good.iter().any(|line| line.contains("skipped")));
 

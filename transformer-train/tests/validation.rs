@@ -264,7 +264,7 @@ fn numbers_are_in_the_plain_line_of_a_validation() {
     let _alone = alone();
     let page = Page::default();
     trainer()
-        .renderer(PlainLines::new(page.clone()))
+        .observer(PlainLines::new(page.clone()))
         .on_validation(["BLEU", "chrF2"], |at| {
             Ok(ControlFlow::Continue([at.update as f64 + 0.25, f64::NAN]))
         })
@@ -278,7 +278,7 @@ fn numbers_are_in_the_plain_line_of_a_validation() {
         .collect();
     assert_eq!(validations.len(), 3, "{text}");
     for (line, bleu) in validations.iter().zip(["4.2500", "8.2500", "12.25"]) {
-        assert!(line.contains("  loss "), "{line}");
+        assert!(line.contains("  smoothed loss "), "{line}");
         assert!(line.ends_with(&format!("  BLEU {bleu}")), "{line}");
     }
     assert!(

@@ -1,15 +1,13 @@
 //! Attention weights as a picture.
 
 use std::error::Error;
-use std::path::Path;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use plotters::style::FontTransform;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{FontTransform, register_font};
 
-/// Most pixels of a .png.
-const MOST_PIXELS: u64 = 1 << 28;
+use crate::commands::picture::{Drawing, Font};
 
 /// The weights of one head: a row for each token that attends, a column for each that is attended to.
 pub struct Map {
@@ -19,24 +17,6 @@ pub struct Map {
     pub head: usize,
     /// Row by row.
     pub weights: Vec<f32>,
-}
-
-/// The format of a picture.
-#[derive(Debug, Clone, Copy)]
-pub enum Format {
-    Svg,
-    Png,
-}
-
-impl Format {
-    /// By the extension of the file.
-    pub fn of(path: &Path) -> Result<Self, String> {
-        match path.extension().and_then(|extension| extension.to_str()) {
-            Some("svg") => Ok(Self::Svg),
-            Some("png") => Ok(Self::Png),
-            _ => Err(format!("{}: neither .svg nor .png", path.display())),
-        }
-    }
 }
 
 /// Maps of the same tokens, a row of maps for each layer.
@@ -80,59 +60,17 @@ impl<'a> Picture<'a> {
         )
     }
 
-    /// Writes the picture.
-    pub fn save(&self, path: &Path) -> Result<(), Box<dyn Error>> {
-        let format = Format::of(path)?;
-        let font = dejavu::sans::regular();
-        register_font("sans-serif", FontStyle::Normal, font)
-            .map_err(|_| "the font cannot be read")?;
-        let layers = self.maps.chunk_by(|a, b| a.layer == b.layer);
-        let grid = (layers.clone().map(<[Map]>::len).max(), layers.count());
-        let (width, height) = self.panel();
-        let size = (
-            grid.0.unwrap_or(0) as u32 * width as u32,
-            grid.1 as u32 * height as u32,
-        );
-        let pixels = u64::from(size.0) * u64::from(size.1);
-        if matches!(format, Format::Png) && pixels > MOST_PIXELS {
-            let (width, height) = size;
-            let problem =
-                format!("{width} × {height} pixels are too many; choose --layer or --head");
-            return Err(format!("{}: {problem}", path.display()).into());
-        }
-        let named = |error: &dyn Error| format!("{}: {error}", path.display());
-        match format {
-            Format::Svg => self.draw(SVGBackend::new(path, size).into_drawing_area()),
-            Format::Png => self.draw(BitMapBackend::new(path, size).into_drawing_area()),
-        }
-        .map_err(|error| named(&*error).into())
-    }
-
-    fn draw<D: DrawingBackend>(&self, area: DrawingArea<D, Shift>) -> Result<(), Box<dyn Error>>
-    where
-        D::ErrorType: 'static,
-    {
-        area.fill(&WHITE)?;
-        let (width, height) = self.panel();
-        for (row, layer) in self.maps.chunk_by(|a, b| a.layer == b.layer).enumerate() {
-            for (column, map) in layer.iter().enumerate() {
-                let corner = (column as i32 * width, row as i32 * height);
-                self.draw_map(&area, map, corner)?;
-            }
-        }
-        Ok(area.present()?)
-    }
-
     fn draw_map<D: DrawingBackend>(
         &self,
         area: &DrawingArea<D, Shift>,
+        letters: Font,
         map: &Map,
         (x, y): (i32, i32),
     ) -> Result<(), Box<dyn Error>>
     where
         D::ErrorType: 'static,
     {
-        let style = |anchor| TextStyle::from(("sans-serif", self.font).into_font()).pos(anchor);
+        let style = |anchor| letters.style(self.font, anchor);
         let (x, y) = (x + self.left, y + self.top);
         let half = self.cell / 2;
 
@@ -157,6 +95,38 @@ impl<'a> Picture<'a> {
             let opposite = (corner.0 + self.cell - 1, corner.1 + self.cell - 1);
             let color = shade(weight);
             area.draw(&Rectangle::new([corner, opposite], color.filled()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drawing for Picture<'_> {
+    const SMALLER: &'static str = "choose --layer or --head";
+
+    fn size(&self, _: Font) -> (u32, u32) {
+        let layers = self.maps.chunk_by(|a, b| a.layer == b.layer);
+        let (columns, rows) = (layers.clone().map(<[Map]>::len).max(), layers.count());
+        let (width, height) = self.panel();
+        (
+            columns.unwrap_or(0) as u32 * width as u32,
+            rows as u32 * height as u32,
+        )
+    }
+
+    fn draw<D: DrawingBackend>(
+        &self,
+        area: &DrawingArea<D, Shift>,
+        letters: Font,
+    ) -> Result<(), Box<dyn Error>>
+    where
+        D::ErrorType: 'static,
+    {
+        let (width, height) = self.panel();
+        for (row, layer) in self.maps.chunk_by(|a, b| a.layer == b.layer).enumerate() {
+            for (column, map) in layer.iter().enumerate() {
+                let corner = (column as i32 * width, row as i32 * height);
+                self.draw_map(area, letters, map, corner)?;
+            }
         }
         Ok(())
     }

@@ -1,6 +1,5 @@
 //! The training itself, on any backend.
 
-use std::error::Error;
 use std::fmt::Display;
 use std::fs;
 use std::io::{self, Write};
@@ -9,10 +8,13 @@ use std::path::{Path, PathBuf};
 use burn::tensor::backend::Backend;
 use burn::train::Interrupter;
 use burn_autodiff::Autodiff;
-use transformer_core::{Transformer, replace_file_with};
-use transformer_program::BackendTask;
+use transformer_core::{Transformer, remove_unfinished_files, replace_file_with};
 use transformer_program::run_file::RUN_FILE;
-use transformer_train::{Corpus, ProgressDisplay, RunLock, StopReason, Trained, Trainer, freeze};
+use transformer_program::{BackendTask, note};
+use transformer_train::{
+    Corpus, HookError, ProgressDisplay, RunLock, StopReason, TRAINING_FILE, Trained, Trainer,
+    VALIDATION_FILE, freeze,
+};
 
 use super::data::Prepared;
 use super::errors::train_error;
@@ -69,6 +71,8 @@ impl BackendTask for Run {
             .resume(resume)
             .interrupter(interrupter)
             .display(display)
+            .log_json(plan.run.log.json)
+            .tensorboard(plan.run.log.tensorboard)
             .on_start(move |directory| files.write(directory));
         trainer = match lock {
             Some(lock) => trainer.locked(lock),
@@ -133,7 +137,7 @@ impl Run {
 /// | `run.lock` | the library | first of all |
 /// | the tokenizers | the library | before the first update |
 /// | `train.tsv`, `valid.tsv`, `run.toml` | here | then, when the run is sure to begin or to go on |
-/// | `config.json`, `model.safetensors`, `checkpoints/` | the library | at checkpoints |
+/// | `config.json`, `model.safetensors`, `checkpoints/`, the logs | the library | as the run goes |
 struct Files {
     /// The text of `run.toml`.
     run: String,
@@ -143,7 +147,10 @@ struct Files {
 
 impl Files {
     /// Writes each file whole or not at all. While there is a `run.toml`, the pairs beside it are its pairs.
-    fn write(&self, directory: &Path) -> std::result::Result<(), Box<dyn Error + Send + Sync>> {
+    fn write(&self, directory: &Path) -> std::result::Result<(), HookError> {
+        for name in [RUN_FILE, TRAINING_FILE, VALIDATION_FILE] {
+            remove_unfinished_files(&directory.join(name))?;
+        }
         let path = directory.join(RUN_FILE);
         let named = |error: io::Error| format!("{}: {error}", path.display());
         if let Some((train, valid)) = &self.pairs {
@@ -168,6 +175,7 @@ fn say_how_it_went<M>(trained: &Trained<M>, made_before: usize, out: &Path) {
         StopReason::Updates => format!("done: {updates}"),
         StopReason::Time => format!("time is over: {updates}"),
         StopReason::Interrupted => format!("interrupted; --resume goes on: {updates}"),
+        StopReason::Patience => format!("patience is over: {updates}"),
         _ => format!("stopped: {updates}"),
     };
     let skipped = match trained.skipped {
@@ -177,6 +185,18 @@ fn say_how_it_went<M>(trained: &Trained<M>, made_before: usize, out: &Path) {
     say(format_args!("{how}{skipped}"));
     for validation in &trained.validations {
         say(validation_line(validation));
+    }
+    if let Some(average) = &trained.average {
+        let kept = match average.kept {
+            true => "is better, and the model",
+            false => "is not better",
+        };
+        let checkpoints = counted(average.checkpoints.len(), "checkpoint");
+        say(format_args!("the mean of the last {checkpoints} {kept}:"));
+        say(validation_line(&average.validation));
+    }
+    for error in &trained.observer_errors {
+        note(format_args!("warning: the log is not complete: {error}"));
     }
     say(format_args!("model: {}", out.display()));
 }

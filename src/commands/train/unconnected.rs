@@ -1,7 +1,7 @@
 //! Keys that are read and written, and that nothing in this version obeys yet.
 
 use transformer_program::note;
-use transformer_program::run_file::{BestBy, CorpusEntry, RunFile};
+use transformer_program::run_file::{CorpusEntry, RunFile};
 
 /// Says which keys have no effect.
 pub fn say_so(run: &RunFile) {
@@ -11,21 +11,6 @@ pub fn say_so(run: &RunFile) {
         ("data.max_ratio", run.data.max_ratio.is_some()),
         ("data.drop_duplicates", run.data.drop_duplicates),
         ("tokenizer.dropout", run.tokenizer.dropout != 0.0),
-        ("training.ema_decay", run.training.ema_decay.is_some()),
-        ("validation.best_by", run.validation.best_by != BestBy::Loss),
-        ("validation.patience", run.validation.patience.is_some()),
-        (
-            "checkpoint.every_updates",
-            run.checkpoint.every_updates.is_some(),
-        ),
-        (
-            "checkpoint.every_minutes",
-            run.checkpoint.every_minutes.is_some(),
-        ),
-        ("checkpoint.keep_best", run.checkpoint.keep_best != 0),
-        ("checkpoint.average_last", run.checkpoint.average_last != 0),
-        ("log.json", run.log.json),
-        ("log.tensorboard", run.log.tensorboard),
     ];
     for (key, _) in keys.iter().filter(|(_, given)| *given) {
         note(format_args!("warning: `{key}` has no effect yet"));

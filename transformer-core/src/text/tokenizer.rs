@@ -351,11 +351,11 @@ impl Tokenizers {
         self.target.as_ref().unwrap_or(&self.source)
     }
 
-    /// Whether a model directory has tokenizers.
+    /// Whether a model directory has tokenizers: one, or both of a pair. A process that was killed while it
+    /// saved a pair has left one of the two, which is not enough.
     pub fn are_in(directory: impl AsRef<Path>) -> bool {
-        [TOKENIZER_FILE, SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE]
-            .iter()
-            .any(|name| directory.as_ref().join(name).exists())
+        let has = |name| directory.as_ref().join(name).exists();
+        has(TOKENIZER_FILE) || (has(SOURCE_TOKENIZER_FILE) && has(TARGET_TOKENIZER_FILE))
     }
 
     /// Reads the tokenizers of a model directory.

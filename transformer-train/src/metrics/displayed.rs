@@ -11,14 +11,8 @@ use burn::train::metric::{
 
 use super::statistics::{Numbers, Samples, Statistics, UpdateItem};
 
-/// The metric whose mean over tokens is geometric.
-pub(crate) const PERPLEXITY: &str = "Perplexity";
-
-/// The metric that reports each update that is skipped.
-pub(crate) const SKIPPED: &str = "Skipped updates";
-
 /// The beginning of the names of sample outputs; a number follows.
-pub(crate) const SAMPLE: &str = "Sample ";
+const SAMPLE: &str = "Sample ";
 
 /// A mean over tokens: loss, perplexity or accuracy.
 #[derive(Debug, Clone)]
@@ -38,7 +32,7 @@ impl TokenMean {
 
     /// Perplexity per token, without smoothing.
     pub fn perplexity() -> Self {
-        Self::new(PERPLEXITY, Statistics::perplexity, false)
+        Self::new("Perplexity", Statistics::perplexity, false)
     }
 
     /// Share of the labels that are the model's first choice, in percent.
@@ -243,8 +237,7 @@ impl Numeric for GradientNorm {
     }
 }
 
-/// The number of skipped updates as text, for displays; what an entry saves is empty, or the numbers for
-/// which this update was skipped.
+/// The number of skipped updates, as text: a plot of it would show nothing.
 #[derive(Debug, Clone)]
 pub(crate) struct SkippedUpdates {
     name: MetricName,
@@ -252,7 +245,7 @@ pub(crate) struct SkippedUpdates {
 
 impl SkippedUpdates {
     pub fn new() -> Self {
-        let name = Arc::new(SKIPPED.to_owned());
+        let name = Arc::new("Skipped updates".to_owned());
         Self { name }
     }
 }
@@ -265,14 +258,8 @@ impl Metric for SkippedUpdates {
     }
 
     fn update(&mut self, item: &UpdateItem, _metadata: &MetricMetadata) -> SerializedEntry {
-        let reason = match item.is_finite() {
-            true => String::new(),
-            false => {
-                let loss = item.statistics.mean_loss();
-                format!("loss {loss:.3}, gradient norm {:.3}", item.gradient_norm)
-            }
-        };
-        SerializedEntry::new(item.skipped.to_string(), reason)
+        let skipped = item.skipped.to_string();
+        SerializedEntry::new(skipped.clone(), skipped)
     }
 
     fn clear(&mut self) {}

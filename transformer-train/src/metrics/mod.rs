@@ -11,9 +11,7 @@ mod text_metric;
 
 pub use bleu::{Bleu, corpus_bleu, tokenize_13a};
 pub use chrf::{Chrf, corpus_chrf};
-pub(crate) use displayed::{
-    GradientNorm, PERPLEXITY, SAMPLE, SKIPPED, SampleText, SkippedUpdates, ValidationNumber,
-};
+pub(crate) use displayed::{GradientNorm, SampleText, SkippedUpdates, ValidationNumber};
 pub use displayed::{Throughput, TokenMean};
 pub use error::MetricError;
 pub(crate) use error_rate::levenshtein;

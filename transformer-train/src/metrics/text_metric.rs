@@ -10,7 +10,7 @@ use super::bleu::{Bleu, corpus_bleu};
 use super::chrf::{Chrf, corpus_chrf};
 use super::error::MetricError;
 use super::error_rate::{ErrorRates, corpus_error_rates};
-use crate::goal::Goal;
+use crate::criterion::Goal;
 
 /// A metric of hypotheses against one reference each. Every metric is in percent or, as BLEU and chrF, from 0
 /// to 100.

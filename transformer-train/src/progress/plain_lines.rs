@@ -1,66 +1,30 @@
 //! Progress as plain lines.
 
-use std::collections::HashMap;
 use std::io::Write;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use burn::train::metric::{MetricDefinition, MetricEntry, MetricId, NumericEntry};
-use burn::train::renderer::{
-    EvaluationName, EvaluationProgress, MetricState, MetricsRenderer, MetricsRendererEvaluation,
-    MetricsRendererTraining, ProgressType, TrainingProgress,
-};
+use super::observer::{ObserverError, RunObserver, RunStart, SkippedUpdate, TrainingPoint};
+use super::time_left::{RunClock, shown};
+use crate::validation::{SampleOutput, Validation};
 
-use crate::metrics::{PERPLEXITY, SAMPLE, SKIPPED};
-
-/// Updates between two lines.
-const LINE_EVERY: usize = 50;
-
-/// The longest wait for a line.
-const LINE_WITHIN: Duration = Duration::from_secs(30);
-
-/// One line every 50 updates or 30 seconds, one for each validation and for each update that is skipped; after
-/// that of a validation, three for each of its sample outputs.
+/// A line for each point of training, for each validation and for each update that is skipped; after that of a
+/// validation, three for each of its sample outputs.
+///
+/// Lines have the update, the time since the command began, an estimate of the time left, and the numbers: those
+/// that training and validation share come first. The loss is called `smoothed loss` where labels are smoothed;
+/// perplexity is without smoothing, so that it is not `exp` of that.
 pub struct PlainLines {
-    out: Box<dyn Write + Send + Sync>,
-    names: HashMap<MetricId, String>,
-    /// Metrics in the order of their first values.
-    metrics: Vec<(String, Mean)>,
-    /// Loss and gradient norm of the current update, if it is skipped.
-    skipped: Option<String>,
-    /// Source, hypothesis and reference of each sample output since the last line, separated by tabs.
-    samples: Vec<String>,
-    last_line: Option<Instant>,
+    out: Box<dyn Write>,
+    /// From the run's start.
+    run: Option<Run>,
 }
 
-/// A mean weighted by tokens, since the last line.
-#[derive(Default)]
-struct Mean {
-    sum: f64,
-    weight: f64,
-    /// Whether the mean is geometric: the sum is of logarithms.
-    geometric: bool,
-}
-
-impl Mean {
-    fn of(metric: &str) -> Self {
-        Self {
-            geometric: metric == PERPLEXITY,
-            ..Self::default()
-        }
-    }
-
-    fn add(&mut self, value: f64, weight: f64) {
-        let value = if self.geometric { value.ln() } else { value };
-        if value.is_finite() {
-            self.sum += value * weight;
-            self.weight += weight;
-        }
-    }
-
-    fn get(&self) -> Option<f64> {
-        let mean = (self.weight > 0.0).then(|| self.sum / self.weight)?;
-        Some(if self.geometric { mean.exp() } else { mean })
-    }
+/// What lines need to know of their run.
+struct Run {
+    updates: usize,
+    /// The name of the loss.
+    loss: &'static str,
+    clock: RunClock,
 }
 
 impl Default for PlainLines {
@@ -72,99 +36,124 @@ impl Default for PlainLines {
 
 impl PlainLines {
     /// Lines written to `out`.
-    pub fn new(out: impl Write + Send + Sync + 'static) -> Self {
+    pub fn new(out: impl Write + 'static) -> Self {
         Self {
             out: Box::new(out),
-            names: HashMap::new(),
-            metrics: Vec::new(),
-            skipped: None,
-            samples: Vec::new(),
-            last_line: None,
+            run: None,
         }
     }
 
-    fn note(&mut self, state: MetricState) {
-        let (entry, value) = match state {
-            MetricState::Numeric(entry, value) => (entry, value),
-            MetricState::Generic(entry) => return self.note_text(entry),
-        };
-        let Some(name) = self.names.get(&entry.metric_id) else {
-            return;
-        };
-        let (value, weight) = match value {
-            NumericEntry::Value(value) => (value, 1.0),
-            NumericEntry::Aggregated {
-                aggregated_value,
-                count,
-            } => (aggregated_value, count as f64),
-        };
-        let index = self.metrics.iter().position(|(known, _)| known == name);
-        let index = index.unwrap_or_else(|| {
-            self.metrics.push((name.clone(), Mean::of(name)));
-            self.metrics.len() - 1
-        });
-        self.metrics[index].1.add(value, weight);
-    }
-
-    fn note_text(&mut self, entry: MetricEntry) {
-        let text = entry.serialized_entry.serialized;
-        // Nothing new.
-        if text.is_empty() {
-            return;
-        }
-        match self.names.get(&entry.metric_id).map(String::as_str) {
-            Some(SKIPPED) => self.skipped = Some(text),
-            Some(name) if name.starts_with(SAMPLE) => self.samples.push(text),
-            _ => {}
-        }
-    }
-
-    /// Writes the sample outputs since the last line.
-    fn write_samples(&mut self) {
-        for sample in self.samples.drain(..) {
-            let titles = ["source", "hypothesis", "reference"];
-            for (title, text) in titles.iter().zip(sample.split('\t')) {
-                // A closed output must not end the training.
-                let _ = writeln!(self.out, "  {title:<10}  {text}");
-            }
-        }
-    }
-
-    fn line(&mut self, title: &str) {
-        let line = self.take_line(title);
-        self.last_line = Some(Instant::now());
+    fn write(&mut self, line: &str) {
         // A closed output must not end the training.
         let _ = writeln!(self.out, "{line}");
     }
+}
 
-    /// The means since the last line.
-    fn take_line(&mut self, title: &str) -> String {
-        let mut line = title.to_owned();
-        for (name, mean) in self.metrics.drain(..) {
-            if let Some(mean) = mean.get() {
-                line += &format!("  {} {}", uncapitalized(&name), number(mean));
-            }
+impl RunObserver for PlainLines {
+    fn on_start(&mut self, start: &RunStart<'_>) -> Result<(), ObserverError> {
+        let updates = start.config.updates;
+        self.run = Some(Run {
+            updates,
+            loss: match start.config.label_smoothing > 0.0 {
+                true => "smoothed loss",
+                false => "loss",
+            },
+            clock: RunClock::new(Instant::now(), updates, start.deadline),
+        });
+        Ok(())
+    }
+
+    fn on_training(&mut self, point: &TrainingPoint) -> Result<(), ObserverError> {
+        if let Some(run) = &mut self.run {
+            let line = run.training(point, Instant::now());
+            self.write(&line);
         }
-        line
+        Ok(())
+    }
+
+    fn on_skip(&mut self, skipped: &SkippedUpdate) -> Result<(), ObserverError> {
+        self.write(&format!(
+            "update {} skipped: loss {:.3}, gradient norm {:.3}",
+            skipped.update, skipped.loss, skipped.gradient_norm
+        ));
+        Ok(())
+    }
+
+    fn on_validation(&mut self, validation: &Validation) -> Result<(), ObserverError> {
+        if let Some(run) = &mut self.run {
+            let line = run.validation(validation, Instant::now());
+            self.write(&line);
+        }
+        Ok(())
+    }
+
+    fn on_samples(&mut self, samples: &[SampleOutput]) -> Result<(), ObserverError> {
+        for sample in samples {
+            self.write(&format!("  source      {}", sample.source));
+            self.write(&format!("  hypothesis  {}", sample.hypothesis));
+            self.write(&format!("  reference   {}", sample.reference));
+        }
+        Ok(())
     }
 }
 
-/// A metric's name inside a line: the initials of words in lower case, except abbreviations.
-fn uncapitalized(name: &str) -> String {
-    let word = |word: &str| {
-        let mut rest = word.chars().skip(1).peekable();
-        let is_word = rest.peek().is_some() && rest.all(char::is_lowercase);
-        match is_word {
-            true => word.to_lowercase(),
-            false => word.to_owned(),
+impl Run {
+    fn training(&mut self, point: &TrainingPoint, now: Instant) -> String {
+        let title = self.title(point.update);
+        let mut line = self.begin(&title, point.update, now);
+        self.shared(&mut line, point.loss, point.perplexity, point.accuracy);
+        add(&mut line, "tokens/s", point.tokens_per_second, |n| {
+            format!("{n:>6.0}")
+        });
+        let rate = |rate: f64| format!("{rate:.3e}");
+        add(&mut line, "learning rate", point.learning_rate, rate);
+        add(&mut line, "gradient norm", point.gradient_norm, number);
+        line
+    }
+
+    fn validation(&mut self, validation: &Validation, now: Instant) -> String {
+        let mut line = self.begin("validation", validation.update, now);
+        let perplexity = validation.valid_nll.exp();
+        let accuracy = validation.valid_accuracy;
+        self.shared(&mut line, validation.valid_loss, perplexity, accuracy);
+        for (name, &value) in &validation.numbers {
+            add(&mut line, name, value, number);
         }
-    };
-    name.split(' ').map(word).collect::<Vec<_>>().join(" ")
+        line
+    }
+
+    fn title(&self, update: usize) -> String {
+        format!("update {update} of {}", self.updates)
+    }
+
+    /// A line as far as its times, as long for each line of the run.
+    fn begin(&mut self, title: &str, update: usize, now: Instant) -> String {
+        let width = self.title(self.updates).len();
+        let elapsed = shown(self.clock.elapsed(now));
+        let left = self.clock.left(update, now).map_or("-".into(), shown);
+        format!("{title:<width$}  elapsed {elapsed:>7}  left {left:>7}")
+    }
+
+    /// The columns that training and validation share.
+    fn shared(&self, line: &mut String, loss: f64, perplexity: f64, accuracy: f64) {
+        let padded = |value: f64| format!("{:>6}", number(value));
+        add(line, self.loss, loss, padded);
+        add(line, "perplexity", perplexity, padded);
+        add(line, "accuracy", accuracy, |n| format!("{n:>6.2} %"));
+    }
+}
+
+/// Adds a number with its name; none that is not finite.
+fn add(line: &mut String, name: &str, value: f64, shown: impl Fn(f64) -> String) {
+    if value.is_finite() {
+        *line += &format!("  {name} {}", shown(value));
+    }
 }
 
 /// About four significant digits.
 fn number(value: f64) -> String {
     match value.abs() {
+        0.0 => "0".into(),
         size if size >= 1000.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.2}"),
         size if size >= 0.01 => format!("{value:.4}"),
@@ -172,122 +161,91 @@ fn number(value: f64) -> String {
     }
 }
 
-impl MetricsRendererTraining for PlainLines {
-    fn update_train(&mut self, state: MetricState) {
-        self.note(state);
-    }
-
-    fn update_valid(&mut self, state: MetricState) {
-        self.note(state);
-    }
-
-    fn render_train(&mut self, item: TrainingProgress, _: Vec<ProgressType>) {
-        let update = item.iteration.unwrap_or(0);
-        if let Some(reason) = self.skipped.take() {
-            // A closed output must not end the training.
-            let _ = writeln!(self.out, "update {update} skipped: {reason}");
-        }
-        let ends_round = item
-            .progress
-            .is_some_and(|p| p.items_processed >= p.items_total);
-        let last_line = *self.last_line.get_or_insert_with(Instant::now);
-        if update == 1
-            || ends_round
-            || update.is_multiple_of(LINE_EVERY)
-            || last_line.elapsed() >= LINE_WITHIN
-        {
-            self.line(&format!("update {update}"));
-        }
-    }
-
-    fn render_valid(&mut self, item: TrainingProgress, _: Vec<ProgressType>) {
-        if item
-            .progress
-            .is_some_and(|p| p.items_processed >= p.items_total)
-        {
-            self.line("validation");
-            self.write_samples();
-        }
-    }
-}
-
-impl MetricsRendererEvaluation for PlainLines {
-    fn update_test(&mut self, _: EvaluationName, _: MetricState) {}
-
-    fn render_test(&mut self, _: EvaluationProgress, _: Vec<ProgressType>) {}
-}
-
-impl MetricsRenderer for PlainLines {
-    fn manual_close(&mut self) {}
-
-    fn register_metric(&mut self, definition: MetricDefinition) {
-        self.names.insert(definition.metric_id, definition.name);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::metrics::{Statistics, TokenMean};
-    use burn::data::dataloader::Progress;
-    use burn::train::metric::{Metric, MetricMetadata, Numeric};
+    use std::collections::BTreeMap;
+    use std::time::Duration;
 
-    #[test]
-    fn names_are_those_of_a_line() {
-        let names = [
-            "Loss",
-            "Token accuracy",
-            "Learning Rate",
-            "Target tokens/s",
-            "BLEU",
-            "chrF2",
-        ];
-        let expected = [
-            "loss",
-            "token accuracy",
-            "learning rate",
-            "target tokens/s",
-            "BLEU",
-            "chrF2",
-        ];
-        assert_eq!(names.map(uncapitalized), expected);
+    use super::*;
+
+    fn run(loss: &'static str) -> (Run, Instant) {
+        let start = Instant::now();
+        let clock = RunClock::new(start, 5000, None);
+        let run = Run {
+            updates: 5000,
+            loss,
+            clock,
+        };
+        (run, start)
     }
 
-    /// The means of a line are over all its tokens, independent of their batches.
-    #[test]
-    fn a_line_has_the_means_over_its_tokens() {
-        let batches = [(9.0, 6.0, 1.0, 3.0), (2.0, 1.0, 5.0, 7.0)];
-        let batches = batches.map(|(loss, nll, correct, tokens)| Statistics {
-            loss,
-            nll,
-            correct,
-            tokens,
-        });
-        let progress = Progress::new(1, 2);
-        let metadata = MetricMetadata {
-            progress: progress.clone(),
-            global_progress: progress,
-            iteration: None,
-            lr: None,
-        };
-        let mut lines = PlainLines::default();
-        let metrics = [
-            TokenMean::loss(),
-            TokenMean::perplexity(),
-            TokenMean::accuracy(),
-        ];
-        for mut metric in metrics {
-            let id = MetricId::new(metric.name());
-            let definition = MetricDefinition::new(id.clone(), &metric);
-            lines.register_metric(definition);
-            for batch in &batches {
-                let shown = metric.update(batch, &metadata);
-                let entry = MetricEntry::new(id.clone(), shown);
-                lines.note(MetricState::Numeric(entry, metric.value()));
-            }
+    fn point(update: usize) -> TrainingPoint {
+        TrainingPoint {
+            update,
+            updates: 50,
+            skipped: 0,
+            seconds: 9.0,
+            tokens: 12_345,
+            loss: 7.1234,
+            perplexity: 812.3,
+            accuracy: 9.876,
+            learning_rate: 0.000_088_388,
+            tokens_per_second: 1234.2,
+            gradient_norm: 2.236_07,
         }
-        // (9 + 2) / 10, exp((6 + 1) / 10), 100 (1 + 5) / 10
-        let expected = "validation  loss 1.1000  perplexity 2.0138  token accuracy 60.00";
-        assert_eq!(lines.take_line("validation"), expected);
+    }
+
+    fn validation(update: usize) -> Validation {
+        let json = r#"{"update": 0, "seconds": 9.0, "train_tokens": 90, "train_loss": 2.5,
+            "valid_loss": 2.25, "valid_nll": 2.0, "valid_accuracy": 60.0}"#;
+        let numbers = [("BLEU", 4.25), ("chrF2", f64::NAN), ("WER", 0.0)];
+        let numbers = numbers.map(|(name, number)| (name.to_owned(), number));
+        Validation {
+            update,
+            numbers: BTreeMap::from(numbers),
+            ..serde_json::from_str(json).unwrap()
+        }
+    }
+
+    #[test]
+    fn lines_have_their_times_and_the_same_columns() {
+        let (mut run, start) = run("smoothed loss");
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(
+            run.training(&point(50), at(31)),
+            "update 50 of 5000    elapsed    0:31  left       -  smoothed loss 7.1234  \
+             perplexity 812.30  accuracy   9.88 %  tokens/s   1234  learning rate 8.839e-5  \
+             gradient norm 2.2361"
+        );
+        // 450 updates in 900 seconds; 4500 are left.
+        assert_eq!(
+            run.validation(&validation(500), at(931)),
+            "validation           elapsed   15:31  left 2:30:00  smoothed loss 2.2500  \
+             perplexity 7.3891  accuracy  60.00 %  BLEU 4.2500  WER 0"
+        );
+    }
+
+    #[test]
+    fn the_loss_is_called_smoothed_only_where_it_is() {
+        let (mut run, start) = run("loss");
+        let line = run.training(&point(50), start);
+        assert!(line.contains("  loss 7.1234  "), "{line}");
+    }
+
+    #[test]
+    fn means_of_no_update_are_left_out() {
+        let (mut run, start) = run("loss");
+        let none = TrainingPoint {
+            loss: f64::NAN,
+            perplexity: f64::NAN,
+            accuracy: f64::NAN,
+            gradient_norm: f64::NAN,
+            ..point(50)
+        };
+        let line = run.training(&none, start);
+        assert!(
+            line.ends_with("-  tokens/s   1234  learning rate 8.839e-5"),
+            "{line}"
+        );
     }
 }

@@ -4,9 +4,10 @@ use burn::train::Interrupter;
 use burn::train::renderer::MetricsRenderer;
 use burn::train::renderer::tui::TuiMetricsRendererWrapper;
 
-/// Burn's TUI.
-pub(super) fn tui(interrupter: &Interrupter) -> Box<dyn MetricsRenderer> {
-    Box::new(TuiMetricsRendererWrapper::new(interrupter.clone(), None))
+/// Burn's TUI. Its estimate of the time left leaves out the first `rounds`, made before the run was resumed.
+pub(super) fn tui(interrupter: &Interrupter, rounds: usize) -> Box<dyn MetricsRenderer> {
+    let interrupter = interrupter.clone();
+    Box::new(TuiMetricsRendererWrapper::new(interrupter, Some(rounds)))
 }
 
 /// Lets Ctrl-C end the run although Burn's TUI has put the terminal into raw mode, in which it would be

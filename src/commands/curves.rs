@@ -1,0 +1,128 @@
+//! `transformer curves`
+
+mod axis;
+mod picture;
+mod run;
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+
+use self::picture::{Curves as Drawn, Panel, Series};
+use self::run::{Number, Over, Run};
+use super::Result;
+use super::picture::{Format, save};
+
+const EXAMPLES: &str = "\
+Examples:
+  A run, also while it lasts:
+    transformer curves model
+
+  Several runs beside each other, by the time that they took:
+    transformer curves small base --numbers loss,bleu --over seconds --out compared.png";
+
+/// Draws the loss, the measures, the learning rate and the speed of training runs.
+///
+/// Each number has a panel, with the curves of all runs. A run that was trained without a log has only the
+/// numbers of its validations.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Curves {
+    /// Directories of training runs
+    #[arg(value_name = "DIR", required = true)]
+    directories: Vec<PathBuf>,
+    /// Numbers to draw: loss, perplexity, accuracy, rate, tokens, norm, and those measured at validations by
+    /// their names [default: loss, all measured ones, rate, tokens]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    numbers: Vec<String>,
+    /// The lower axis
+    #[arg(long, value_enum, default_value_t = Over::Updates)]
+    over: Over,
+    /// Picture, .svg or .png
+    #[arg(long, value_name = "FILE", default_value = "curves.svg")]
+    out: PathBuf,
+}
+
+impl Curves {
+    /// Runs the command.
+    pub fn run(self) -> Result {
+        // Before anything is read.
+        Format::of(&self.out)?;
+        let runs: Vec<Run> = self
+            .directories
+            .iter()
+            .map(|directory| Run::load(directory))
+            .collect::<Result<_>>()?;
+        let panels = self.panels(&runs)?;
+        let titles: Vec<_> = panels.iter().map(|panel| panel.title.clone()).collect();
+        let picture = Drawn {
+            runs: runs.into_iter().map(|run| run.name).collect(),
+            over: self.over.title(),
+            panels,
+        };
+        save(&picture, &self.out)?;
+        let (out, titles) = (self.out.display(), titles.join("; "));
+        Ok(writeln!(io::stdout(), "{out}: {titles}")?)
+    }
+
+    /// The panels of the numbers that were asked for, which at least one run must have; without `--numbers`,
+    /// those that one has.
+    fn panels(&self, runs: &[Run]) -> Result<Vec<Panel>> {
+        let measured: BTreeSet<&str> = runs.iter().flat_map(Run::measured).collect();
+        if self.numbers.is_empty() {
+            let measured = measured
+                .iter()
+                .map(|&name| Number::Measured(name.to_owned()));
+            let numbers = [Number::Loss].into_iter().chain(measured);
+            let numbers = numbers.chain([Number::Rate, Number::Tokens]);
+            let panels = numbers.map(|number| self.panel(runs, &number));
+            return Ok(panels.filter(|panel| !panel.series.is_empty()).collect());
+        }
+        let mut panels = Vec::new();
+        for name in &self.numbers {
+            let number = named(name, &measured)?;
+            let panel = self.panel(runs, &number);
+            if panel.series.is_empty() {
+                return Err(format!(
+                    "--numbers {name}: no run has it; runs that are trained with a log do"
+                )
+                .into());
+            }
+            panels.push(panel);
+        }
+        Ok(panels)
+    }
+
+    fn panel(&self, runs: &[Run], number: &Number) -> Panel {
+        let curves = runs.iter().enumerate().flat_map(|(run, numbers)| {
+            let curves = numbers.curves(number, self.over).into_iter();
+            curves.map(move |(stage, points)| Series { run, stage, points })
+        });
+        Panel {
+            title: number.title().to_owned(),
+            from_zero: number.is_from_zero(),
+            series: curves.collect(),
+        }
+    }
+}
+
+/// The number of that name, in small letters or large ones.
+fn named(name: &str, measured: &BTreeSet<&str>) -> Result<Number> {
+    let is_name = |known: &str| known.to_lowercase() == name.trim().to_lowercase();
+    let own = Number::NAMED.into_iter().find(|(known, _)| is_name(known));
+    if let Some((_, number)) = own {
+        return Ok(number);
+    }
+    if let Some(known) = measured.iter().find(|known| is_name(known)) {
+        return Ok(Number::Measured((*known).to_owned()));
+    }
+    let own = Number::NAMED.map(|(known, _)| known);
+    let known: Vec<_> = own.iter().chain(measured).copied().collect();
+    Err(format!(
+        "--numbers {name}: not a number of these runs, which are {}",
+        known.join(", ")
+    )
+    .into())
+}

@@ -1,0 +1,189 @@
+//! The numbers of a run, as points of curves.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use clap::ValueEnum;
+use transformer_train::{LOG_FILE, RunLog, RunRecord, TrainingPoint, Validation};
+
+use super::picture::Stage;
+use crate::commands::Result;
+
+/// What curves are drawn over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Over {
+    /// Updates
+    Updates,
+    /// Seconds spent training, validation and saving left out
+    Seconds,
+}
+
+impl Over {
+    /// The title of the axis.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Updates => "updates",
+            Self::Seconds => "seconds of training",
+        }
+    }
+
+    fn place(self, update: usize, seconds: f64) -> f64 {
+        match self {
+            Self::Updates => update as f64,
+            Self::Seconds => seconds,
+        }
+    }
+}
+
+/// A number of a run that can be drawn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Number {
+    Loss,
+    Perplexity,
+    Accuracy,
+    /// Measured at validations, by this name.
+    Measured(String),
+    Rate,
+    Tokens,
+    Norm,
+}
+
+impl Number {
+    /// The numbers that have a name of their own in `--numbers`.
+    pub const NAMED: [(&'static str, Self); 6] = [
+        ("loss", Self::Loss),
+        ("perplexity", Self::Perplexity),
+        ("accuracy", Self::Accuracy),
+        ("rate", Self::Rate),
+        ("tokens", Self::Tokens),
+        ("norm", Self::Norm),
+    ];
+
+    /// The title of its panel.
+    pub fn title(&self) -> &str {
+        match self {
+            Self::Loss => "loss, in nats per token",
+            Self::Perplexity => "perplexity",
+            Self::Accuracy => "token accuracy, in percent",
+            Self::Measured(name) => name,
+            Self::Rate => "learning rate",
+            Self::Tokens => "target tokens trained on per second",
+            Self::Norm => "norm of the gradients",
+        }
+    }
+
+    /// Whether its axis begins at zero.
+    pub fn is_from_zero(&self) -> bool {
+        matches!(self, Self::Rate | Self::Tokens)
+    }
+}
+
+/// The numbers of a run.
+pub struct Run {
+    /// The directory, as it was given.
+    pub name: String,
+    points: Vec<TrainingPoint>,
+    validations: Vec<Validation>,
+}
+
+/// Places along the axis and numbers, in order.
+type Curve = Vec<(f64, f64)>;
+
+impl Run {
+    /// Reads a run's log, and from its newest checkpoint the validations that the log lacks.
+    pub fn load(directory: &Path) -> Result<Self> {
+        let name = directory.display().to_string();
+        let log = RunLog::load(directory)?;
+        let record = RunRecord::load(directory)?;
+        if log.is_none() && record.is_none() {
+            let problem = format!("no training run: there is no {LOG_FILE} and no checkpoint");
+            return Err(format!("{name}: {problem}").into());
+        }
+        let RunLog {
+            points,
+            mut validations,
+            ..
+        } = log.unwrap_or_default();
+        let logged = validations.last().map_or(0, |last| last.update);
+        let recorded = record.map_or(Vec::new(), |record| record.validations);
+        let later = recorded.into_iter().filter(|v| v.update > logged);
+        validations.extend(later);
+        if points.is_empty() && validations.is_empty() {
+            return Err(format!("{name}: the run has no numbers yet").into());
+        }
+        Ok(Self {
+            name,
+            points,
+            validations,
+        })
+    }
+
+    /// The names of the numbers that were measured at its validations.
+    pub fn measured(&self) -> BTreeSet<&str> {
+        let names = self.validations.iter().flat_map(|v| v.numbers.keys());
+        names.map(String::as_str).collect()
+    }
+
+    /// The curves of a number, those without a point left out.
+    pub fn curves(&self, number: &Number, over: Over) -> Vec<(Stage, Curve)> {
+        let none = Curve::new;
+        let (training, validation) = match number {
+            // A run without a log has the means of the training between two validations.
+            Number::Loss if self.points.is_empty() => (
+                self.validation(over, |v| v.train_loss),
+                self.validation(over, |v| v.valid_loss),
+            ),
+            Number::Tokens if self.points.is_empty() => (self.speed(over), none()),
+            Number::Loss => (
+                self.training(over, |p| p.loss),
+                self.validation(over, |v| v.valid_loss),
+            ),
+            Number::Perplexity => (
+                self.training(over, |p| p.perplexity),
+                self.validation(over, |v| v.valid_nll.exp()),
+            ),
+            Number::Accuracy => (
+                self.training(over, |p| p.accuracy),
+                self.validation(over, |v| v.valid_accuracy),
+            ),
+            Number::Measured(name) => {
+                let measured = |v: &Validation| v.numbers.get(name).copied().unwrap_or(f64::NAN);
+                (none(), self.validation(over, measured))
+            }
+            Number::Rate => (self.training(over, |p| p.learning_rate), none()),
+            Number::Tokens => (self.training(over, |p| p.tokens_per_second), none()),
+            Number::Norm => (self.training(over, |p| p.gradient_norm), none()),
+        };
+        let curves = [(Stage::Training, training), (Stage::Validation, validation)];
+        let curves = curves.into_iter();
+        curves.filter(|(_, curve)| !curve.is_empty()).collect()
+    }
+
+    fn training(&self, over: Over, number: impl Fn(&TrainingPoint) -> f64) -> Curve {
+        let points = self.points.iter();
+        let points = points.map(|p| (over.place(p.update, p.seconds), number(p)));
+        points.filter(is_finite).collect()
+    }
+
+    fn validation(&self, over: Over, number: impl Fn(&Validation) -> f64) -> Curve {
+        let points = self.validations.iter();
+        let points = points.map(|v| (over.place(v.update, v.seconds), number(v)));
+        points.filter(is_finite).collect()
+    }
+
+    /// Tokens per second between validations.
+    fn speed(&self, over: Over) -> Curve {
+        let mut before = 0.0;
+        let points = self.validations.iter().map(|v| {
+            let seconds = v.seconds - std::mem::replace(&mut before, v.seconds);
+            let speed = v.train_tokens as f64 / seconds;
+            (over.place(v.update, v.seconds), speed)
+        });
+        points.filter(is_finite).collect()
+    }
+}
+
+/// What is not a number has no place in a curve.
+fn is_finite(point: &(f64, f64)) -> bool {
+    point.0.is_finite() && point.1.is_finite()
+}

@@ -1,0 +1,109 @@
+//! Pictures, as SVG or PNG.
+
+use std::error::Error;
+use std::path::Path;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::register_font;
+use plotters::style::text_anchor::Pos;
+
+/// Most pixels of a .png.
+const MOST_PIXELS: u64 = 1 << 28;
+
+const FAMILY: &str = "sans-serif";
+
+/// The format of a picture.
+#[derive(Debug, Clone, Copy)]
+pub enum Format {
+    Svg,
+    Png,
+}
+
+impl Format {
+    /// By the extension of the file.
+    pub fn of(path: &Path) -> Result<Self, String> {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("svg") => Ok(Self::Svg),
+            Some("png") => Ok(Self::Png),
+            _ => Err(format!("{}: neither .svg nor .png", path.display())),
+        }
+    }
+}
+
+/// The font of pictures, which comes with the program.
+#[derive(Debug, Clone, Copy)]
+pub struct Font(());
+
+impl Font {
+    fn load() -> Result<Self, &'static str> {
+        let font = dejavu::sans::regular();
+        let registered = register_font(FAMILY, FontStyle::Normal, font);
+        registered.map_err(|_| "the font cannot be read")?;
+        Ok(Self(()))
+    }
+
+    /// Black letters of that height in pixels, placed by an anchor.
+    pub fn style(self, height: i32, anchor: Pos) -> TextStyle<'static> {
+        TextStyle::from((FAMILY, height).into_font()).pos(anchor)
+    }
+
+    /// The width of a text, in pixels.
+    pub fn width(self, text: &str, height: i32) -> i32 {
+        let size = (FAMILY, height).into_font().box_size(text);
+        // No letter of this font is wider than high.
+        size.map_or(text.chars().count() as i32 * height, |(width, _)| {
+            width as i32
+        })
+    }
+}
+
+/// What can be drawn.
+pub trait Drawing {
+    /// The advice where a .png would have too many pixels.
+    const SMALLER: &'static str;
+
+    /// Width and height, in pixels.
+    fn size(&self, font: Font) -> (u32, u32);
+
+    /// Draws on a white area of that size.
+    fn draw<D: DrawingBackend>(
+        &self,
+        area: &DrawingArea<D, Shift>,
+        font: Font,
+    ) -> Result<(), Box<dyn Error>>
+    where
+        D::ErrorType: 'static;
+}
+
+/// Writes a picture.
+pub fn save<P: Drawing>(picture: &P, path: &Path) -> Result<(), Box<dyn Error>> {
+    let format = Format::of(path)?;
+    let font = Font::load()?;
+    let size = picture.size(font);
+    let (width, height) = size;
+    let pixels = u64::from(width) * u64::from(height);
+    if matches!(format, Format::Png) && pixels > MOST_PIXELS {
+        let problem = format!("{width} × {height} pixels are too many; {}", P::SMALLER);
+        return Err(format!("{}: {problem}", path.display()).into());
+    }
+    match format {
+        Format::Svg => draw(picture, font, SVGBackend::new(path, size)),
+        Format::Png => draw(picture, font, BitMapBackend::new(path, size)),
+    }
+    .map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+fn draw<D: DrawingBackend>(
+    picture: &impl Drawing,
+    font: Font,
+    backend: D,
+) -> Result<(), Box<dyn Error>>
+where
+    D::ErrorType: 'static,
+{
+    let area = backend.into_drawing_area();
+    area.fill(&WHITE)?;
+    picture.draw(&area, font)?;
+    Ok(area.present()?)
+}

@@ -1,0 +1,178 @@
+//! The log of a run as JSON lines: written by an observer, and read back.
+
+use std::borrow::Cow;
+use std::fs::{self, File};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::observer::{ObserverError, RunObserver, RunStart, TrainingPoint};
+use crate::error::TrainError;
+use crate::validation::Validation;
+
+/// The file of a run's log, in its directory.
+pub const LOG_FILE: &str = "log.jsonl";
+
+/// Logs a run as JSON lines: an object for each point of training, whose `event` is `training`, and for each
+/// validation, whose `event` is `validation`. The other keys are the fields of [`TrainingPoint`] and of
+/// [`Validation`]. NaN and infinity, for which JSON has no number, are `null`.
+///
+/// A line is in the file as soon as it is written. A run that is resumed cuts off what was logged after its
+/// checkpoint, also a line that a killed process left half-written, and goes on there: each update is in one
+/// line. Validations of the run that the log lacks, because it was switched on later, are added first.
+#[derive(Debug)]
+pub struct JsonLog {
+    path: PathBuf,
+    /// From the run's start.
+    file: Option<File>,
+}
+
+impl JsonLog {
+    /// A log in the file at `path`, which is created at the run's start.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            file: None,
+        }
+    }
+
+    /// The file, in which the log goes on after `kept` bytes.
+    fn open(&self, kept: u64) -> io::Result<File> {
+        let mut options = File::options();
+        let options = options.create(true).truncate(false).write(true);
+        let mut file = options.open(&self.path)?;
+        file.set_len(kept)?;
+        file.seek(SeekFrom::Start(kept))?;
+        Ok(file)
+    }
+
+    fn write(&mut self, line: &Line<'_>) -> Result<(), ObserverError> {
+        if let Some(file) = &mut self.file {
+            let mut bytes = serde_json::to_vec(line)?;
+            bytes.push(b'\n');
+            // Whole lines at a time, so that a reader finds no half of one.
+            file.write_all(&bytes).map_err(TrainError::io(&self.path))?;
+        }
+        Ok(())
+    }
+}
+
+impl RunObserver for JsonLog {
+    fn on_start(&mut self, start: &RunStart<'_>) -> Result<(), ObserverError> {
+        let kept = Kept::of(&self.path, start)?;
+        let file = self.open(kept.bytes).map_err(TrainError::io(&self.path))?;
+        self.file = Some(file);
+        for validation in start.validations {
+            if validation.update > kept.validated {
+                self.write(&Line::Validation(Cow::Borrowed(validation)))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn on_training(&mut self, point: &TrainingPoint) -> Result<(), ObserverError> {
+        self.write(&Line::Training(Cow::Borrowed(point)))
+    }
+
+    fn on_validation(&mut self, validation: &Validation) -> Result<(), ObserverError> {
+        self.write(&Line::Validation(Cow::Borrowed(validation)))
+    }
+}
+
+/// The log of a run, read from its directory.
+///
+/// Where the process was killed, the log can be ahead of the newest checkpoint.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
+pub struct RunLog {
+    /// The points of training, in order.
+    pub points: Vec<TrainingPoint>,
+    /// The validations, in order.
+    pub validations: Vec<Validation>,
+}
+
+impl RunLog {
+    /// Reads `log.jsonl` in the directory of a run; `None` where there is no such file. A last line that is
+    /// not whole is left out.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or has a line that is not one of a log.
+    pub fn load(directory: impl AsRef<Path>) -> Result<Option<Self>, TrainError> {
+        let path = directory.as_ref().join(LOG_FILE);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let mut log = Self::default();
+        for (line, _) in read(&path)? {
+            match line {
+                Line::Training(point) => log.points.push(point.into_owned()),
+                Line::Validation(validation) => log.validations.push(validation.into_owned()),
+            }
+        }
+        Ok(Some(log))
+    }
+}
+
+/// A line of a log.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Line<'a> {
+    Training(Cow<'a, TrainingPoint>),
+    Validation(Cow<'a, Validation>),
+}
+
+/// The whole lines of a log, each with the bytes to its end; none where there is no file.
+fn read(path: &Path) -> Result<Vec<(Line<'static>, u64)>, TrainError> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(TrainError::io(path)(error)),
+    };
+    let mut lines = Vec::new();
+    let mut end = 0;
+    let whole = bytes.split_inclusive(|&byte| byte == b'\n');
+    let whole = whole.filter(|line| line.ends_with(b"\n"));
+    for (index, line) in whole.enumerate() {
+        end += line.len() as u64;
+        let parsed = serde_json::from_slice(line).map_err(|error| {
+            let problem = error.to_string();
+            // Its own position is that in the line.
+            let problem = problem.split(" at line ").next().unwrap_or_default();
+            TrainError::Damaged {
+                path: path.to_owned(),
+                problem: format!("line {}: {problem}", index + 1),
+            }
+        })?;
+        lines.push((parsed, end));
+    }
+    Ok(lines)
+}
+
+/// The part of a log that a run goes on from.
+#[derive(Default)]
+struct Kept {
+    bytes: u64,
+    /// The update of the last validation in it.
+    validated: usize,
+}
+
+impl Kept {
+    /// The lines before the first one that the run will write again.
+    fn of(path: &Path, start: &RunStart<'_>) -> Result<Self, TrainError> {
+        let validated = start.validations.last().map_or(0, |last| last.update);
+        let mut kept = Self::default();
+        for (line, end) in read(path)? {
+            match line {
+                Line::Training(point) if point.update <= start.update => {}
+                // A checkpoint can stand between an update and its validation.
+                Line::Validation(validation) if validation.update <= validated => {
+                    kept.validated = validation.update;
+                }
+                _ => break,
+            }
+            kept.bytes = end;
+        }
+        Ok(kept)
+    }
+}

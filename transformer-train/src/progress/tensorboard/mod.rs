@@ -1,0 +1,124 @@
+//! The log of a run as TensorBoard's event files.
+
+mod event;
+mod record;
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use self::event::{Content, event};
+use self::record::record;
+use super::observer::{ObserverError, RunObserver, RunStart, TrainingPoint};
+use crate::error::TrainError;
+use crate::validation::Validation;
+
+/// The directory of a run's event files, in its own.
+pub(super) const TENSORBOARD_DIRECTORY: &str = "tensorboard";
+
+/// Logs a run as event files that TensorBoard reads: one for each time that the run is started or resumed.
+///
+/// The scalars have the names `train/loss`, `train/perplexity`, `train/accuracy`, `train/learning_rate`,
+/// `train/tokens_per_second`, `train/gradient_norm` and `train/skipped`, at each [`TrainingPoint`];
+/// `valid/loss`, `valid/perplexity`, `valid/accuracy`, and `valid/` with each name of
+/// [`Trainer::on_validation`](crate::Trainer::on_validation), at each [`Validation`]. Their step is the
+/// update. Numbers that are not finite are left out.
+///
+/// The file of a run that is resumed says so, whereupon TensorBoard drops what it has read of later updates:
+/// they are made again.
+#[derive(Debug)]
+pub struct TensorBoardLog {
+    directory: PathBuf,
+    /// From the run's start, with its path.
+    file: Option<(PathBuf, File)>,
+}
+
+impl TensorBoardLog {
+    /// A log in `directory`, which is created at the run's start.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            file: None,
+        }
+    }
+
+    fn write(&mut self, step: usize, content: Content<'_>) -> Result<(), ObserverError> {
+        if let Some((path, file)) = &mut self.file {
+            let event = event(now(), step, content);
+            // Whole records at a time, so that a reader finds no half of one.
+            let written = file.write_all(&record(&event));
+            written.map_err(TrainError::io(&*path))?;
+        }
+        Ok(())
+    }
+
+    fn scalars(&mut self, step: usize, scalars: &[(String, f64)]) -> Result<(), ObserverError> {
+        self.write(step, Content::Scalars(scalars))
+    }
+}
+
+impl RunObserver for TensorBoardLog {
+    fn on_start(&mut self, start: &RunStart<'_>) -> Result<(), ObserverError> {
+        fs::create_dir_all(&self.directory).map_err(TrainError::io(&self.directory))?;
+        let path = next_file(&self.directory).map_err(TrainError::io(&self.directory))?;
+        let file = File::create_new(&path).map_err(TrainError::io(&path))?;
+        self.file = Some((path, file));
+        self.write(0, Content::Version)?;
+        self.write(start.update + 1, Content::Start)
+    }
+
+    fn on_training(&mut self, point: &TrainingPoint) -> Result<(), ObserverError> {
+        let scalars = [
+            ("loss", point.loss),
+            ("perplexity", point.perplexity),
+            ("accuracy", point.accuracy),
+            ("learning_rate", point.learning_rate),
+            ("tokens_per_second", point.tokens_per_second),
+            ("gradient_norm", point.gradient_norm),
+            ("skipped", point.skipped as f64),
+        ];
+        self.scalars(
+            point.update,
+            &scalars.map(|(name, v)| (format!("train/{name}"), v)),
+        )
+    }
+
+    fn on_validation(&mut self, validation: &Validation) -> Result<(), ObserverError> {
+        let means = [
+            ("loss", validation.valid_loss),
+            ("perplexity", validation.valid_nll.exp()),
+            ("accuracy", validation.valid_accuracy),
+        ];
+        let measured = validation.numbers.iter();
+        let measured = measured.map(|(name, &value)| (name.as_str(), value));
+        let scalars: Vec<_> = means
+            .into_iter()
+            .chain(measured)
+            .map(|(name, value)| (format!("valid/{name}"), value))
+            .collect();
+        self.scalars(validation.update, &scalars)
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs_f64()
+}
+
+/// The beginning of a file's name, by which TensorBoard knows it; the time follows.
+const PREFIX: &str = "events.out.tfevents.";
+
+/// The path of the next event file. TensorBoard reads the files in the order of their names, so that its time is
+/// later than that of each file before, whatever the clock says.
+fn next_file(directory: &Path) -> io::Result<PathBuf> {
+    let mut time = now() as u64;
+    for entry in fs::read_dir(directory)? {
+        let name = entry?.file_name();
+        let name = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        let before = name.and_then(|rest| rest.split('.').next()?.parse::<u64>().ok());
+        time = time.max(before.map_or(0, |before| before.saturating_add(1)));
+    }
+    Ok(directory.join(format!("{PREFIX}{time:010}.transformer")))
+}

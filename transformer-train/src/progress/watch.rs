@@ -1,0 +1,323 @@
+//! The observers of a run under way: points of training are computed here, once for all of them.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::json_log::{JsonLog, LOG_FILE};
+use super::observer::{ObserverError, RunObserver, RunStart, SkippedUpdate, TrainingPoint};
+use super::plain_lines::PlainLines;
+use super::tensorboard::{TENSORBOARD_DIRECTORY, TensorBoardLog};
+use crate::error::TrainError;
+use crate::metrics::{Statistics, UpdateItem};
+use crate::validation::{SampleOutput, Validation};
+
+/// The longest wait for a point.
+const POINT_WITHIN: Duration = Duration::from_secs(30);
+
+/// The observers that a run will have.
+pub(crate) struct Watching {
+    pub observers: Vec<Box<dyn RunObserver>>,
+    /// Updates between two points.
+    pub every: usize,
+    /// Whether the directory gets a log as JSON lines.
+    pub json: bool,
+    /// Whether the directory gets TensorBoard's event files.
+    pub tensorboard: bool,
+}
+
+impl Default for Watching {
+    fn default() -> Self {
+        Self {
+            observers: Vec::new(),
+            every: 50,
+            json: false,
+            tensorboard: false,
+        }
+    }
+}
+
+impl Watching {
+    /// Checks that there can be points.
+    pub fn validate(&self) -> Result<(), TrainError> {
+        match self.every {
+            0 => Err(TrainError::Config {
+                key: "observe_every",
+                value: "0".into(),
+                expected: "at least 1",
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Starts the observers, with the logs of `directory` that were asked for, and `lines` last.
+    pub fn start(
+        self,
+        directory: Option<&Path>,
+        lines: Option<PlainLines>,
+        start: &RunStart<'_>,
+    ) -> Result<Watch, TrainError> {
+        let mut observers = self.observers;
+        if let Some(directory) = directory {
+            if self.json {
+                observers.push(Box::new(JsonLog::new(directory.join(LOG_FILE))));
+            }
+            if self.tensorboard {
+                let directory = directory.join(TENSORBOARD_DIRECTORY);
+                observers.push(Box::new(TensorBoardLog::new(directory)));
+            }
+        }
+        if let Some(lines) = lines {
+            observers.push(Box::new(lines));
+        }
+        for observer in &mut observers {
+            let started = observer.on_start(start);
+            started.map_err(|source| TrainError::Observer { source })?;
+        }
+        Ok(Watch {
+            observers,
+            errors: Vec::new(),
+            every: self.every,
+            update: start.update,
+            since: Since::default(),
+            seconds: start.seconds,
+            last_point: Instant::now(),
+        })
+    }
+}
+
+/// Observers, and the training since their last point.
+pub(crate) struct Watch {
+    observers: Vec<Box<dyn RunObserver>>,
+    /// Of observers that are no longer called.
+    errors: Vec<ObserverError>,
+    every: usize,
+    /// The last update.
+    update: usize,
+    since: Since,
+    /// Seconds spent training until the last point.
+    seconds: f64,
+    last_point: Instant,
+}
+
+/// The training since a point.
+#[derive(Default)]
+struct Since {
+    updates: usize,
+    /// Updates that were not skipped, their tokens, and the sum of their gradients' norms.
+    made: usize,
+    statistics: Statistics,
+    norms: f64,
+    /// As of the last update.
+    skipped: usize,
+    learning_rate: f64,
+}
+
+impl Watch {
+    /// Counts the next update.
+    pub fn count(&mut self, item: &UpdateItem, learning_rate: f64) {
+        self.update += 1;
+        let since = &mut self.since;
+        since.updates += 1;
+        since.skipped = item.skipped;
+        since.learning_rate = learning_rate;
+        if item.is_finite() {
+            since.made += 1;
+            since.statistics.add(&item.statistics);
+            since.norms += item.gradient_norm;
+        } else {
+            let skipped = SkippedUpdate {
+                update: self.update,
+                loss: item.statistics.mean_loss(),
+                gradient_norm: item.gradient_norm,
+            };
+            self.tell(|observer| observer.on_skip(&skipped));
+        }
+    }
+
+    /// Passes a point on if one is due. `seconds` is the time that the run has spent training.
+    pub fn after_update(&mut self, seconds: f64) {
+        if self.update == 1
+            || self.update.is_multiple_of(self.every)
+            || self.last_point.elapsed() >= POINT_WITHIN
+        {
+            self.point(seconds);
+        }
+    }
+
+    /// Passes on the training since the last point, if there was any. Before each checkpoint, so that a run
+    /// that is resumed from it begins with a new point.
+    pub fn point(&mut self, seconds: f64) {
+        if self.since.updates == 0 {
+            return;
+        }
+        let since = std::mem::take(&mut self.since);
+        let statistics = &since.statistics;
+        let point = TrainingPoint {
+            update: self.update,
+            updates: since.updates,
+            skipped: since.skipped,
+            seconds,
+            tokens: statistics.tokens as u64,
+            loss: statistics.mean_loss(),
+            perplexity: statistics.perplexity(),
+            accuracy: statistics.accuracy(),
+            learning_rate: since.learning_rate,
+            tokens_per_second: statistics.tokens / (seconds - self.seconds),
+            gradient_norm: since.norms / since.made as f64,
+        };
+        self.seconds = seconds;
+        self.last_point = Instant::now();
+        self.tell(|observer| observer.on_training(&point));
+    }
+
+    /// Passes on a validation and its sample outputs.
+    pub fn validated(&mut self, validation: &Validation, samples: &[SampleOutput]) {
+        self.tell(|observer| observer.on_validation(validation));
+        if !samples.is_empty() {
+            self.tell(|observer| observer.on_samples(samples));
+        }
+        // The time of a validation is no waiting for a point.
+        self.last_point = Instant::now();
+    }
+
+    /// The errors of the observers that failed.
+    pub fn into_errors(self) -> Vec<ObserverError> {
+        self.errors
+    }
+
+    /// Calls every observer, and leaves out those that fail.
+    fn tell(&mut self, call: impl Fn(&mut dyn RunObserver) -> Result<(), ObserverError>) {
+        let errors = &mut self.errors;
+        self.observers
+            .retain_mut(|observer| match call(&mut **observer) {
+                Ok(()) => true,
+                Err(error) => {
+                    errors.push(error);
+                    false
+                }
+            });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::config::TrainingConfig;
+
+    type Seen = Rc<RefCell<Vec<TrainingPoint>>>;
+
+    /// Keeps points, and fails at the one after update `fails_at`.
+    struct Keep {
+        seen: Seen,
+        fails_at: usize,
+    }
+
+    impl RunObserver for Keep {
+        fn on_training(&mut self, point: &TrainingPoint) -> Result<(), ObserverError> {
+            self.seen.borrow_mut().push(point.clone());
+            match point.update == self.fails_at {
+                true => Err("full".into()),
+                false => Ok(()),
+            }
+        }
+    }
+
+    fn keep(fails_at: usize) -> (Box<dyn RunObserver>, Seen) {
+        let seen = Seen::default();
+        let keep = Keep {
+            seen: seen.clone(),
+            fails_at,
+        };
+        (Box::new(keep), seen)
+    }
+
+    fn item(
+        [loss, nll, correct, tokens]: [f64; 4],
+        gradient_norm: f64,
+        skipped: usize,
+    ) -> UpdateItem {
+        let statistics = Statistics {
+            loss,
+            nll,
+            correct,
+            tokens,
+        };
+        UpdateItem {
+            statistics,
+            gradient_norm,
+            skipped,
+        }
+    }
+
+    /// After update 4 of a run, in second 10 of its training.
+    fn watch(every: usize, observers: Vec<Box<dyn RunObserver>>) -> Watch {
+        let watching = Watching {
+            observers,
+            every,
+            ..Watching::default()
+        };
+        let start = RunStart {
+            update: 4,
+            seconds: 10.0,
+            validations: &[],
+            config: &TrainingConfig::default(),
+            deadline: None,
+        };
+        watching.start(None, None, &start).unwrap()
+    }
+
+    /// Means are over all tokens of the updates that were made, however many an update has.
+    #[test]
+    fn a_point_has_the_means_of_its_updates() {
+        let (observer, seen) = keep(0);
+        let mut watch = watch(3, vec![observer]);
+        let updates = [
+            item([2.0, 1.0, 0.0, 1.0], 4.0, 0),
+            item([9.0, 6.0, 1.0, 3.0], 2.0, 0),
+            item([f64::NAN, 0.0, 0.0, 9.0], 7.0, 1),
+            item([2.0, 1.0, 5.0, 7.0], 3.0, 1),
+        ];
+        for (index, update) in updates.iter().enumerate() {
+            watch.count(update, 0.25 * index as f64);
+            watch.after_update(11.0 + index as f64);
+        }
+        watch.point(16.0);
+        watch.point(17.0);
+        let seen = seen.borrow();
+        let covered: Vec<_> = seen.iter().map(|p| (p.update, p.updates)).collect();
+        assert_eq!(covered, [(6, 2), (8, 2)]);
+
+        let [first, second] = [&seen[0], &seen[1]];
+        assert_eq!((first.skipped, first.tokens), (0, 4));
+        // (2 + 9) / 4, exp((1 + 6) / 4), 100 (0 + 1) / 4
+        assert_eq!(first.loss, 2.75);
+        assert_eq!(first.perplexity, 1.75_f64.exp());
+        assert_eq!(first.accuracy, 25.0);
+        assert_eq!((first.gradient_norm, first.learning_rate), (3.0, 0.25));
+        // From second 10 to second 12.
+        assert_eq!((first.seconds, first.tokens_per_second), (12.0, 2.0));
+
+        assert_eq!((second.skipped, second.tokens), (1, 7));
+        assert_eq!(second.loss, 2.0 / 7.0);
+        assert_eq!((second.gradient_norm, second.learning_rate), (3.0, 0.75));
+        assert_eq!((second.seconds, second.tokens_per_second), (16.0, 1.75));
+    }
+
+    #[test]
+    fn an_observer_that_fails_is_left_out_and_the_others_go_on() {
+        let (fails, first) = keep(5);
+        let (goes_on, second) = keep(0);
+        let mut watch = watch(1, vec![fails, goes_on]);
+        for seconds in [11.0, 12.0, 13.0] {
+            watch.count(&item([1.0; 4], 1.0, 0), 0.5);
+            watch.after_update(seconds);
+        }
+        assert_eq!((first.borrow().len(), second.borrow().len()), (1, 3));
+        let errors = watch.into_errors();
+        let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(errors, ["full"]);
+    }
+}

@@ -1,5 +1,5 @@
 //! Parts that the program `transformer` shares with its tests and benches: the choice of a backend at run
-//! time, the allocator, and the comparison with PyTorch. The libraries to build on are `transformer-core`
+//! time, the allocator, the run file, and the comparison with PyTorch. The libraries to build on are `transformer-core`
 //! and `transformer-train`.
 
 mod allocator;
@@ -7,6 +7,7 @@ mod backend;
 #[cfg(debug_assertions)]
 pub mod instances;
 pub mod parity;
+pub mod run_file;
 
 use std::fmt::Display;
 use std::io::{self, Write};

@@ -23,6 +23,7 @@ fn a_run_leaves_a_model_its_tokenizer_its_pairs_and_checkpoints() {
         "tokenizer.json",
         "train.tsv",
         "valid.tsv",
+        "run.toml",
         "checkpoints/update-00000004/run.json",
         "log.jsonl",
     ] {
@@ -128,7 +129,9 @@ fn a_dry_run_reports_the_run_and_writes_nothing() {
         let number = line.and_then(|line| line.split_whitespace().next());
         number.map_or(0, |number| number.parse().expect("a number"))
     };
-    let too_long = count(" pairs of more than 100 pieces are left out");
+    // One of them, and the line says so.
+    let too_long = count(" training pair of more than 100 pieces is left out")
+        + count(" validation pair of more than 100 pieces is left out");
     let held_out = count(" pairs are left out: their source sentence is held out for validation");
     let (train, valid) = (count(" pairs to train on"), count(" pairs to validate on"));
     assert_eq!(count(" pairs read"), 99, "{out}");
@@ -153,6 +156,40 @@ fn a_dry_run_reports_the_run_and_writes_nothing() {
     );
     assert!(out.contains("% of their tokens are padding"), "{out}");
     assert_eq!(listed(folder.path()), before);
+}
+
+/// One pair is one pair, and two vocabularies are two.
+#[test]
+fn a_dry_run_counts_and_holds_out_a_tenth() {
+    let (folder, model) = trained();
+    let dry = |flags: &[&str]| {
+        let mut command = program("train");
+        command.args(["--preset", "tiny", "--vocab-size", "300", "--dry-run"]);
+        // A directory that holds a model is not in the way of a run that writes nothing.
+        command.arg("--out").arg(&model);
+        succeeds(command.arg("--data").arg(corpus(folder.path())).args(flags))
+    };
+    let before = listed(&model);
+    let out = dry(&[]);
+    for line in [
+        "4 of 49 distinct source sentences held out for validation: a tenth, and at most 1000 (--hold-out N holds out N)",
+        "45 pairs to train on",
+        "4 pairs to validate on",
+    ] {
+        assert!(
+            out.lines().any(|found| found.trim() == line),
+            "{line}: {out}"
+        );
+    }
+    let out = dry(&["--hold-out", "1", "--set", "tokenizer.shared=false"]);
+    for end in [
+        " 1 pair to validate on",
+        " pieces of the source",
+        " pieces of the target",
+    ] {
+        assert!(out.lines().any(|line| line.ends_with(end)), "{end}: {out}");
+    }
+    assert_eq!(listed(&model), before);
 }
 
 fn listed(folder: &Path) -> Vec<PathBuf> {
@@ -194,7 +231,6 @@ fn a_run_without_data_names_the_flags_to_give() {
 #[test]
 fn a_resumed_run_with_another_recipe_is_refused_by_its_flag() {
     let (folder, model) = trained();
-    // At a warm-up of 4 updates, the paper's rate rises to 1 / √(128 · 4) = 0.0442.
     for (flag, value, expected) in [
         (
             "--batches-per-update",
@@ -204,7 +240,7 @@ fn a_resumed_run_with_another_recipe_is_refused_by_its_flag() {
         (
             "--peak-rate",
             "0.01",
-            "made with --peak-rate 1.0 times the paper's, not 0.226",
+            "made without --peak-rate, not with 0.01",
         ),
     ] {
         let mut command = train(folder.path(), &model);

@@ -59,7 +59,7 @@ pub struct Evaluate {
 impl Evaluate {
     /// Runs the command.
     pub fn run(mut self, common: Common) -> Result {
-        let options = self.decoding.options(1, common.seed)?;
+        let options = self.decoding.options(1, common.seed.unwrap_or(0))?;
         if self.metrics.is_empty()
             && let Some(first) = self.model.first()
         {

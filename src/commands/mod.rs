@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use transformer_core::{DecodeOptionsError, RequestProblem};
 use transformer_program::BackendChoice;
-use transformer_train::{TrainError, Validation};
+use transformer_train::Validation;
 
 /// The result of a command: an error is shown in one line.
 pub type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -32,16 +32,15 @@ pub struct Common {
     /// Backend to run on, of those compiled in (Cargo features ndarray, flex, wgpu, tch)
     #[arg(long, global = true, value_enum, value_name = "NAME", default_value_t)]
     pub backend: BackendChoice,
-    /// Seed of everything random: weights, held-out pairs, batches, dropout, samples
-    #[arg(long, global = true, value_name = "N", default_value_t = 0)]
-    pub seed: u64,
+    /// Seed of everything random: weights, held-out pairs, batches, dropout, samples [default: 0]
+    #[arg(long, global = true, value_name = "N")]
+    pub seed: Option<u64>,
 }
 
 /// The flag that sets an option of the library.
 fn flag(option: &str) -> String {
     match option {
         "max_src_len" => "--max-source-length".into(),
-        "learning_rate_factor" => "--peak-rate".into(),
         option => format!("--{}", option.replace('_', "-")),
     }
 }
@@ -66,73 +65,16 @@ fn request_problem(problem: &RequestProblem) -> String {
     format!("{problem}{flags}")
 }
 
-/// Options of training that have a flag.
-const TRAINING_FLAGS: [&str; 8] = [
-    "seed",
-    "batch_tokens",
-    "batches_per_update",
-    "warmup",
-    "learning_rate_factor",
-    "updates",
-    "validate_every",
-    "keep_checkpoints",
-];
+/// A number of things, such as `1 pair` and `2 pairs`.
+fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {}", plural(number, noun))
+}
 
-/// Keys of a model's configuration that --preset sets.
-const PRESET_KEYS: [&str; 10] = [
-    "d_model",
-    "n_heads",
-    "d_ff",
-    "n_encoder_layers",
-    "n_decoder_layers",
-    "final_norm",
-    "attention_bias",
-    "dropout",
-    "attention_dropout",
-    "activation_dropout",
-];
-
-/// Errors of training, in the words of the flags.
-fn train_error(error: TrainError) -> String {
-    match error {
-        TrainError::Config {
-            key,
-            value,
-            expected,
-        } if TRAINING_FLAGS.contains(&key) => {
-            format!("{} {value}: must be {expected}", flag(key))
-        }
-        TrainError::OtherRun {
-            path,
-            what,
-            before,
-            now,
-        } => {
-            let key = what.trim_matches('`');
-            // In the library, the peak rate is a factor of the paper's.
-            let unit = match key {
-                "learning_rate_factor" => " times the paper's",
-                _ => "",
-            };
-            let what = match key {
-                key if TRAINING_FLAGS.contains(&key) => flag(key),
-                key if PRESET_KEYS.contains(&key) => format!("another --preset: {what}"),
-                "src_vocab_size" | "tgt_vocab_size" => format!("another --vocab-size: {what}"),
-                _ => what,
-            };
-            let path = path.display();
-            format!("{path}: made with {what} {before}{unit}, not {now}{unit}")
-        }
-        error @ (TrainError::Diverged { .. } | TrainError::ValidationLoss { .. }) => {
-            let advice = "a lower learning rate or a longer warm-up";
-            let flags = "a lower --peak-rate or a longer --warmup";
-            error.to_string().replace(advice, flags)
-        }
-        TrainError::InUse(out) => format!(
-            "{} is in use by another training run; end that one first, or choose another --out",
-            out.display()
-        ),
-        error => error.to_string(),
+/// The noun for so many things.
+fn plural(number: usize, noun: &str) -> String {
+    match number {
+        1 => noun.to_owned(),
+        _ => format!("{noun}s"),
     }
 }
 

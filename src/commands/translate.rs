@@ -58,7 +58,9 @@ pub struct Translate {
 impl Translate {
     /// Runs the command.
     pub fn run(self, common: Common) -> Result {
-        let options = self.decoding.options(self.n_best, common.seed)?;
+        let options = self
+            .decoding
+            .options(self.n_best, common.seed.unwrap_or(0))?;
         let models = self.model.clone();
         self.inference.run(common.backend, models, options, self)
     }

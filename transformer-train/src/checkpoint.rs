@@ -22,7 +22,7 @@
 //! - A checkpoint that is there is not written again: its weights are those of its update. Only the record of
 //!   the run, one file, is replaced.
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +39,7 @@ use transformer_core::{
 use crate::data::{Checksum, Example};
 use crate::error::TrainError;
 use crate::objective::Objective;
+use crate::run_lock::RunLock;
 use crate::run_state::RunState;
 
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
@@ -48,7 +49,6 @@ const OPTIMIZER_FILE: &str = "optimizer.mpk";
 pub(crate) const RUN_FILE: &str = "run.json";
 const PREFIX: &str = "update-";
 const AVERAGE: &str = "average.tmp";
-const LOCK_FILE: &str = "run.lock";
 
 /// Everything that a run needs to be resumed: its model, its optimizer's record, and its state.
 pub(crate) struct Checkpoint<M, O> {
@@ -61,11 +61,19 @@ pub(crate) struct Checkpoint<M, O> {
 }
 
 /// Whether a directory holds a model or checkpoints, which a new run would overwrite.
+///
+/// An empty folder `checkpoints`, as a run leaves that ends before its first one, is nothing to overwrite; one
+/// that cannot be read may be.
 pub fn holds_model(directory: impl AsRef<Path>) -> bool {
     let directory = directory.as_ref();
-    [CONFIG_FILE, WEIGHTS_FILE, CHECKPOINTS]
-        .iter()
-        .any(|name| directory.join(name).exists())
+    let files = [CONFIG_FILE, WEIGHTS_FILE];
+    if files.iter().any(|name| directory.join(name).exists()) {
+        return true;
+    }
+    match whole_checkpoints(directory) {
+        Ok(found) => !found.is_empty(),
+        Err(_) => true,
+    }
 }
 
 /// The whole checkpoints of the run in a directory, by their updates, the oldest first; none where there is
@@ -103,38 +111,18 @@ pub(crate) fn run_of(checkpoint: &Path) -> Option<PathBuf> {
     (below.file_name()? == CHECKPOINTS).then(|| run.to_owned())
 }
 
-/// Locks the directory of a run until the file is closed, which it is when the process ends in any way.
-/// The file itself stays.
-///
-/// On a file system without locks the run goes on, and is not protected from a second one.
-fn lock(directory: &Path) -> Result<File, TrainError> {
-    let path = directory.join(LOCK_FILE);
-    let mut options = File::options();
-    let file = options.create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(TrainError::io(&path))?;
-    match file.try_lock() {
-        Err(TryLockError::WouldBlock) => Err(TrainError::InUse(directory.to_owned())),
-        Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
-    }
-}
-
 /// The directory of a run.
 pub(crate) struct Checkpoints {
-    directory: PathBuf,
     /// Keeps other runs out of the directory.
-    _lock: File,
+    lock: RunLock,
 }
 
 impl Checkpoints {
-    /// Opens or creates the directory, for one run at a time; refuses one that already holds a model or
-    /// checkpoints, unless the run is to be resumed.
-    pub fn open(directory: &Path, resume: bool) -> Result<Self, TrainError> {
-        fs::create_dir_all(directory).map_err(TrainError::io(directory))?;
-        let checkpoints = Self {
-            directory: directory.to_owned(),
-            // Before anything in the directory is looked at, which another run may be writing.
-            _lock: lock(directory)?,
-        };
+    /// Opens the locked directory; refuses one that already holds a model or checkpoints, unless the run is
+    /// to be resumed.
+    pub fn open(lock: RunLock, resume: bool) -> Result<Self, TrainError> {
+        let checkpoints = Self { lock };
+        let directory = checkpoints.directory();
         if !resume && holds_model(directory) {
             return Err(TrainError::Occupied(directory.to_owned()));
         }
@@ -144,8 +132,12 @@ impl Checkpoints {
         Ok(checkpoints)
     }
 
+    fn directory(&self) -> &Path {
+        self.lock.directory()
+    }
+
     fn below(&self) -> PathBuf {
-        self.directory.join(CHECKPOINTS)
+        self.directory().join(CHECKPOINTS)
     }
 
     fn path(&self, update: usize) -> PathBuf {
@@ -153,7 +145,7 @@ impl Checkpoints {
     }
 
     fn whole(&self) -> Result<Vec<(usize, PathBuf)>, TrainError> {
-        whole_checkpoints(&self.directory).map_err(TrainError::io(self.below()))
+        whole_checkpoints(self.directory()).map_err(TrainError::io(self.below()))
     }
 
     /// Removes what a killed run has half written or half removed.
@@ -172,7 +164,7 @@ impl Checkpoints {
             SOURCE_TOKENIZER_FILE,
             TARGET_TOKENIZER_FILE,
         ];
-        let mut files: Vec<_> = names.map(|name| self.directory.join(name)).into();
+        let mut files: Vec<_> = names.map(|name| self.directory().join(name)).into();
         let checkpoints = self.whole()?.into_iter();
         files.extend(checkpoints.map(|(_, path)| path.join(RUN_FILE)));
         for file in files {
@@ -208,12 +200,12 @@ impl Checkpoints {
 
     /// Whether the directory holds a model beside the checkpoints.
     pub fn has_model(&self) -> bool {
-        self.directory.join(WEIGHTS_FILE).exists()
+        self.directory().join(WEIGHTS_FILE).exists()
     }
 
     /// Makes `model` the directory's model.
     pub fn save_model<B: Backend>(&self, model: &impl Objective<B>) -> Result<(), TrainError> {
-        model.save(&self.directory)
+        model.save(self.directory())
     }
 
     /// Writes a checkpoint, whole or not at all, and removes those that are not to be kept beside it. Of one

@@ -143,6 +143,12 @@ pub enum TrainError {
         /// The loss, in nats per token.
         loss: f64,
     },
+    /// The function of [`Trainer::on_start`](crate::Trainer::on_start) failed.
+    #[error("{source}")]
+    Start {
+        /// The error that it returned.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The model cannot be measured as [`Trainer::validate_with`](crate::Trainer::validate_with) asks.
     #[error("validation: {source}")]
     Metrics {

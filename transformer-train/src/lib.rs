@@ -82,6 +82,7 @@ mod moving_average;
 mod objective;
 mod optimizer;
 mod progress;
+mod run_lock;
 mod run_record;
 mod run_state;
 mod schedule;
@@ -119,6 +120,7 @@ pub use progress::{
     JsonLog, LOG_FILE, ObserverError, PlainLines, ProgressDisplay, RunLog, RunObserver, RunStart,
     SkippedUpdate, TensorBoardLog, TrainingPoint,
 };
+pub use run_lock::RunLock;
 pub use run_record::{RunRecord, holds_run};
 pub use schedule::{RateSchedule, Schedule};
 #[cfg(feature = "text")]

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,7 @@ use crate::optimizer::PaperAdam;
 use crate::progress::{
     ObserverError, ProgressDisplay, RunObserver, RunStart, Watching, WithoutNaN,
 };
+use crate::run_lock::RunLock;
 use crate::run_state::RunState;
 use crate::schedule::RateSchedule;
 use crate::training_model::{TrainingModel, device};
@@ -104,6 +105,9 @@ pub struct Trainer<B: AutodiffBackend, M: Trainable<B>> {
     config: TrainingConfig,
     devices: Vec<B::Device>,
     directory: Option<PathBuf>,
+    /// Of the directory, where the caller has taken it.
+    lock: Option<RunLock>,
+    on_start: Option<Box<StartHook>>,
     #[cfg(feature = "text")]
     tokenizers: Option<Tokenizers>,
     resume: bool,
@@ -126,6 +130,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             model,
             config,
             directory: None,
+            lock: None,
+            on_start: None,
             #[cfg(feature = "text")]
             tokenizers: None,
             resume: false,
@@ -154,6 +160,26 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     /// and in others ([`TrainError::InUse`]), unless the file system has no locks.
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
+        self.lock = None;
+        self
+    }
+
+    /// As [`directory`](Self::directory), in a directory that the caller has locked: one that writes there
+    /// before the run begins.
+    pub fn locked(mut self, lock: RunLock) -> Self {
+        self.directory = Some(lock.directory().to_owned());
+        self.lock = Some(lock);
+        self
+    }
+
+    /// Calls `hook` with the directory once, when the run is sure to begin or to go on: the directory is locked,
+    /// and its checkpoint, if the run is resumed, is one of this run's settings and data. No update has been
+    /// made, and nothing but the tokenizers has been written.
+    ///
+    /// Here a program writes what it keeps beside the model, so that a run that is refused overwrites
+    /// nothing. Without a directory the hook is not called. An error of the hook ends the run.
+    pub fn on_start(mut self, hook: impl FnOnce(&Path) -> Result<(), HookError> + 'static) -> Self {
+        self.on_start = Some(Box::new(hook));
         self
     }
 
@@ -307,7 +333,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
 
     /// [`train`](Self::train), compiled once for all sources.
     fn train_on(
-        self,
+        mut self,
         train: Arc<dyn ExampleSource<Example = <M as Objective<B>>::Example>>,
         valid: Vec<<M as Objective<B>>::Example>,
     ) -> Result<Trained<M::InnerModule>, TrainError> {
@@ -343,6 +369,9 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             optimizer,
             state,
         } = resumed(checkpoint, checkpoints.as_ref())?;
+        if let (Some(hook), Some(directory)) = (self.on_start, &self.directory) {
+            hook(directory.as_path()).map_err(|source| TrainError::Start { source })?;
+        }
         let schedule = RateSchedule::new(&self.config, model.d_model());
         let schedule = schedule.load_record::<B>(state.update);
         let label_smoothing = self.config.label_smoothing;
@@ -449,11 +478,15 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     }
 
     /// The directory for checkpoints, with the tokenizers in it; `None` if nothing is to be saved.
-    fn open_directory(&self) -> Result<Option<Checkpoints>, TrainError> {
+    fn open_directory(&mut self) -> Result<Option<Checkpoints>, TrainError> {
         let Some(directory) = &self.directory else {
             return Ok(None);
         };
-        let checkpoints = Checkpoints::open(directory, self.resume)?;
+        let lock = match self.lock.take() {
+            Some(lock) => lock,
+            None => RunLock::acquire(directory)?,
+        };
+        let checkpoints = Checkpoints::open(lock, self.resume)?;
         #[cfg(feature = "text")]
         if let Some(tokenizers) = &self.tokenizers {
             match self.resume && Tokenizers::are_in(directory) {
@@ -483,6 +516,9 @@ fn resumed<B: AutodiffBackend, M: Trainable<B>>(
         state: restored.state,
     })
 }
+
+/// Called with the run's directory.
+type StartHook = dyn FnOnce(&Path) -> Result<(), HookError>;
 
 type Running<B, M> = Checkpoint<M, PaperAdam<TrainingModel<B, M>, B>>;
 

@@ -6,12 +6,10 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Deserialize;
+use transformer_program::run_file::RUN_FILE;
 use transformer_train::metrics::TextMetric;
 
 use crate::commands::Result;
-
-/// The file in which a run says what it is, beside its model.
-const RUN_FILE: &str = "run.toml";
 
 /// The folder of a run's checkpoints, each of which is a model directory.
 const CHECKPOINTS: &str = "checkpoints";

@@ -1,129 +1,68 @@
-//! From text files to the tokenized pairs of a run.
+//! From the files of a run to its tokenized pairs.
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use transformer_core::Tokenizers;
-use transformer_program::note;
-use transformer_train::{
-    Corpus, CorpusError, MIN_VOCAB_SIZE, TRAINING_FILE, Tokenized, TokenizerError, VALIDATION_FILE,
-    train_bpe,
-};
+use transformer_program::run_file::{Corpora, PairFiles};
+use transformer_train::{Corpus, CorpusError, TRAINING_FILE, Tokenized, VALIDATION_FILE};
 
-use crate::commands::{Result, refuse_overwriting};
+use super::earlier::Earlier;
+use super::plan::Plan;
+use super::tokenizers::tokenizers;
+use crate::commands::{Result, counted, refuse_overwriting};
 
-/// The pairs that come with the project; the path is relative to its root.
-const SHIPPED_DATA: &str = "examples/data/tatoeba.en-fr.tsv.gz";
-
-/// Files that a run writes beside its model.
-const WRITTEN: [&str; 2] = [TRAINING_FILE, VALIDATION_FILE];
-
-/// Pieces of the vocabulary, where --vocab-size is not given.
-const VOCAB_SIZE: usize = 8000;
-
-/// Flags of the data.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Data")]
-pub struct Data {
-    /// Sentence pairs, `source<TAB>target` per line, plain or gzip
-    #[arg(long, num_args = 1.., value_name = "FILE")]
-    data: Vec<PathBuf>,
-    /// Sentence pairs as two files, line by line, plain or gzip
-    #[arg(long, num_args = 2, value_names = ["SOURCE", "TARGET"])]
-    parallel: Vec<PathBuf>,
-    /// Sentence pairs to validate on, `source<TAB>target` per line; without it, some of the data is held
-    /// out
-    #[arg(long, value_name = "FILE")]
-    valid: Option<PathBuf>,
-    /// Distinct source sentences held out of the data for validation; none of them is trained on
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    hold_out: usize,
-    /// Pieces of the vocabulary that source and target share; a resumed run keeps its own [default: 8000]
-    #[arg(long, value_name = "N")]
-    vocab_size: Option<usize>,
-    /// Pairs with more pieces than this on a side are left out
-    #[arg(long, value_name = "N", default_value_t = 128)]
-    max_pieces: usize,
-}
+/// Source sentences held out of a large corpus, where the run does not say how many; of a smaller one, a tenth.
+const MOST_HELD_OUT: usize = 1000;
 
 /// The data of a run, and its tokenizers.
 pub struct Prepared {
-    /// The tokenizers, trained on the training pairs unless the run is resumed.
+    /// The tokenizers.
     pub tokenizers: Tokenizers,
     /// Pairs to train on.
     pub train: Part,
     /// Pairs to validate on.
     pub valid: Part,
-    /// Pairs in the files, without that of `--valid`.
+    /// Pairs that were read, without those of `data.valid`.
     pub read: usize,
-    /// Pairs whose source sentence is held out, beyond those to validate on.
-    held_out_twice: usize,
-    /// Whether no earlier run has left its pairs and tokenizers.
-    is_new: bool,
+    /// Whether they are from the files of the run, and not from its directory.
+    pub from_files: bool,
+    /// Lines about what was held out and left out before the pairs were tokenized.
+    notes: Vec<String>,
 }
 
 /// Pairs as text, and those of them that are not too long as pieces.
 pub struct Part {
-    text: Corpus,
+    /// All of them.
+    pub text: Corpus,
     /// Those that are not too long.
     pub tokenized: Tokenized,
 }
 
-impl Data {
-    /// Checks that there is something to read and to validate on, and that a run in `out` would overwrite
-    /// none of it.
-    ///
-    /// # Errors
-    /// Without `--data` and `--parallel`, when nothing is held out, or when a run would overwrite a file
-    /// that it reads.
-    pub fn check(&self, out: Option<&Path>) -> Result {
-        if self.data.is_empty() && self.parallel.is_empty() {
-            return Err(format!(
-                "nothing to train on: give --data FILE… or --parallel SOURCE TARGET; in this project's root there is {SHIPPED_DATA}"
-            )
-            .into());
-        }
-        if self.hold_out == 0 && self.valid.is_none() {
-            return Err("--hold-out 0: must be at least 1, or give --valid FILE".into());
-        }
-        let read = self.data.iter().chain(&self.parallel).chain(&self.valid);
-        let read: Vec<PathBuf> = read.cloned().collect();
-        for (out, written) in out.iter().flat_map(|out| WRITTEN.map(|file| (out, file))) {
-            refuse_overwriting(&read, &out.join(written))?;
-        }
-        Ok(())
-    }
+/// The pairs of a run, as text.
+struct Pairs {
+    train: Corpus,
+    valid: Corpus,
+    read: usize,
+    from_files: bool,
+    notes: Vec<String>,
+}
 
-    /// Reads the files, holds pairs out, trains the tokenizer or loads that of the run in `resumed`, and
-    /// leaves out the pairs that are too long for `batch_tokens`. Writes nothing.
+impl Prepared {
+    /// Reads the pairs, holds some out, trains the tokenizers or loads those that are there, and leaves out the
+    /// pairs that are too long. Writes nothing.
     ///
     /// # Errors
     /// When a file cannot be read, or nothing is left to train or to validate on.
-    pub fn prepare(
-        &self,
-        batch_tokens: usize,
-        resumed: Option<&Path>,
-        seed: u64,
-    ) -> Result<Prepared> {
-        let mut data = Corpus::from_tsv_files(&self.data)?;
-        if let [source, target] = self.parallel.as_slice() {
-            data.extend(Corpus::from_parallel(source, target)?);
-        }
-        let read = data.len();
-        let (train, valid) = match &self.valid {
-            Some(valid) => (data, Corpus::from_tsv(valid)?),
-            None => self.hold_out(data, seed)?,
-        };
-        let held_out = if self.valid.is_some() { 0 } else { valid.len() };
-        let held_out_twice = read - train.len() - held_out;
-
-        let saved = resumed.filter(|out| Tokenizers::are_in(out));
-        let tokenizers = match saved {
-            Some(out) => self.saved_tokenizers(out)?,
-            None => self.trained_tokenizer(&train)?,
-        };
-        // The longest pair, with the token that ends it, fills a batch by itself.
-        let max_pieces = self.max_pieces.min(batch_tokens.saturating_sub(1));
+    pub fn new(plan: &mut Plan, earlier: Option<&Earlier>) -> Result<Self> {
+        let Pairs {
+            train,
+            valid,
+            read,
+            from_files,
+            notes,
+        } = Pairs::read(plan, earlier)?;
+        let tokenizers = tokenizers(plan, earlier, &train)?;
+        let max_pieces = max_pieces(plan);
         let train = Part::new(train, &tokenizers, max_pieces)?;
         let valid = Part::new(valid, &tokenizers, max_pieces)?;
         for (name, part) in [("training", &train), ("validation", &valid)] {
@@ -137,50 +76,65 @@ impl Data {
                 .into());
             }
         }
-        Ok(Prepared {
+        if plan.run.init.model.is_none() {
+            plan.model.src_vocab_size = tokenizers.source().vocab_size();
+            plan.model.tgt_vocab_size = tokenizers.target().vocab_size();
+        }
+        Ok(Self {
             tokenizers,
             train,
             valid,
             read,
-            held_out_twice,
-            is_new: saved.is_none(),
+            from_files,
+            notes,
         })
     }
 
-    fn hold_out(&self, data: Corpus, seed: u64) -> Result<(Corpus, Corpus)> {
-        data.hold_out(self.hold_out, seed).map_err(|error| {
-            match error {
-                CorpusError::TooFewSources { asked, distinct } => format!(
-                    "--hold-out {asked}: the data has {distinct} distinct source sentences, and one at least must be left to train on"
-                ),
-                error => error.to_string(),
+    /// The pairs that are held out and left out, and why: a line for each reason.
+    pub fn left_out(&self) -> Vec<String> {
+        let mut lines = self.notes.clone();
+        for (name, part) in [("training", &self.train), ("validation", &self.valid)] {
+            let Tokenized {
+                left_out,
+                max_pieces,
+                ..
+            } = part.tokenized;
+            if left_out > 0 {
+                let pairs = counted(left_out, &format!("{name} pair"));
+                let are = if left_out == 1 { "is" } else { "are" };
+                lines.push(format!(
+                    "{pairs} of more than {max_pieces} pieces {are} left out"
+                ));
             }
-            .into()
-        })
+        }
+        lines
     }
 
-    /// The tokenizers of the run that is resumed.
-    fn saved_tokenizers(&self, out: &Path) -> Result<Tokenizers> {
-        let tokenizers = Tokenizers::load(out)?;
-        let pieces = tokenizers.source().vocab_size();
-        if let Some(asked) = self.vocab_size.filter(|&asked| asked != pieces) {
-            note(format_args!(
-                "--vocab-size {asked}: the run keeps its tokenizer, of {pieces} pieces"
-            ));
-        }
-        Ok(tokenizers)
+    /// Whether source and target have one vocabulary.
+    pub fn has_shared_vocabulary(&self) -> bool {
+        std::ptr::eq(self.tokenizers.source(), self.tokenizers.target())
     }
 
-    fn trained_tokenizer(&self, train: &Corpus) -> Result<Tokenizers> {
-        match train_bpe(train.sentences(), self.vocab_size.unwrap_or(VOCAB_SIZE)) {
-            Ok(tokenizer) => Ok(tokenizer.into()),
-            Err(TokenizerError::VocabTooSmall { vocab_size }) => Err(format!(
-                "--vocab-size {vocab_size}: must be at least {MIN_VOCAB_SIZE}, for the special tokens and the 256 bytes"
-            )
-            .into()),
-            Err(error) => Err(error.into()),
+    /// The vocabulary: the pieces of both sides, or those of each.
+    pub fn pieces(&self) -> String {
+        let [source, target] = [self.tokenizers.source(), self.tokenizers.target()];
+        match self.has_shared_vocabulary() {
+            true => counted(source.vocab_size(), "piece"),
+            false => format!(
+                "{} + {}",
+                source.vocab_size(),
+                counted(target.vocab_size(), "piece")
+            ),
         }
     }
+}
+
+/// The most pieces of a side. The longest pair, with the token that ends it, fills a batch by itself, or the
+/// positions of a model that has learned them.
+fn max_pieces(plan: &Plan) -> usize {
+    let longest = plan.model.max_len().unwrap_or(usize::MAX);
+    let longest = longest.min(plan.training.batch_tokens);
+    plan.run.data.max_pieces.min(longest.saturating_sub(1))
 }
 
 impl Part {
@@ -190,44 +144,107 @@ impl Part {
     }
 }
 
-impl Prepared {
-    /// The pairs that are left out, and why: a line for each reason.
-    pub fn left_out(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        if self.held_out_twice > 0 {
-            lines.push(format!(
-                "{} pairs are left out: their source sentence is held out for validation",
-                self.held_out_twice
-            ));
+impl Pairs {
+    fn read(plan: &Plan, earlier: Option<&Earlier>) -> Result<Self> {
+        if let Some(earlier) = earlier
+            && let Some((train, valid)) = earlier.pairs(&plan.run)?
+        {
+            return Ok(Self {
+                read: train.len(),
+                train,
+                valid,
+                from_files: false,
+                notes: Vec::new(),
+            });
         }
-        for (name, part) in [("training", &self.train), ("validation", &self.valid)] {
-            let Tokenized {
-                left_out,
-                max_pieces,
-                ..
-            } = part.tokenized;
-            if left_out > 0 {
-                lines.push(format!(
-                    "{left_out} {name} pairs of more than {max_pieces} pieces are left out"
-                ));
-            }
-        }
-        lines
+        let data = read(&plan.run.data.train)?;
+        let read_pairs = data.len();
+        let Some(valid) = &plan.run.data.valid else {
+            return Self::hold_out(plan, earlier, data);
+        };
+        Ok(Self {
+            train: data,
+            valid: read(valid)?,
+            read: read_pairs,
+            from_files: true,
+            notes: Vec::new(),
+        })
     }
 
-    /// Writes a new run's pairs into its directory. Its tokenizers come later, from the trainer: a
-    /// directory that has them has the pairs.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
-    pub fn save_pairs(&self, out: &Path) -> Result {
-        if !self.is_new {
-            return Ok(());
+    /// Holds source sentences out of the data: as many as the run says, or a tenth.
+    fn hold_out(plan: &Plan, earlier: Option<&Earlier>, data: Corpus) -> Result<Self> {
+        let read = data.len();
+        let distinct = data.distinct_sources();
+        // Earlier versions held out as many of any corpus.
+        let by_default = match earlier.is_some_and(|run| run.file.is_none()) {
+            true => MOST_HELD_OUT,
+            false => (distinct / 10).clamp(1, MOST_HELD_OUT),
+        };
+        let asked = plan.run.data.hold_out;
+        let held_out = asked.unwrap_or(by_default);
+        let (train, valid) = data.hold_out(held_out, plan.training.seed).map_err(
+            |error| -> Box<dyn std::error::Error> {
+                match error {
+                    CorpusError::TooFewSources { asked, distinct } => {
+                        let sources = counted(distinct, "distinct source sentence");
+                        let rule = format!(
+                            "the data has {sources}, and one at least must be left to train on"
+                        );
+                        plan.refuse("data.hold_out", asked, rule).into()
+                    }
+                    error => error.into(),
+                }
+            },
+        )?;
+        let mut notes = Vec::new();
+        if asked.is_none() {
+            notes.push(format!(
+                "{held_out} of {} held out for validation: a tenth, and at most {MOST_HELD_OUT} (--hold-out N holds out N)",
+                counted(distinct, "distinct source sentence")
+            ));
         }
-        Ok(Corpus::write_split(
-            &self.train.text,
-            &self.valid.text,
-            out,
-        )?)
+        match read - train.len() - valid.len() {
+            0 => {}
+            1 => notes
+                .push("1 pair is left out: its source sentence is held out for validation".into()),
+            left_out => notes.push(format!(
+                "{left_out} pairs are left out: their source sentence is held out for validation"
+            )),
+        }
+        Ok(Self {
+            train,
+            valid,
+            read,
+            from_files: true,
+            notes,
+        })
     }
+}
+
+/// The pairs of corpora, one after the other.
+fn read(corpora: &Corpora) -> Result<Corpus> {
+    let mut pairs = Corpus::default();
+    for entry in &corpora.0 {
+        pairs.extend(match &entry.files {
+            PairFiles::Tsv(file) => Corpus::from_tsv(file)?,
+            PairFiles::Parallel { source, target } => Corpus::from_parallel(source, target)?,
+        });
+    }
+    Ok(pairs)
+}
+
+/// Checks that a new run in `out` would overwrite none of the files that it reads.
+///
+/// # Errors
+/// The first file that is both read and written.
+pub fn check_files(plan: &Plan, out: &Path) -> Result {
+    let corpora = [Some(&plan.run.data.train), plan.run.data.valid.as_ref()];
+    let corpora = corpora.into_iter().flatten();
+    let read: Vec<PathBuf> = corpora
+        .flat_map(|corpora| corpora.paths().cloned())
+        .collect();
+    for written in [TRAINING_FILE, VALIDATION_FILE] {
+        refuse_overwriting(&read, &out.join(written))?;
+    }
+    Ok(())
 }

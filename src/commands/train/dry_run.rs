@@ -6,38 +6,43 @@ use transformer_core::TransformerConfig;
 use transformer_train::{BatchSampler, TokenizedPair, TrainingConfig};
 
 use super::data::Prepared;
-use crate::commands::Result;
+use super::plan::Plan;
+use crate::commands::{Result, plural};
 
 /// The data and the length of a run, and the memory that its model needs.
 ///
 /// # Errors
 /// When the pairs cannot be put into batches.
-pub fn report(
-    prepared: &Prepared,
-    model: &TransformerConfig,
-    run: &TrainingConfig,
-) -> Result<String> {
+pub fn report(plan: &Plan, prepared: &Prepared) -> Result<String> {
     let mut text = String::new();
     data(&mut text, prepared)?;
-    batches(&mut text, &prepared.train.tokenized.pairs, run)?;
-    memory(&mut text, model)?;
+    batches(&mut text, &prepared.train.tokenized.pairs, &plan.training)?;
+    memory(&mut text, &plan.model)?;
     Ok(text)
 }
 
 fn data(text: &mut String, prepared: &Prepared) -> Result {
-    let pieces = prepared.tokenizers.source().vocab_size();
     writeln!(text, "data")?;
-    writeln!(text, "  {:>10} pairs read", prepared.read)?;
+    count(text, prepared.read, "pair", " read")?;
     for line in prepared.left_out() {
         writeln!(text, "             {line}")?;
     }
     let [train, valid] = [&prepared.train, &prepared.valid].map(|part| &part.tokenized.pairs);
-    writeln!(text, "  {:>10} pairs to train on", train.len())?;
-    writeln!(text, "  {:>10} pairs to validate on", valid.len())?;
-    Ok(writeln!(
-        text,
-        "  {pieces:>10} pieces, which source and target share"
-    )?)
+    count(text, train.len(), "pair", " to train on")?;
+    count(text, valid.len(), "pair", " to validate on")?;
+    let [source, target] = [prepared.tokenizers.source(), prepared.tokenizers.target()];
+    let [source, target] = [source.vocab_size(), target.vocab_size()];
+    if prepared.has_shared_vocabulary() {
+        return count(text, source, "piece", ", which source and target share");
+    }
+    count(text, source, "piece", " of the source")?;
+    count(text, target, "piece", " of the target")
+}
+
+/// A line that begins with a number of things.
+fn count(text: &mut String, number: usize, noun: &str, rest: &str) -> Result {
+    let noun = plural(number, noun);
+    Ok(writeln!(text, "  {number:>10} {noun}{rest}")?)
 }
 
 fn batches(text: &mut String, pairs: &[TokenizedPair], run: &TrainingConfig) -> Result {

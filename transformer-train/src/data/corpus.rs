@@ -99,6 +99,11 @@ impl Corpus {
             .flat_map(|pair| [pair.source.as_str(), pair.target.as_str()])
     }
 
+    /// Number of distinct source sentences: more than can be [held out](Self::hold_out).
+    pub fn distinct_sources(&self) -> usize {
+        self.first_pairs_by_source().len()
+    }
+
     /// Holds `n_sources` distinct source sentences out of training: `(training, validation)`.
     ///
     /// Validation holds one pair for each of them, the first that the corpus has: a sentence with

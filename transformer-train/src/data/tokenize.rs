@@ -54,7 +54,10 @@ pub struct Tokenized {
 
 impl fmt::Display for Tokenized {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} pairs", self.pairs.len())?;
+        match self.pairs.len() {
+            1 => write!(f, "1 pair")?,
+            pairs => write!(f, "{pairs} pairs")?,
+        }
         match self.left_out {
             0 => Ok(()),
             left_out => write!(

@@ -1,0 +1,146 @@
+//! The run that an earlier command has begun in a directory.
+
+use std::path::{Path, PathBuf};
+
+use transformer_program::note;
+use transformer_program::run_file::{RUN_FILE, RunFile, Values};
+use transformer_train::{
+    Corpus, RunRecord, TRAINING_FILE, TrainingConfig, VALIDATION_FILE, holds_model,
+};
+
+use crate::commands::Result;
+
+/// A run that can be gone on with.
+pub struct Earlier {
+    directory: PathBuf,
+    /// Its resolved file; absent in directories of earlier versions.
+    pub file: Option<ResolvedFile>,
+    /// Of its newest checkpoint; absent before the first.
+    pub record: Option<RunRecord>,
+}
+
+/// `run.toml`.
+pub struct ResolvedFile {
+    /// As it is written.
+    pub values: Values,
+    /// As it is read.
+    pub run: RunFile,
+}
+
+/// The run in `out` that is to go on, if `resume` asks for it and there is one. `given` are the values of the
+/// command line and its file.
+///
+/// # Errors
+/// When a new run would overwrite a model; when there is no run to go on with, and no data for a new one.
+pub fn to_go_on_with(out: &Path, resume: bool, given: &Values) -> Result<Option<Earlier>> {
+    let name = out.display();
+    if !resume {
+        return match holds_model(out) {
+            true => Err(format!(
+                "{name} already holds a model; add --resume to go on with it, or choose another --out"
+            )
+            .into()),
+            false => Ok(None),
+        };
+    }
+    let has_data = given.is_given("data.train");
+    match Earlier::find(out)? {
+        Some(earlier) if earlier.file.is_none() && !has_data => Err(format!(
+            "{name} has no {RUN_FILE}, which earlier versions did not write: give the flags that the run was started with"
+        )
+        .into()),
+        Some(earlier) => Ok(Some(earlier)),
+        None if holds_model(out) => Err(format!(
+            "{name} holds a model, but no run to go on with; choose another --out"
+        )
+        .into()),
+        None if has_data => {
+            note(format_args!("{name} holds no run: a new one begins"));
+            Ok(None)
+        }
+        None => Err(format!(
+            "{name} holds no run to go on with; check --out, or begin one by --config FILE or --data FILE"
+        )
+        .into()),
+    }
+}
+
+impl Earlier {
+    fn find(directory: &Path) -> Result<Option<Self>> {
+        let record = RunRecord::load(directory)?;
+        let path = directory.join(RUN_FILE);
+        let file = match path.exists() {
+            true => {
+                let values = Values::from_file(&path)?;
+                let run = RunFile::read(&values)?;
+                Some(ResolvedFile { values, run })
+            }
+            false => None,
+        };
+        let is_run = file.is_some() || record.is_some();
+        Ok(is_run.then(|| Self {
+            directory: directory.to_owned(),
+            file,
+            record,
+        }))
+    }
+
+    /// Its directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The updates that it has made.
+    pub fn updates(&self) -> usize {
+        self.record.as_ref().map_or(0, |record| record.updates)
+    }
+
+    /// The training with a peak rate as the run has it: earlier versions wrote a factor of the paper's rate.
+    pub fn with_its_peak(&self, training: TrainingConfig, d_model: usize) -> TrainingConfig {
+        let before = self.record.as_ref().map(|record| &record.config);
+        match (training.peak_rate, before) {
+            (Some(peak), Some(before)) if before.learning_rate_factor != 1.0 => {
+                let paper_peak = (d_model as f64 * training.warmup as f64).sqrt().recip();
+                TrainingConfig {
+                    peak_rate: None,
+                    learning_rate_factor: peak / paper_peak,
+                    ..training
+                }
+            }
+            _ => training,
+        }
+    }
+
+    /// The pairs of the run, training and validation, from its directory: where the command names no others than
+    /// the run had, or their files are gone. Else the files are to be read, and the trainer refuses other pairs.
+    ///
+    /// # Errors
+    /// When the pairs are there and cannot be read.
+    pub fn pairs(&self, run: &RunFile) -> Result<Option<(Corpus, Corpus)>> {
+        let [train, valid] = [TRAINING_FILE, VALIDATION_FILE].map(|name| self.directory.join(name));
+        if !train.exists() || !valid.exists() {
+            return Ok(None);
+        }
+        let data = |run: &RunFile| (run.data.clone(), run.training.seed);
+        let named_before = self.file.as_ref().map(|file| data(&file.run));
+        if named_before != Some(data(run)) {
+            let corpora = [Some(&run.data.train), run.data.valid.as_ref()];
+            let mut files = corpora
+                .into_iter()
+                .flatten()
+                .flat_map(|corpora| corpora.paths());
+            let Some(gone) = files.find(|file| !file.exists()) else {
+                return Ok(None);
+            };
+            if self.record.is_none() {
+                return Ok(None);
+            }
+            note(format_args!(
+                "{} is gone: the run goes on with the pairs in {}",
+                gone.display(),
+                self.directory.display()
+            ));
+        }
+        Ok(Some((Corpus::from_tsv(train)?, Corpus::from_tsv(valid)?)))
+    }
+}

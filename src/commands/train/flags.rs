@@ -1,0 +1,129 @@
+//! The flags that say keys of the run file. Their defaults are the keys': here they are `None`, so that a flag
+//! that is not given replaces no value of the file.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+use transformer_program::run_file::{Corpora, PairFiles, Preset, RunFileError, Values};
+
+/// Flags for keys.
+#[derive(Debug, Args)]
+pub struct Flags {
+    #[command(flatten)]
+    data: Data,
+    #[command(flatten)]
+    recipe: Recipe,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Data")]
+struct Data {
+    /// Sentence pairs, `source<TAB>target` per line, plain or gzip; beside --parallel, both are read
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    data: Vec<PathBuf>,
+    /// Sentence pairs as two files, line by line, plain or gzip
+    #[arg(long, num_args = 2, value_names = ["SOURCE", "TARGET"])]
+    parallel: Vec<PathBuf>,
+    /// Sentence pairs to validate on, `source<TAB>target` per line; without it, some of the data is held
+    /// out
+    #[arg(long, value_name = "FILE")]
+    valid: Option<PathBuf>,
+    /// Distinct source sentences held out of the data for validation; none of them is trained on [default:
+    /// a tenth of them, at most 1000]
+    #[arg(long, value_name = "N")]
+    hold_out: Option<usize>,
+    /// Pieces of the vocabulary that source and target share; a resumed run keeps its own [default: 8000]
+    #[arg(long, value_name = "N")]
+    vocab_size: Option<usize>,
+    /// Pairs with more pieces than this on a side are left out [default: 128]
+    #[arg(long, value_name = "N")]
+    max_pieces: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Model and training")]
+struct Recipe {
+    /// Size of the model [default: small]
+    #[arg(long, value_enum, value_name = "NAME")]
+    preset: Option<Preset>,
+    /// Tokens of a batch, on each side [default: 2048]
+    #[arg(long, value_name = "N")]
+    batch_tokens: Option<usize>,
+    /// Batches whose gradients make one update [default: 1]
+    #[arg(long, value_name = "N")]
+    batches_per_update: Option<usize>,
+    /// Updates in which the learning rate rises [default: 800]
+    #[arg(long, value_name = "N")]
+    warmup: Option<usize>,
+    /// Learning rate at the end of the warm-up [default: the paper's, 1 / √(d_model · warmup)]
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
+    peak_rate: Option<f64>,
+    /// Updates to train for, counted from the beginning of the run [default: 5000]
+    #[arg(long, value_name = "N")]
+    updates: Option<usize>,
+    /// Minutes to train for, at most, counted from the start of the command
+    #[arg(long, value_name = "M", allow_negative_numbers = true)]
+    minutes: Option<f64>,
+    /// Updates from one validation and checkpoint to the next [default: 500]
+    #[arg(long, value_name = "N")]
+    validate_every: Option<usize>,
+    /// Checkpoints kept, the newest ones [default: 2]
+    #[arg(long, value_name = "N")]
+    keep_checkpoints: Option<usize>,
+}
+
+impl Flags {
+    /// The values of the flags that are given, `seed` being that of `--seed`.
+    ///
+    /// # Errors
+    /// When a run file cannot hold a value: a path that is not UTF-8, a number above 2⁶³ - 1.
+    pub fn values(&self, seed: Option<u64>) -> Result<Values, RunFileError> {
+        let Self { data, recipe } = self;
+        let mut given = Given(Values::default());
+        given.add("data.train", data.corpora())?;
+        given.add("data.valid", data.valid.as_ref())?;
+        given.add("data.hold_out", data.hold_out)?;
+        given.add("data.max_pieces", data.max_pieces)?;
+        given.add("tokenizer.vocab_size", data.vocab_size)?;
+        given.add("model.preset", recipe.preset)?;
+        given.add("training.seed", seed)?;
+        given.add("training.batch_tokens", recipe.batch_tokens)?;
+        given.add("training.batches_per_update", recipe.batches_per_update)?;
+        given.add("training.warmup", recipe.warmup)?;
+        given.add("training.peak_rate", recipe.peak_rate)?;
+        given.add("training.updates", recipe.updates)?;
+        given.add("training.minutes", recipe.minutes)?;
+        given.add("validation.every", recipe.validate_every)?;
+        given.add("checkpoint.keep_last", recipe.keep_checkpoints)?;
+        Ok(given.0)
+    }
+}
+
+impl Data {
+    /// The corpora of both flags, `--data` first.
+    fn corpora(&self) -> Option<Corpora> {
+        let tsv = self.data.iter().cloned().map(PairFiles::Tsv);
+        // Of two each: the flag may be given again.
+        let parallel = self
+            .parallel
+            .chunks_exact(2)
+            .map(|files| PairFiles::Parallel {
+                source: files[0].clone(),
+                target: files[1].clone(),
+            });
+        let corpora = Corpora(tsv.chain(parallel).map(Into::into).collect());
+        (!corpora.is_empty()).then_some(corpora)
+    }
+}
+
+struct Given(Values);
+
+impl Given {
+    fn add(&mut self, key: &str, value: Option<impl Serialize>) -> Result<(), RunFileError> {
+        match value {
+            Some(value) => self.0.set_by_flag(key, value),
+            None => Ok(()),
+        }
+    }
+}

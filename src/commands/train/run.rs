@@ -1,0 +1,207 @@
+//! The training itself, on any backend.
+
+use std::fmt::Display;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use burn::tensor::backend::Backend;
+use burn::train::Interrupter;
+use burn_autodiff::Autodiff;
+use transformer_core::{Transformer, remove_unfinished_files, replace_file_with};
+use transformer_program::run_file::RUN_FILE;
+use transformer_program::{BackendTask, note};
+use transformer_train::{
+    Corpus, HookError, ProgressDisplay, RunLock, StopReason, TRAINING_FILE, Trained, Trainer,
+    VALIDATION_FILE, freeze,
+};
+
+use super::data::Prepared;
+use super::errors::train_error;
+use super::init::initial_model;
+use super::plan::Plan;
+use super::signals::stop_on_signals;
+use super::validation::by_translating;
+use crate::commands::{Result, counted, validation_line};
+
+/// A run whose keys and data have been checked.
+pub struct Run {
+    /// What is to be trained, and how.
+    pub plan: Plan,
+    /// The data.
+    pub prepared: Prepared,
+    /// The run's directory, if this command has it already.
+    pub lock: Option<RunLock>,
+    /// The run's directory.
+    pub out: PathBuf,
+    /// Whether to go on from the newest checkpoint.
+    pub resume: bool,
+    /// Updates that earlier commands have made.
+    pub made_before: usize,
+    /// How progress is shown.
+    pub display: ProgressDisplay,
+}
+
+impl BackendTask for Run {
+    type Output = Result;
+
+    fn run<B: Backend>(self, device: B::Device) -> Result {
+        let model = self.first_model::<B>(&device)?;
+        self.say_what_it_is();
+        let Self {
+            plan,
+            prepared,
+            lock,
+            out,
+            resume,
+            made_before,
+            display,
+        } = self;
+        let by_translating = by_translating(&plan, &prepared);
+        let files = Files {
+            run: plan.run.to_toml(),
+            pairs: prepared
+                .from_files
+                .then_some((prepared.train.text, prepared.valid.text)),
+        };
+        let interrupter = Interrupter::new();
+        stop_on_signals(&interrupter);
+        let mut trainer = Trainer::new(model, plan.training.clone())
+            .tokenizers(&prepared.tokenizers)
+            .resume(resume)
+            .interrupter(interrupter)
+            .display(display)
+            .log_json(plan.run.log.json)
+            .tensorboard(plan.run.log.tensorboard)
+            .on_start(move |directory| files.write(directory));
+        trainer = match lock {
+            Some(lock) => trainer.locked(lock),
+            None => trainer.directory(&out),
+        };
+        if let Some(metrics) = by_translating {
+            trainer = trainer.validate_with(metrics);
+        }
+        if let Some(duration) = plan.run.max_duration() {
+            trainer = trainer.max_duration(duration);
+        }
+        let [train, valid] = [prepared.train.tokenized, prepared.valid.tokenized];
+        let trained = trainer
+            .train(train.pairs, valid.pairs)
+            .map_err(|error| train_error(error, &plan.values))?;
+        say_how_it_went(&trained, made_before, &out);
+        Ok(())
+    }
+}
+
+impl Run {
+    /// The model before the first update: of random weights, or with those of the model to start from. A run that
+    /// goes on has its own, which the trainer reads into the parameters that are not frozen, too.
+    fn first_model<B: Backend>(&self, device: &B::Device) -> Result<Transformer<Autodiff<B>>> {
+        let plan = &self.plan;
+        let patterns = &plan.run.init.freeze;
+        let (model, frozen) = match &plan.run.init.model {
+            Some(init) if self.made_before == 0 => {
+                initial_model::<B>(init, &plan.model, patterns, device)?
+            }
+            _ => freeze(
+                plan.model.init::<Autodiff<B>>(plan.training.seed, device)?,
+                patterns,
+            )?,
+        };
+        if !frozen.is_empty() {
+            say(format_args!("{} frozen", counted(frozen.len(), "tensor")));
+        }
+        Ok(model)
+    }
+
+    fn say_what_it_is(&self) {
+        for line in self.prepared.left_out() {
+            say(line);
+        }
+        let [train, valid] =
+            [&self.prepared.train, &self.prepared.valid].map(|part| part.tokenized.pairs.len());
+        say(format_args!(
+            "{}, {}, {}, {} parameters",
+            counted(train, "training pair"),
+            counted(valid, "validation pair"),
+            self.prepared.pieces(),
+            self.plan.model.num_params()
+        ));
+    }
+}
+
+/// What the program keeps in the run's directory. All other files there are the library's:
+///
+/// | file | written by | when |
+/// |---|---|---|
+/// | `run.lock` | the library | first of all |
+/// | the tokenizers | the library | before the first update |
+/// | `train.tsv`, `valid.tsv`, `run.toml` | here | then, when the run is sure to begin or to go on |
+/// | `config.json`, `model.safetensors`, `checkpoints/`, the logs | the library | as the run goes |
+struct Files {
+    /// The text of `run.toml`.
+    run: String,
+    /// Training and validation, unless they were read from there.
+    pairs: Option<(Corpus, Corpus)>,
+}
+
+impl Files {
+    /// Writes each file whole or not at all. While there is a `run.toml`, the pairs beside it are its pairs.
+    fn write(&self, directory: &Path) -> std::result::Result<(), HookError> {
+        for name in [RUN_FILE, TRAINING_FILE, VALIDATION_FILE] {
+            remove_unfinished_files(&directory.join(name))?;
+        }
+        let path = directory.join(RUN_FILE);
+        let named = |error: io::Error| format!("{}: {error}", path.display());
+        if let Some((train, valid)) = &self.pairs {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(named(error).into());
+                }
+                _ => {}
+            }
+            Corpus::write_split(train, valid, directory)?;
+        }
+        Ok(replace_file_with(&path, &self.run).map_err(named)?)
+    }
+}
+
+fn say_how_it_went<M>(trained: &Trained<M>, made_before: usize, out: &Path) {
+    let updates = counted(trained.updates, "update");
+    let how = match trained.stopped {
+        StopReason::Updates if trained.updates == made_before => {
+            format!("nothing to do: {updates} were made before; a larger --updates trains on")
+        }
+        StopReason::Updates => format!("done: {updates}"),
+        StopReason::Time => format!("time is over: {updates}"),
+        StopReason::Interrupted => format!("interrupted; --resume goes on: {updates}"),
+        StopReason::Patience => format!("patience is over: {updates}"),
+        _ => format!("stopped: {updates}"),
+    };
+    let skipped = match trained.skipped {
+        0 => String::new(),
+        skipped => format!(", {skipped} of them skipped: loss or gradients were not finite"),
+    };
+    say(format_args!("{how}{skipped}"));
+    for validation in &trained.validations {
+        say(validation_line(validation));
+    }
+    if let Some(average) = &trained.average {
+        let kept = match average.kept {
+            true => "is better, and the model",
+            false => "is not better",
+        };
+        let checkpoints = counted(average.checkpoints.len(), "checkpoint");
+        say(format_args!("the mean of the last {checkpoints} {kept}:"));
+        say(validation_line(&average.validation));
+    }
+    for error in &trained.observer_errors {
+        note(format_args!("warning: the log is not complete: {error}"));
+    }
+    say(format_args!("model: {}", out.display()));
+}
+
+/// Prints a line. A closed pipe must not end the training.
+fn say(line: impl Display) {
+    let _ = writeln!(io::stdout(), "{line}");
+}

@@ -1,0 +1,266 @@
+//! The library's configurations of a run, and its names for the keys.
+
+use std::time::Duration;
+
+use transformer_core::{SPECIAL_TOKENS, TransformerConfig, WeightTying};
+use transformer_train::{Criterion, TrainingConfig};
+
+use super::RunFile;
+use super::error::RunFileError;
+use super::key::{self, Key};
+use super::keys::ModelKeys;
+use super::preset::Preset;
+use super::values::Values;
+
+/// Keys of the library's configurations with another name in the run file.
+const RENAMED: [(&str, &str); 9] = [
+    ("schedule_start", "init.continue_schedule"),
+    ("learning_rate_factor", "training.peak_rate"),
+    ("validate_every", "validation.every"),
+    ("keep_checkpoints", "checkpoint.keep_last"),
+    ("checkpoint_every", "checkpoint.every_updates"),
+    ("checkpoint_minutes", "checkpoint.every_minutes"),
+    ("src_vocab_size", "tokenizer.vocab_size"),
+    ("tgt_vocab_size", "tokenizer.vocab_size"),
+    ("max_len", "model.positions"),
+];
+
+/// Sections whose keys have the library's names.
+const SAME_NAMES: [&str; 4] = ["training", "model", "validation", "checkpoint"];
+
+/// The key that sets an option of the library's configurations, such as `training.warmup` for `warmup`.
+pub fn key_of(option: &str) -> Option<&'static Key> {
+    let renamed = RENAMED.iter().find(|(library, _)| *library == option);
+    if let Some((_, path)) = renamed {
+        return key::find(path);
+    }
+    SAME_NAMES
+        .iter()
+        .find_map(|section| key::find(&format!("{section}.{option}")))
+}
+
+/// Of a model that is there already, what can be changed: it has no weights.
+const WITHOUT_WEIGHTS: [&str; 3] = ["dropout", "attention_dropout", "activation_dropout"];
+
+impl RunFile {
+    /// The configuration of the training. It is not validated.
+    pub fn training_config(&self) -> TrainingConfig {
+        let training = &self.training;
+        TrainingConfig {
+            seed: training.seed,
+            batch_tokens: training.batch_tokens,
+            batches_per_update: training.batches_per_update,
+            schedule: training.schedule,
+            warmup: training.warmup,
+            peak_rate: training.peak_rate,
+            weight_decay: training.weight_decay,
+            label_smoothing: training.label_smoothing,
+            clip_norm: training.clip_norm,
+            skip_limit: training.skip_limit,
+            updates: training.updates,
+            ema_decay: training.ema_decay,
+            validate_every: self.validation.every,
+            best_by: Criterion {
+                number: self.validation.best_by.number().to_owned(),
+                goal: self.validation.best_by.goal(),
+            },
+            patience: self.validation.patience,
+            checkpoint_every: self.checkpoint.every_updates,
+            checkpoint_minutes: self.checkpoint.every_minutes,
+            keep_checkpoints: self.checkpoint.keep_last,
+            keep_best: self.checkpoint.keep_best,
+            average_last: self.checkpoint.average_last,
+            ..TrainingConfig::default()
+        }
+    }
+
+    /// The time after which the run ends.
+    pub fn max_duration(&self) -> Option<Duration> {
+        // In range: `check` has seen it.
+        let minutes = self.training.minutes?;
+        Duration::try_from_secs_f64(minutes * 60.0).ok()
+    }
+
+    /// The configuration of the model: the keys that are given, over those of the preset, or of `init`, the model
+    /// to start from. All keys of `[model]` are then set to it. The vocabularies have room for the special tokens
+    /// only, until the tokenizers are known; the configuration is not validated.
+    ///
+    /// # Errors
+    /// When more than the dropout of `init` is to be changed.
+    pub fn resolve_model(
+        &mut self,
+        init: Option<&TransformerConfig>,
+        values: &Values,
+    ) -> Result<TransformerConfig, RunFileError> {
+        let config = match init {
+            Some(init) => {
+                let config = self.model.over(init);
+                only_dropout_differs(init, &config, values)?;
+                config
+            }
+            None => {
+                let preset = *self.model.preset.get_or_insert(Preset::Small);
+                let base = preset.config(SPECIAL_TOKENS.len());
+                let tying = match self.tokenizer.is_shared() {
+                    true => base.tying,
+                    false => of_separate_vocabularies(base.tying),
+                };
+                self.model.over(&TransformerConfig { tying, ..base })
+            }
+        };
+        self.model = ModelKeys::of(self.model.preset, &config);
+        Ok(config)
+    }
+}
+
+/// What two vocabularies can share of that.
+fn of_separate_vocabularies(tying: WeightTying) -> WeightTying {
+    match tying.ties_generator() {
+        true => WeightTying::TargetGenerator,
+        false => WeightTying::None,
+    }
+}
+
+fn only_dropout_differs(
+    init: &TransformerConfig,
+    config: &TransformerConfig,
+    values: &Values,
+) -> Result<(), RunFileError> {
+    let [before, now] = [init, config].map(|config| ModelKeys::of(None, config).values());
+    let keys = ModelKeys::SECTION.keys.iter();
+    for (key, (before, now)) in keys.zip(before.into_iter().zip(now)) {
+        if before != now && !WITHOUT_WEIGHTS.contains(&key.name) {
+            let [before, now] = [before, now]
+                .map(|value| value.map_or("absent".to_owned(), |value| value.to_string()));
+            return Err(RunFileError::Value {
+                subject: values.subject(key.path, now),
+                rule: format!(
+                    "is {before} in the model of `init.model`, of which only dropout can differ"
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+impl ModelKeys {
+    /// `base` with the keys that are given.
+    fn over(&self, base: &TransformerConfig) -> TransformerConfig {
+        TransformerConfig {
+            src_vocab_size: base.src_vocab_size,
+            tgt_vocab_size: base.tgt_vocab_size,
+            d_model: self.d_model.unwrap_or(base.d_model),
+            n_heads: self.n_heads.unwrap_or(base.n_heads),
+            d_k: self.d_k.or(base.d_k),
+            d_v: self.d_v.or(base.d_v),
+            d_ff: self.d_ff.unwrap_or(base.d_ff),
+            n_encoder_layers: self.n_encoder_layers.unwrap_or(base.n_encoder_layers),
+            n_decoder_layers: self.n_decoder_layers.unwrap_or(base.n_decoder_layers),
+            norm: self.norm.unwrap_or(base.norm),
+            final_norm: self.final_norm.unwrap_or(base.final_norm),
+            layer_norm: self.layer_norm.unwrap_or(base.layer_norm),
+            layer_norm_eps: self.layer_norm_eps.unwrap_or(base.layer_norm_eps),
+            positions: self.positions.unwrap_or(base.positions),
+            attention_bias: self.attention_bias.unwrap_or(base.attention_bias),
+            generator_bias: self.generator_bias.unwrap_or(base.generator_bias),
+            embedding_scale: self.embedding_scale.unwrap_or(base.embedding_scale),
+            tying: self.tying.unwrap_or(base.tying),
+            activation: self.activation.unwrap_or(base.activation),
+            dropout: self.dropout.unwrap_or(base.dropout),
+            attention_dropout: self.attention_dropout.unwrap_or(base.attention_dropout),
+            activation_dropout: self.activation_dropout.unwrap_or(base.activation_dropout),
+            pad_id: base.pad_id,
+            bos_id: base.bos_id,
+            eos_id: base.eos_id,
+        }
+    }
+
+    /// All keys, as a configuration has them.
+    fn of(preset: Option<Preset>, config: &TransformerConfig) -> Self {
+        Self {
+            preset,
+            d_model: Some(config.d_model),
+            n_heads: Some(config.n_heads),
+            d_k: config.d_k,
+            d_v: config.d_v,
+            d_ff: Some(config.d_ff),
+            n_encoder_layers: Some(config.n_encoder_layers),
+            n_decoder_layers: Some(config.n_decoder_layers),
+            norm: Some(config.norm),
+            final_norm: Some(config.final_norm),
+            layer_norm: Some(config.layer_norm),
+            layer_norm_eps: Some(config.layer_norm_eps),
+            positions: Some(config.positions),
+            attention_bias: Some(config.attention_bias),
+            generator_bias: Some(config.generator_bias),
+            embedding_scale: Some(config.embedding_scale),
+            tying: Some(config.tying),
+            activation: Some(config.activation),
+            dropout: Some(config.dropout),
+            attention_dropout: Some(config.attention_dropout),
+            activation_dropout: Some(config.activation_dropout),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(settings: &[&str]) -> (RunFile, Values) {
+        let settings: Vec<_> = settings.iter().map(ToString::to_string).collect();
+        let values = Values::from_settings(&settings).unwrap();
+        (RunFile::read(&values).unwrap(), values)
+    }
+
+    #[test]
+    fn every_option_of_the_training_has_a_key() {
+        let json = serde_json::to_value(TrainingConfig::default()).unwrap();
+        for option in json.as_object().unwrap().keys() {
+            assert!(key_of(option).is_some(), "{option}");
+        }
+    }
+
+    #[test]
+    fn given_keys_stand_over_the_preset_s() {
+        let (mut file, values) = run(&["model.preset=tiny", "model.d_ff=32"]);
+        let config = file.resolve_model(None, &values).unwrap();
+        let expected = TransformerConfig {
+            d_ff: 32,
+            ..Preset::Tiny.config(4)
+        };
+        assert_eq!(config, expected);
+        // All keys are given now, and say the same.
+        assert_eq!(file.model.d_model, Some(128));
+        assert_eq!(file.resolve_model(None, &values).unwrap(), expected);
+    }
+
+    #[test]
+    fn separate_vocabularies_share_what_they_can() {
+        let (mut file, values) = run(&["tokenizer.target_kind=words"]);
+        let config = file.resolve_model(None, &values).unwrap();
+        assert_eq!(config.tying, WeightTying::TargetGenerator);
+        config.validate().unwrap();
+    }
+
+    #[test]
+    fn of_a_model_to_start_from_only_dropout_changes() {
+        let init = Preset::Multi30k.config(10);
+        let (mut file, values) = run(&["init.model=m", "model.dropout=0.2"]);
+        let config = file.resolve_model(Some(&init), &values).unwrap();
+        let expected = TransformerConfig {
+            dropout: 0.2,
+            ..init.clone()
+        };
+        assert_eq!(config, expected);
+        // As the resolved file would give them.
+        assert_eq!(file.resolve_model(Some(&init), &values).unwrap(), expected);
+
+        let (mut file, values) = run(&["init.model=m", "model.d_ff=32"]);
+        let error = file.resolve_model(Some(&init), &values).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "--set model.d_ff=32: is 256 in the model of `init.model`, of which only dropout can differ"
+        );
+    }
+}

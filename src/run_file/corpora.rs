@@ -1,0 +1,190 @@
+//! The value of `data.train`: files of sentence pairs.
+
+use std::path::PathBuf;
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use toml::Value;
+
+/// Files of sentence pairs, in their order.
+///
+/// In TOML one of
+///
+/// ```toml
+/// train = "pairs.tsv"
+/// train = ["news.tsv.gz", "web.tsv.gz"]
+/// train = [{ file = "news.tsv.gz", weight = 2.0 }, { source = "web.en", target = "web.fr" }]
+/// ```
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Corpora(pub Vec<CorpusEntry>);
+
+/// One corpus of several.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CorpusEntry {
+    /// Its pairs.
+    pub files: PairFiles,
+    /// How often it stands in an epoch.
+    pub weight: f64,
+}
+
+/// Sentence pairs on disk, plain or gzip.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PairFiles {
+    /// A file of `source<TAB>target` lines.
+    Tsv(PathBuf),
+    /// Two files, line n of one translating line n of the other.
+    Parallel {
+        /// The file of sources.
+        source: PathBuf,
+        /// The file of targets.
+        target: PathBuf,
+    },
+}
+
+impl From<PairFiles> for CorpusEntry {
+    /// Once in an epoch.
+    fn from(files: PairFiles) -> Self {
+        Self { files, weight: 1.0 }
+    }
+}
+
+impl Corpora {
+    /// Whether no corpus is named.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Every file, in order.
+    pub fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        self.0.iter().flat_map(|entry| match &entry.files {
+            PairFiles::Tsv(file) => vec![file],
+            PairFiles::Parallel { source, target } => vec![source, target],
+        })
+    }
+}
+
+/// A corpus with names for its parts.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight: Option<f64>,
+}
+
+const FORMS: &str =
+    "a corpus is \"FILE\", { file = \"FILE\" } or { source = \"FILE\", target = \"FILE\" }";
+
+fn entry(value: Value) -> Result<CorpusEntry, String> {
+    let table: Table = match value {
+        Value::String(path) => return Ok(PairFiles::Tsv(path.into()).into()),
+        Value::Table(_) => match value.try_into() {
+            Ok(table) => table,
+            Err(error) => return Err(format!("{}; {FORMS}", error.message())),
+        },
+        _ => return Err(FORMS.into()),
+    };
+    let files = match (table.file, table.source, table.target) {
+        (Some(file), None, None) => PairFiles::Tsv(file),
+        (None, Some(source), Some(target)) => PairFiles::Parallel { source, target },
+        _ => return Err(FORMS.into()),
+    };
+    let weight = table.weight.unwrap_or(1.0);
+    match weight > 0.0 && weight.is_finite() {
+        true => Ok(CorpusEntry { files, weight }),
+        false => Err(format!("weight {weight}: must be positive and finite")),
+    }
+}
+
+impl<'de> Deserialize<'de> for Corpora {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let entries = match Value::deserialize(from)? {
+            Value::Array(entries) => entries,
+            one => vec![one],
+        };
+        let entries: Result<_, String> = entries.into_iter().map(entry).collect();
+        entries.map(Self).map_err(D::Error::custom)
+    }
+}
+
+impl Serialize for Corpora {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.0.as_slice() {
+            [one] => one.serialize(to),
+            all => all.serialize(to),
+        }
+    }
+}
+
+impl Serialize for CorpusEntry {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let weight = (self.weight != 1.0).then_some(self.weight);
+        match (&self.files, weight) {
+            (PairFiles::Tsv(file), None) => file.serialize(to),
+            (PairFiles::Tsv(file), weight) => Table {
+                file: Some(file.clone()),
+                weight,
+                ..Table::default()
+            }
+            .serialize(to),
+            (PairFiles::Parallel { source, target }, weight) => Table {
+                source: Some(source.clone()),
+                target: Some(target.clone()),
+                weight,
+                ..Table::default()
+            }
+            .serialize(to),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Corpora, String> {
+        let value: Value = text.parse().unwrap();
+        let read = value.try_into();
+        read.map_err(|error: toml::de::Error| error.message().to_owned())
+    }
+
+    #[test]
+    fn every_form_is_read_and_written_back() {
+        for (text, paths) in [
+            ("\"a.tsv\"", &["a.tsv"][..]),
+            ("[\"a.tsv\", \"b.tsv\"]", &["a.tsv", "b.tsv"]),
+            (
+                "[{ file = \"a.tsv\", weight = 2 }, { source = \"b.en\", target = \"b.fr\" }]",
+                &["a.tsv", "b.en", "b.fr"],
+            ),
+            ("[]", &[]),
+        ] {
+            let corpora = read(text).unwrap();
+            let found: Vec<_> = corpora.paths().map(|path| path.to_str().unwrap()).collect();
+            assert_eq!(found, paths);
+            let written = Value::try_from(&corpora).unwrap().to_string();
+            assert_eq!(read(&written).unwrap(), corpora, "{written}");
+        }
+        let weighted = read("{ file = \"a.tsv\", weight = 2 }").unwrap();
+        assert_eq!(weighted.0[0].weight, 2.0);
+    }
+
+    #[test]
+    fn what_is_no_corpus_is_refused() {
+        for (text, problem) in [
+            ("3", FORMS),
+            ("{ file = \"a\", source = \"b\" }", FORMS),
+            ("{ source = \"b\" }", FORMS),
+            ("{ flie = \"a\" }", "unknown field `flie`"),
+            ("{ file = \"a\", weight = 0 }", "weight 0: must be positive"),
+        ] {
+            let found = read(text).unwrap_err();
+            assert!(found.contains(problem), "{found}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Errors of run files.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A run file, a flag or a `--set` that describes no run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunFileError {
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The file is not TOML.
+    #[error("{}: line {line}: {problem}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The parser's error.
+        problem: String,
+    },
+    /// There is no such key.
+    #[error("{place}: unknown key `{key}`; did you mean {nearest}?")]
+    UnknownKey {
+        /// The file and line, or the argument.
+        place: String,
+        /// The key.
+        key: String,
+        /// The nearest known ones, in backticks.
+        nearest: String,
+    },
+    /// There is no such section.
+    #[error("{place}: unknown section `[{section}]`; did you mean `[{nearest}]`?")]
+    UnknownSection {
+        /// The file and line.
+        place: String,
+        /// The section.
+        section: String,
+        /// The nearest known one.
+        nearest: &'static str,
+    },
+    /// A `--set` without a key and a value.
+    #[error("--set {text}: must be KEY=VALUE, such as training.updates=1000")]
+    Setting {
+        /// The argument.
+        text: String,
+    },
+    /// A value that a key cannot have.
+    #[error("{subject}: {rule}")]
+    Value {
+        /// The key and its value, with the place that gave it.
+        subject: String,
+        /// What the value must be.
+        rule: String,
+    },
+}

@@ -1,0 +1,79 @@
+//! The file that describes a run of `transformer train`: its keys, and how their values come together.
+//!
+//! | file | has |
+//! |---|---|
+//! | `keys` | every key: its name, type and default, and the text that the guide and `run.toml` show |
+//! | `values` | the values given by a file, by flags, by `--set`, each with the place that gave it |
+//! | `rules` | what values must be, and which of them contradict each other |
+//! | `configs` | the library's configurations of a run |
+//! | `text` | `run.toml`, and the guide's tables |
+
+mod choices;
+mod configs;
+mod corpora;
+mod error;
+mod key;
+mod keys;
+mod preset;
+mod rules;
+mod text;
+mod values;
+
+pub use choices::BestBy;
+pub use configs::key_of;
+pub use corpora::{Corpora, CorpusEntry, PairFiles};
+pub use error::RunFileError;
+pub use key::{Key, Section};
+pub use keys::{
+    CheckpointKeys, DataKeys, InitKeys, LogKeys, ModelKeys, SECTIONS, TokenizerKeys, TrainingKeys,
+    ValidationKeys,
+};
+pub use preset::Preset;
+pub use text::reference;
+pub use values::Values;
+
+/// The name of the resolved file in the directory of a run.
+pub const RUN_FILE: &str = "run.toml";
+
+/// A run, key by key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunFile {
+    /// `[data]`
+    pub data: DataKeys,
+    /// `[tokenizer]`
+    pub tokenizer: TokenizerKeys,
+    /// `[model]`
+    pub model: ModelKeys,
+    /// `[init]`
+    pub init: InitKeys,
+    /// `[training]`
+    pub training: TrainingKeys,
+    /// `[validation]`
+    pub validation: ValidationKeys,
+    /// `[checkpoint]`
+    pub checkpoint: CheckpointKeys,
+    /// `[log]`
+    pub log: LogKeys,
+}
+
+impl RunFile {
+    /// The run that the values describe; keys that have none have their defaults.
+    ///
+    /// # Errors
+    /// The first value of the wrong type, out of range, or in contradiction to another, by the place that gave
+    /// it.
+    pub fn read(values: &Values) -> Result<Self, RunFileError> {
+        let run = Self {
+            data: DataKeys::read(values)?,
+            tokenizer: TokenizerKeys::read(values)?.with_shared(),
+            model: ModelKeys::read(values)?,
+            init: InitKeys::read(values)?,
+            training: TrainingKeys::read(values)?,
+            validation: ValidationKeys::read(values)?,
+            checkpoint: CheckpointKeys::read(values)?,
+            log: LogKeys::read(values)?,
+        };
+        run.check(values)?;
+        Ok(run)
+    }
+}

@@ -1,0 +1,79 @@
+//! A run as text: `run.toml`, and the tables of the guide.
+
+use toml::Value;
+
+use super::RunFile;
+use super::key::Section;
+use super::keys::SECTIONS;
+
+const HEADER: &str = "\
+# The run of this directory: every key, with its value.
+# `transformer train --resume --out DIR` goes on with it, from any directory: the pairs are here, too.
+";
+
+impl RunFile {
+    /// The text of `run.toml`, which reads as the same run.
+    pub fn to_toml(&self) -> String {
+        let mut text = HEADER.to_owned();
+        for (section, values) in SECTIONS.iter().zip(self.values()) {
+            text.push('\n');
+            comment(&mut text, section.about);
+            text += &format!("[{}]\n", section.name);
+            for (key, value) in section.keys.iter().zip(values) {
+                text.push('\n');
+                comment(&mut text, key.text);
+                text += &match value {
+                    Some(value) => format!("{} = {value}\n", key.name),
+                    None => format!("# {} is absent\n", key.name),
+                };
+            }
+        }
+        text
+    }
+
+    /// The values of each section's keys.
+    fn values(&self) -> [Vec<Option<Value>>; 8] {
+        [
+            self.data.values(),
+            self.tokenizer.values(),
+            self.model.values(),
+            self.init.values(),
+            self.training.values(),
+            self.validation.values(),
+            self.checkpoint.values(),
+            self.log.values(),
+        ]
+    }
+}
+
+fn comment(text: &mut String, lines: &[&str]) {
+    for line in lines {
+        text.push_str("# ");
+        text.push_str(line.trim());
+        text.push('\n');
+    }
+}
+
+/// Every key, section by section, as Markdown: a part of docs/guide/config.md, word for word.
+pub fn reference() -> String {
+    let sections: Vec<_> = SECTIONS.iter().map(section).collect();
+    sections.join("\n")
+}
+
+fn section(section: &Section) -> String {
+    let about = one_line(section.about);
+    let mut text = format!("### `[{}]`\n{about}\n\n", section.name);
+    text += "| key | flag | default | |\n|---|---|---|---|\n";
+    for key in section.keys {
+        let flag = key.flag.map_or(String::new(), |flag| format!("`{flag}`"));
+        let default = (key.default)().map_or("absent".to_owned(), |value| format!("`{value}`"));
+        let about = one_line(key.text);
+        text += &format!("| `{}` | {flag} | {default} | {about} |\n", key.name);
+    }
+    text
+}
+
+fn one_line(lines: &[&str]) -> String {
+    let lines: Vec<_> = lines.iter().map(|line| line.trim()).collect();
+    lines.join(" ")
+}

@@ -1,0 +1,478 @@
+//! The run file: precedence, errors by key, the resolved file, and the ready files under configs/.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use safetensors::SafeTensors;
+use support::{corpus, fails, file, folder, program, succeeds, train_for, trained};
+use transformer_program::run_file::{Preset, RunFile, SECTIONS, Values, reference};
+use transformer_train::RunRecord;
+
+/// A short run of the smallest model on [`corpus`].
+fn short(folder: &Path) -> String {
+    let corpus = corpus(folder);
+    format!(
+        "data.train = \"{}\"\n\
+         data.hold_out = 10\n\
+         tokenizer.vocab_size = 300\n\
+         model.preset = \"tiny\"\n\
+         validation.every = 2\n\
+         [training]\n\
+         seed = 1\n\
+         batch_tokens = 200\n\
+         warmup = 3\n\
+         updates = 6\n",
+        corpus.display()
+    )
+}
+
+/// `transformer train --config FILE --out DIR`. libtorch's products are the same to the bit on one thread only.
+fn train(config: &Path, out: &Path) -> Command {
+    let mut command = program("train");
+    command.env("OMP_NUM_THREADS", "1");
+    command.arg("--config").arg(config).arg("--out").arg(out);
+    command
+}
+
+fn resume(out: &Path) -> Command {
+    let mut command = program("train");
+    command.env("OMP_NUM_THREADS", "1");
+    command.arg("--resume").arg("--out").arg(out);
+    command
+}
+
+fn read(path: &Path) -> RunFile {
+    let values = Values::from_file(path).expect("a run file");
+    RunFile::read(&values).expect("a run")
+}
+
+fn weights(out: &Path, update: usize) -> Vec<u8> {
+    let path = format!("checkpoints/update-{update:08}/model.safetensors");
+    fs::read(out.join(path)).expect("a checkpoint")
+}
+
+/// Also: the file in the directory describes the run in full, and is read as the same run.
+#[test]
+fn flags_replace_the_file_set_replaces_flags_and_the_directory_has_the_result() {
+    let folder = folder();
+    let config = file(folder.path(), "run.toml", short(folder.path()));
+    let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
+    let mut command = train(&config, &first);
+    command.args(["--warmup", "4", "--updates", "4", "--seed", "2"]);
+    command.args(["--set", "training.updates=2", "--set", "model.d_ff=64"]);
+    command.args(["--set", "training.batch_tokens="]);
+    let out = succeeds(&mut command);
+    assert!(out.contains("done: 2 updates"), "{out}");
+
+    let resolved = first.join("run.toml");
+    let run = read(&resolved);
+    assert_eq!(run.training.warmup, 4, "a flag");
+    assert_eq!(run.training.updates, 2, "a setting, over a flag");
+    assert_eq!(run.training.seed, 2, "a flag of every command");
+    assert_eq!(run.training.batch_tokens, 2048, "the default again");
+    assert_eq!(run.validation.every, 2, "the file");
+    assert_eq!(run.model.d_ff, Some(64), "a setting, over a preset");
+    assert_eq!(run.model.d_model, Some(128), "the preset of the file");
+    assert_eq!(run.checkpoint.keep_last, 2, "a default");
+    assert_eq!(run.to_toml(), fs::read_to_string(&resolved).expect("it"));
+
+    succeeds(&mut train(&resolved, &second));
+    assert!(weights(&first, 2) == weights(&second, 2));
+}
+
+#[test]
+fn a_preset_from_the_command_line_replaces_the_model_of_the_file() {
+    let folder = folder();
+    let text = "model = { preset = \"base\", d_model = 64, dropout = 0.2 }\n";
+    let path = file(folder.path(), "run.toml", text);
+    let file = Values::from_file(&path).expect("a run file");
+    let setting = Values::from_settings(&["model.preset=tiny".into()]).expect("a setting");
+    for (values, expected) in [(file.clone(), (64, 0.2)), (setting.over(file), (128, 0.1))] {
+        let mut run = RunFile::read(&values).expect("a run");
+        let model = run.resolve_model(None, &values).expect("a model");
+        assert_eq!((model.d_model, model.dropout), expected);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_named_by_line_and_key() {
+    let folder = folder();
+    let path = folder.path().join("run.toml");
+    let name = path.display();
+    for (text, problem) in [
+        (
+            "[model]\npreset = \"tiny\"\nd_modle = 64\n",
+            "line 3: unknown key `model.d_modle`; did you mean `model.d_model`?",
+        ),
+        (
+            "warmup = 3\n",
+            "line 1: unknown key `warmup`; did you mean `training.warmup`?",
+        ),
+        (
+            "[model]\n\n[trainig]\nseed = 1\n",
+            "line 3: unknown section `[trainig]`; did you mean `[training]`?",
+        ),
+        (
+            "training = 3\n",
+            "line 1: `training`: must be a section, `[training]`",
+        ),
+        (
+            "[model]\neos_id = 3\n",
+            "line 2: `model.eos_id`: is not set here: it is the tokenizer's",
+        ),
+        (
+            "[training]\nwarmup = \"many\"\n",
+            "line 2: `training.warmup` = \"many\": must be a whole number, 0 or more",
+        ),
+        (
+            "[training]\nwarmup = 0\n",
+            "line 2: `training.warmup` = 0: must be at least 1",
+        ),
+        (
+            "[training]\nwarmup = 9\nupdates = 5\nschedule = \"cosine\"\n",
+            "line 3: `training.updates` = 5: must be more than `training.warmup` where the learning rate falls to zero",
+        ),
+        (
+            "[validation]\nevery = 0\n",
+            "line 2: `validation.every` = 0: must be at least 1",
+        ),
+        (
+            "[validation]\nbest_by = \"bleu\"\n",
+            "line 2: `validation.best_by` = \"bleu\": is not measured; add it to `validation.metrics`",
+        ),
+        (
+            "[model]\nn_heads = 7\n",
+            "line 2: `model.d_model` 256 is not divisible by `model.n_heads` 7; choose another or set `model.d_k` and `model.d_v`",
+        ),
+        (
+            "[tokenizer]\nshared = false\n[model]\ntying = \"all\"\n",
+            "line 4: `model.tying` = \"all\": shares source and target embeddings, whose vocabularies are separate; see `tokenizer.shared`",
+        ),
+        (
+            "[tokenizer]\nshared = true\ntarget_kind = \"words\"\n",
+            "line 2: `tokenizer.shared` = true: contradicts `tokenizer.target_kind`, or `tokenizer.source_file` and `tokenizer.target_file`",
+        ),
+        (
+            "[tokenizer]\nsource_file = \"a.json\"\n",
+            "line 2: `tokenizer.source_file` = \"a.json\": needs `tokenizer.target_file` beside it",
+        ),
+    ] {
+        fs::write(&path, text).expect("a run file");
+        let mut command = program("train");
+        command.arg("--config").arg(&path).arg("--dry-run");
+        let error = fails(command.arg("--data").arg(corpus(folder.path())));
+        assert_eq!(error, format!("error: {name}: {problem}"), "{text}");
+    }
+    fs::write(&path, "[model\n").expect("a file");
+    let error = fails(program("train").arg("--dry-run").arg("--config").arg(&path));
+    assert!(
+        error.starts_with(&format!("error: {name}: line 1: ")),
+        "{error}"
+    );
+    let mut command = program("train");
+    let error = fails(command.args(["--dry-run", "--set", "training.warmup=many"]));
+    assert_eq!(
+        error,
+        "error: --set training.warmup=many: must be a whole number, 0 or more"
+    );
+}
+
+/// The pairs that the run was given are gone by then: it goes on with those in its directory.
+#[test]
+fn a_run_goes_on_by_its_directory_alone_to_the_weights_of_one_that_never_stopped() {
+    let folder = folder();
+    let [whole, parts] = ["whole", "parts"].map(|name| folder.path().join(name));
+    let start = |out: &Path| {
+        let mut command = train_for(4, folder.path(), out);
+        command.env("OMP_NUM_THREADS", "1");
+        command
+    };
+    succeeds(&mut start(&whole));
+    succeeds(start(&parts).args(["--set", "training.updates=2"]));
+    fs::remove_file(corpus(folder.path())).expect("the corpus");
+    let out = succeeds(resume(&parts).args(["--updates", "4"]));
+    assert!(out.contains("done: 4 updates"), "{out}");
+    assert!(weights(&whole, 4) == weights(&parts, 4));
+
+    // As if it had been killed before its last checkpoint: nothing needs to be said again.
+    fs::remove_dir_all(parts.join("checkpoints/update-00000004")).expect("a checkpoint");
+    succeeds(&mut resume(&parts));
+    assert!(weights(&whole, 4) == weights(&parts, 4));
+
+    // Here the flags name other pairs than run.toml does, and their file is gone, too.
+    let mut command = start(&parts);
+    fs::remove_file(folder.path().join("corpus.tsv")).expect("the corpus");
+    command.args(["--set", "data.hold_out=9", "--set", "training.updates=5"]);
+    succeeds(command.arg("--resume"));
+}
+
+#[test]
+fn a_run_that_has_made_its_updates_says_so() {
+    let (_folder, model) = trained();
+    let none: &[&str] = &[];
+    for flags in [none, &["--updates", "3"]] {
+        let out = succeeds(resume(&model).args(flags));
+        let line = "nothing to do: 4 updates were made before; a larger --updates trains on";
+        assert!(out.lines().any(|found| found == line), "{out}");
+    }
+}
+
+/// Else the next `--resume` would be refused, too.
+#[test]
+fn a_refused_resume_leaves_the_file_of_the_run_as_it_was() {
+    let (folder, model) = trained();
+    let files = || ["run.toml", "train.tsv"].map(|name| fs::read(model.join(name)).expect("it"));
+    let before = files();
+    let error = fails(resume(&model).args(["--set", "training.warmup=9"]));
+    assert!(
+        error.contains("made with `training.warmup` 4, not 9"),
+        "{error}"
+    );
+    let other = file(folder.path(), "other.tsv", "one\tun\ntwo\tdeux\nsix\tsix\n");
+    let error = fails(
+        resume(&model)
+            .args(["--hold-out", "1"])
+            .arg("--data")
+            .arg(other),
+    );
+    assert!(error.contains("made with training data of"), "{error}");
+    assert!(files() == before);
+    succeeds(&mut resume(&model));
+}
+
+#[test]
+fn a_directory_without_a_run_is_not_resumed_by_mistake() {
+    let (folder, model) = trained();
+    let mistyped = folder.path().join("modle");
+    let error = fails(&mut resume(&mistyped));
+    let advice =
+        "holds no run to go on with; check --out, or begin one by --config FILE or --data FILE";
+    assert_eq!(error, format!("error: {} {advice}", mistyped.display()));
+    assert!(!mistyped.exists());
+
+    // With data, one line of a job script starts the run and goes on with it.
+    let out = folder.path().join("new");
+    let output = support::run(train_for(2, folder.path(), &out).arg("--resume"));
+    assert!(output.status.success());
+    let note = format!("{} holds no run: a new one begins", out.display());
+    let err = support::stderr(&output);
+    assert!(err.lines().any(|line| line == note), "{err}");
+
+    // A directory of an earlier version, and a model that no run has left.
+    fs::remove_file(model.join("run.toml")).expect("run.toml");
+    let error = fails(&mut resume(&model));
+    assert!(error.contains("has no run.toml"), "{error}");
+    succeeds(train_for(4, folder.path(), &model).arg("--resume"));
+    assert!(model.join("run.toml").exists());
+    fs::remove_file(model.join("run.toml")).expect("run.toml");
+    fs::remove_dir_all(model.join("checkpoints")).expect("checkpoints");
+    let error = fails(train_for(4, folder.path(), &model).arg("--resume"));
+    assert!(
+        error.contains("holds a model, but no run to go on with"),
+        "{error}"
+    );
+}
+
+/// The files under configs/, by name.
+fn configs() -> BTreeMap<String, PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
+    let entries = fs::read_dir(folder).expect("configs/");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let name = |path: &Path| path.file_stem().expect("a name").display().to_string();
+    paths.map(|path| (name(&path), path)).collect()
+}
+
+#[test]
+fn every_ready_file_says_a_run() {
+    let names: Vec<_> = configs().into_keys().collect();
+    let expected = [
+        "g2p",
+        "iwslt",
+        "multi30k",
+        "tatoeba",
+        "wmt14-base",
+        "wmt14-big",
+    ];
+    assert_eq!(names, expected);
+    for (name, path) in configs() {
+        let values = Values::from_file(&path).unwrap_or_else(|error| panic!("{error}"));
+        let mut run = RunFile::read(&values).unwrap_or_else(|error| panic!("{error}"));
+        let model = run.resolve_model(None, &values).expect("a model");
+        model
+            .validate()
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let training = run.training_config();
+        training
+            .validate()
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        // Written in full, it is the same run.
+        let folder = folder();
+        let written = file(folder.path(), "run.toml", run.to_toml());
+        assert_eq!(read(&written), run, "{name}");
+    }
+}
+
+#[test]
+fn the_ready_files_have_the_numbers_of_their_recipes() {
+    let run = |name: &str| {
+        let values = Values::from_file(&configs()[name]).expect("a run file");
+        let mut run = RunFile::read(&values).expect("a run");
+        let model = run.resolve_model(None, &values).expect("a model");
+        (run, model)
+    };
+    let (multi30k, model) = run("multi30k");
+    assert_eq!(model, Preset::Multi30k.config(4));
+    assert_eq!(multi30k.training.peak_rate, Some(0.005));
+    assert_eq!(multi30k.training.warmup, 1000);
+    assert_eq!(multi30k.training.batch_tokens, 4096);
+    assert_eq!(multi30k.tokenizer.vocab_size, 4000);
+    // §5: 25 000 tokens a batch, 4000 updates of warm-up, 100 000 and 300 000 updates; §6.1: the last 5 and 20.
+    // Ten minutes are 1500 updates of 0.4 seconds, and 600 of one second (§5.2).
+    for (name, preset, updates, interval, averaged) in [
+        ("wmt14-base", Preset::Base, 100_000, 1500, 5),
+        ("wmt14-big", Preset::Big, 300_000, 600, 20),
+    ] {
+        let (wmt, model) = run(name);
+        assert_eq!(model, preset.config(4));
+        let training = &wmt.training;
+        assert_eq!(training.batch_tokens * training.batches_per_update, 25_000);
+        assert_eq!((training.warmup, training.updates), (4000, updates));
+        assert_eq!((training.peak_rate, training.label_smoothing), (None, 0.1));
+        assert_eq!(wmt.checkpoint.average_last, averaged);
+        assert_eq!(wmt.checkpoint.keep_last, averaged);
+        let every_updates = wmt.checkpoint.every_updates;
+        assert_eq!(every_updates.unwrap_or(wmt.validation.every), interval);
+        assert_eq!(wmt.tokenizer.vocab_size, 37_000);
+    }
+}
+
+/// Of the recipes, only what makes them long is replaced.
+#[test]
+fn ready_files_train_on_any_pairs() {
+    let folder = folder();
+    let pairs = corpus(folder.path());
+    let set = format!("data.train={}", pairs.display());
+    let valid = format!("data.valid={}", pairs.display());
+    let tiny = [
+        "model.preset=tiny",
+        "tokenizer.vocab_size=300",
+        "training.batch_tokens=200",
+        "training.updates=2",
+        "validation.every=2",
+        "validation.sentences=5",
+    ];
+    for (name, numbers) in [
+        ("multi30k", ["BLEU", "chrF"]),
+        ("g2p", ["Token error rate %", "WER %"]),
+    ] {
+        let out = folder.path().join(name);
+        let mut command = train(&configs()[name], &out);
+        command.args(["--set", &set, "--set", &valid]);
+        for setting in tiny {
+            command.args(["--set", setting]);
+        }
+        let printed = succeeds(&mut command);
+        assert!(printed.contains("done: 2 updates"), "{name}: {printed}");
+        assert_eq!(read(&out.join("run.toml")).model.d_model, Some(128));
+        let record = RunRecord::load(&out).expect("a record").expect("a run");
+        let measured: Vec<_> = record.validations[0].numbers.keys().collect();
+        assert_eq!(measured, numbers, "{name}");
+    }
+}
+
+/// Also when that model is gone.
+#[test]
+fn a_run_starts_from_a_model_with_its_tokenizer_and_goes_on_by_itself() {
+    let (folder, model) = trained();
+    let out = folder.path().join("tuned");
+    let start = || {
+        let mut command = program("train");
+        command.args(["--hold-out", "10", "--batch-tokens", "200"]);
+        command.args(["--updates", "2", "--validate-every", "2", "--warmup", "4"]);
+        command.args(["--set", "init.continue_schedule=true"]);
+        command.args(["--set", "init.freeze=[\"encoder.*\"]", "--set"]);
+        command.arg(format!("init.model={}", model.display()));
+        command.arg("--data").arg(corpus(folder.path()));
+        command.arg("--out").arg(&out);
+        command
+    };
+    let error = fails(start().args(["--preset", "small"]));
+    assert!(
+        error.contains("has no effect: the model is that of"),
+        "{error}"
+    );
+    let error = fails(start().args(["--set", "model.d_ff=64"]));
+    assert!(
+        error.contains("of which only dropout can differ"),
+        "{error}"
+    );
+    let printed = succeeds(start().args(["--set", "model.dropout=0.2"]));
+    assert!(printed.contains(" tensors frozen"), "{printed}");
+
+    let run = read(&out.join("run.toml"));
+    assert_eq!((run.model.preset, run.model.d_ff), (None, Some(512)));
+    assert_eq!(run.model.dropout, Some(0.2));
+    let [one, other] = [&model, &out].map(|at| fs::read(at.join("tokenizer.json")).expect("it"));
+    assert!(one == other);
+    let record = RunRecord::load(&out).expect("a record").expect("a run");
+    assert_eq!(record.config.schedule_start, 4);
+    let before = encoder(&model);
+    assert!(!before.is_empty() && before == encoder(&out));
+
+    fs::remove_dir_all(&model).expect("the model");
+    let printed = succeeds(resume(&out).args(["--updates", "4"]));
+    assert!(printed.contains("done: 4 updates"), "{printed}");
+    assert!(before == encoder(&out));
+}
+
+/// The bytes of the encoder's tensors.
+fn encoder(model: &Path) -> BTreeMap<String, Vec<u8>> {
+    let bytes = fs::read(model.join("model.safetensors")).expect("the weights");
+    let file = SafeTensors::deserialize(&bytes).expect("a safetensors file");
+    let tensors = file.tensors().into_iter();
+    let of_encoder = tensors.filter(|(name, _)| name.starts_with("encoder."));
+    of_encoder
+        .map(|(name, tensor)| (name, tensor.data().to_vec()))
+        .collect()
+}
+
+#[test]
+fn the_guide_has_every_key_and_no_other() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guide/config.md");
+    let guide = fs::read_to_string(path).expect("the guide");
+    let expected = reference();
+    for line in expected.lines() {
+        assert!(guide.lines().any(|found| found == line), "it lacks\n{line}");
+    }
+    assert!(guide.contains(&expected), "it has more, or another order");
+}
+
+/// `[default: 800]` in the help is the default of the key.
+#[test]
+fn the_help_has_the_defaults_of_the_keys() {
+    let help = succeeds(program("train").arg("--help"));
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    let keys = SECTIONS.iter().flat_map(|section| section.keys);
+    let mut checked = 0;
+    for key in keys {
+        let (Some(flag), Some(default)) = (key.flag, (key.default)()) else {
+            continue;
+        };
+        let Some((_, about)) = help.split_once(&format!(" {flag} <")) else {
+            panic!("no {flag} in {help}");
+        };
+        let Some((_, said)) = about.split_once("[default: ") else {
+            panic!("no default for {flag}");
+        };
+        if default.is_integer() {
+            let said = said.split_once(']').map(|(said, _)| said);
+            assert_eq!(said, Some(&*default.to_string()), "{flag}");
+            checked += 1;
+        }
+    }
+    assert!(checked >= 8, "{checked}");
+}

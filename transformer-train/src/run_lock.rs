@@ -1,0 +1,71 @@
+//! The lock on a run's directory.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use crate::error::TrainError;
+
+/// The file that is locked. It is empty, and stays when the run ends.
+const LOCK_FILE: &str = "run.lock";
+
+/// The right to write into the directory of a run, which one run has at a time.
+///
+/// It ends with the value, and with the process in any way that it ends: a killed run can be resumed at
+/// once. On a file system without locks there is no protection, and no error.
+///
+/// [`Trainer::directory`](crate::Trainer::directory) takes the lock itself. A program that writes files of its
+/// own into the directory before it trains takes the lock first, and passes it to
+/// [`Trainer::locked`](crate::Trainer::locked):
+///
+/// ```
+/// use transformer_train::{RunLock, TrainError};
+///
+/// # fn main() -> Result<(), TrainError> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let directory = folder.path().join("model");
+/// let lock = RunLock::acquire(&directory)?;
+/// assert!(matches!(RunLock::acquire(&directory), Err(TrainError::InUse(_))));
+/// drop(lock);
+/// RunLock::acquire(&directory)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct RunLock {
+    directory: PathBuf,
+    /// Locked until it is closed.
+    _file: File,
+}
+
+impl RunLock {
+    /// Creates the directory, if it is missing, and locks it.
+    ///
+    /// # Errors
+    /// [`TrainError::InUse`] while another run has the lock; [`TrainError::Io`] when the directory or the file
+    /// in it cannot be made.
+    pub fn acquire(directory: impl Into<PathBuf>) -> Result<Self, TrainError> {
+        let directory = directory.into();
+        fs::create_dir_all(&directory).map_err(TrainError::io(&directory))?;
+        let path = directory.join(LOCK_FILE);
+        let mut options = File::options();
+        let file = options.create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(TrainError::io(&path))?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => Err(TrainError::InUse(directory)),
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(Self {
+                directory,
+                _file: file,
+            }),
+        }
+    }
+
+    /// Whether a directory has been locked before: by a run that may still be under way.
+    pub fn is_in(directory: impl AsRef<Path>) -> bool {
+        directory.as_ref().join(LOCK_FILE).exists()
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+}

@@ -1,0 +1,126 @@
+//! The directory of a run: it is written by one run at a time, and by none that is refused.
+
+use std::fs;
+use std::path::Path;
+
+use burn_autodiff::Autodiff;
+use burn_ndarray::NdArray;
+use transformer_core::{Transformer, TransformerConfig};
+use transformer_train::{
+    ProgressDisplay, RunLock, TokenizedPair, TrainError, Trainer, TrainingConfig, holds_model,
+};
+
+type B = Autodiff<NdArray>;
+
+fn run() -> TrainingConfig {
+    TrainingConfig {
+        batch_tokens: 40,
+        warmup: 4,
+        updates: 2,
+        ..TrainingConfig::default()
+    }
+}
+
+fn trainer(config: TrainingConfig) -> Trainer<B, Transformer<B>> {
+    let model = TransformerConfig {
+        d_model: 8,
+        n_heads: 2,
+        d_ff: 16,
+        n_encoder_layers: 1,
+        n_decoder_layers: 1,
+        ..TransformerConfig::base(13)
+    };
+    let model = model.init(3, &Default::default()).unwrap();
+    Trainer::new(model, config).display(ProgressDisplay::Silent)
+}
+
+fn pairs() -> Vec<TokenizedPair> {
+    let pair = |token| TokenizedPair {
+        source: vec![token, token],
+        target: vec![token],
+    };
+    (3..13).map(pair).collect()
+}
+
+/// Trains in a directory, with a hook that writes `text` beside the model.
+fn train(
+    config: TrainingConfig,
+    out: &Path,
+    resume: bool,
+    text: &'static str,
+) -> Result<(), TrainError> {
+    let trainer = trainer(config).directory(out).resume(resume);
+    let trainer = trainer.on_start(move |directory| Ok(fs::write(directory.join("note"), text)?));
+    trainer.train(pairs(), pairs()).map(|_| ())
+}
+
+#[test]
+fn a_program_writes_beside_the_model_when_the_run_is_sure_to_begin() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    let note = || fs::read_to_string(out.join("note")).unwrap();
+    train(run(), &out, false, "new").unwrap();
+    assert_eq!(note(), "new");
+
+    let error = train(run(), &out, false, "occupied").unwrap_err();
+    assert!(matches!(error, TrainError::Occupied(_)), "{error}");
+    let other = TrainingConfig { warmup: 5, ..run() };
+    let error = train(other, &out, true, "another run").unwrap_err();
+    assert!(matches!(error, TrainError::OtherRun { .. }), "{error}");
+    assert_eq!(note(), "new");
+
+    let longer = TrainingConfig {
+        updates: 4,
+        ..run()
+    };
+    train(longer, &out, true, "resumed").unwrap();
+    assert_eq!(note(), "resumed");
+}
+
+#[test]
+fn a_program_that_cannot_write_ends_the_run_before_its_first_update() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    let trainer = trainer(run()).directory(&out);
+    let trainer = trainer.on_start(|_| Err("the disk is full".into()));
+    let error = trainer.train(pairs(), pairs()).unwrap_err();
+    assert!(matches!(error, TrainError::Start { .. }));
+    assert_eq!(error.to_string(), "the disk is full");
+    assert!(!holds_model(&out));
+}
+
+#[test]
+fn a_lock_that_the_program_has_taken_becomes_the_run_s() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    assert!(!RunLock::is_in(&out));
+    let lock = RunLock::acquire(&out).unwrap();
+    assert_eq!(lock.directory(), out);
+    assert!(RunLock::is_in(&out));
+    let refused = trainer(run()).directory(&out).train(pairs(), pairs());
+    assert!(matches!(refused, Err(TrainError::InUse(path)) if path == out));
+
+    let trainer = trainer(run()).locked(lock);
+    let trainer = trainer.on_start(|directory| match RunLock::acquire(directory) {
+        Err(TrainError::InUse(_)) => Ok(()),
+        _ => Err("the run has no lock".into()),
+    });
+    trainer.train(pairs(), pairs()).unwrap();
+    RunLock::acquire(&out).unwrap();
+}
+
+#[test]
+fn only_whole_checkpoints_and_models_are_in_the_way_of_a_new_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path();
+    let checkpoints = out.join("checkpoints");
+    assert!(!holds_model(out));
+    fs::create_dir(&checkpoints).unwrap();
+    fs::create_dir(checkpoints.join("update-00000004.tmp")).unwrap();
+    assert!(!holds_model(out));
+    fs::create_dir(checkpoints.join("update-00000004")).unwrap();
+    assert!(holds_model(out));
+    fs::remove_dir_all(&checkpoints).unwrap();
+    fs::write(out.join("config.json"), "{}").unwrap();
+    assert!(holds_model(out));
+}

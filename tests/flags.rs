@@ -228,13 +228,10 @@ fn flags_of_a_run_out_of_range_are_named() {
             &["--hold-out", "49"],
             "--hold-out 49: the data has 49 distinct source sentences, and one at least must be left to train on",
         ),
+        (&["--max-pieces", "0"], "--max-pieces 0: must be at least 1"),
         (
-            &["--hold-out", "10", "--max-pieces", "0"],
-            "all 39 training pairs have more than 0 pieces on a side; raise --max-pieces or --batch-tokens",
-        ),
-        (
-            &["--hold-out", "10", "--batch-tokens", "1"],
-            "all 39 training pairs have more than 0 pieces on a side; raise --max-pieces or --batch-tokens",
+            &["--batch-tokens", "1"],
+            "--batch-tokens 1: must be at least 2, for a piece and the token that ends it",
         ),
     ] {
         let out = folder.path().join("model");

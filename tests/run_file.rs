@@ -210,6 +210,44 @@ fn a_run_goes_on_by_its_directory_alone_to_the_weights_of_one_that_never_stopped
     succeeds(command.arg("--resume"));
 }
 
+/// Two corpora, of which the second repeats a pair of the first, has a new one, and one of uneven sides.
+#[test]
+fn corpora_are_weighted_and_filtered_and_pieces_are_drawn_anew_also_after_a_resume() {
+    let folder = folder();
+    let pairs = corpus(folder.path());
+    let uneven = "non ".repeat(30);
+    let more = format!("one and two\tun et deux\neight and nine\thuit et neuf\nno\t{uneven}\n");
+    let more = file(folder.path(), "more.tsv", more);
+    let config = format!(
+        "model.preset = \"tiny\"\n\
+         validation.every = 2\n\
+         training.batch_tokens = 200\n\
+         training.warmup = 4\n\
+         [data]\n\
+         train = [{{ file = \"{pairs}\", weight = 2.5 }}, {{ file = \"{more}\" }}]\n\
+         valid = \"{pairs}\"\n\
+         max_ratio = 4.0\n\
+         drop_duplicates = true\n\
+         [tokenizer]\n\
+         vocab_size = 300\n\
+         dropout = 0.2\n",
+        pairs = pairs.display(),
+        more = more.display(),
+    );
+    let config = file(folder.path(), "run.toml", config);
+    let [whole, parts] = ["whole", "parts"].map(|name| folder.path().join(name));
+    let out = succeeds(train(&config, &whole).args(["--updates", "4"]));
+    for line in [
+        "1 pair is left out: an equal pair stands before",
+        "1 pair is left out: one side has more than 4 times the pieces of the other",
+    ] {
+        assert!(out.lines().any(|found| found == line), "{line}: {out}");
+    }
+    succeeds(train(&config, &parts).args(["--updates", "2"]));
+    succeeds(resume(&parts).args(["--updates", "4"]));
+    assert!(weights(&whole, 4) == weights(&parts, 4));
+}
+
 #[test]
 fn a_run_that_has_made_its_updates_says_so() {
     let (_folder, model) = trained();

@@ -22,6 +22,7 @@ fn a_run_leaves_a_model_its_tokenizer_its_pairs_and_checkpoints() {
         "model.safetensors",
         "tokenizer.json",
         "train.tsv",
+        "train.cache",
         "valid.tsv",
         "run.toml",
         "checkpoints/update-00000004/run.json",
@@ -132,7 +133,7 @@ fn a_dry_run_reports_the_run_and_writes_nothing() {
     // One of them, and the line says so.
     let too_long = count(" training pair of more than 100 pieces is left out")
         + count(" validation pair of more than 100 pieces is left out");
-    let held_out = count(" pairs are left out: their source sentence is held out for validation");
+    let held_out = count(" pairs are left out: the source sentence is held out for validation");
     let (train, valid) = (count(" pairs to train on"), count(" pairs to validate on"));
     assert_eq!(count(" pairs read"), 99, "{out}");
     assert_eq!(too_long, 1, "{out}");

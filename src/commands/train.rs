@@ -5,7 +5,7 @@
 //! | `flags` | flags as keys of the run file |
 //! | `earlier` | the run that is gone on with |
 //! | `plan` | every key with its value, and the library's configurations |
-//! | `data`, `tokenizers` | from files to pieces |
+//! | `data`, `tokenizers`, `prepared` | from files to pieces |
 //! | `init` | the model to start from |
 //! | `run`, `validation` | the training, and the files that it leaves |
 //! | `dry_run` | a report instead |
@@ -18,10 +18,10 @@ mod errors;
 mod flags;
 mod init;
 mod plan;
+mod prepared;
 mod run;
 mod signals;
 mod tokenizers;
-mod unconnected;
 mod validation;
 
 use std::io::{self, Write};
@@ -32,12 +32,14 @@ use transformer_program::run_file::{RunFileError, Values};
 use transformer_program::run_on;
 use transformer_train::{ProgressDisplay, RunLock};
 
-use self::data::{Prepared, check_files};
+use self::data::{Data, check_files};
 use self::earlier::{Earlier, to_go_on_with};
 use self::errors::train_error;
 use self::flags::Flags;
 use self::plan::Plan;
+use self::prepared::Prepared;
 use self::run::Run;
+use self::tokenizers::tokenizers;
 use super::{Common, Result};
 
 const EXAMPLES: &str = "\
@@ -106,33 +108,34 @@ impl Train {
             _ => given,
         };
         let mut plan = Plan::new(values, earlier.as_ref())?;
-        unconnected::say_so(&plan.run);
         let is_new = earlier.as_ref().is_none_or(|run| run.record.is_none());
         if let Some(out) = self.directory().filter(|_| is_new) {
             check_files(&plan, out)?;
         }
-        let prepared = Prepared::new(&mut plan, earlier.as_ref())?;
-        match self.out {
-            Some(out) if !self.dry_run => run_on(
-                common.backend,
-                Run {
-                    plan,
-                    prepared,
-                    lock,
-                    out,
-                    resume: earlier.is_some(),
-                    made_before: earlier.map_or(0, |run| run.updates()),
-                    display: match self.plain {
-                        true => ProgressDisplay::Lines,
-                        false => ProgressDisplay::Auto,
-                    },
-                },
-            )?,
-            _ => {
-                let report = dry_run::report(&plan, &prepared)?;
-                Ok(io::stdout().write_all(report.as_bytes())?)
-            }
-        }
+        let data = Data::read(&plan, earlier.as_ref())?;
+        let tokenizers = tokenizers(&mut plan, earlier.as_ref(), &data.train)?;
+        let Some(out) = self.directory() else {
+            let prepared = Prepared::new(&mut plan, data, tokenizers, None)?;
+            let report = dry_run::report(&plan, &prepared)?;
+            return Ok(io::stdout().write_all(report.as_bytes())?);
+        };
+        let lock = match lock {
+            Some(lock) => lock,
+            None => RunLock::acquire(out).map_err(|error| train_error(error, &plan.values))?,
+        };
+        let prepared = Prepared::new(&mut plan, data, tokenizers, Some(out))?;
+        let run = Run {
+            plan,
+            prepared,
+            lock,
+            resume: earlier.is_some(),
+            made_before: earlier.map_or(0, |run| run.updates()),
+            display: match self.plain {
+                true => ProgressDisplay::Lines,
+                false => ProgressDisplay::Auto,
+            },
+        };
+        run_on(common.backend, run)?
     }
 
     /// The directory that the command writes into.

@@ -1,10 +1,11 @@
 //! The value of `data.train`: files of sentence pairs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Value;
+use transformer_train::{CorpusFile, CorpusFiles};
 
 /// Files of sentence pairs, in their order.
 ///
@@ -22,29 +23,15 @@ pub struct Corpora(pub Vec<CorpusEntry>);
 #[derive(Debug, Clone, PartialEq)]
 pub struct CorpusEntry {
     /// Its pairs.
-    pub files: PairFiles,
+    pub file: CorpusFile,
     /// How often it stands in an epoch.
     pub weight: f64,
 }
 
-/// Sentence pairs on disk, plain or gzip.
-#[derive(Debug, Clone, PartialEq)]
-pub enum PairFiles {
-    /// A file of `source<TAB>target` lines.
-    Tsv(PathBuf),
-    /// Two files, line n of one translating line n of the other.
-    Parallel {
-        /// The file of sources.
-        source: PathBuf,
-        /// The file of targets.
-        target: PathBuf,
-    },
-}
-
-impl From<PairFiles> for CorpusEntry {
+impl From<CorpusFile> for CorpusEntry {
     /// Once in an epoch.
-    fn from(files: PairFiles) -> Self {
-        Self { files, weight: 1.0 }
+    fn from(file: CorpusFile) -> Self {
+        Self { file, weight: 1.0 }
     }
 }
 
@@ -55,10 +42,14 @@ impl Corpora {
     }
 
     /// Every file, in order.
-    pub fn paths(&self) -> impl Iterator<Item = &PathBuf> {
-        self.0.iter().flat_map(|entry| match &entry.files {
-            PairFiles::Tsv(file) => vec![file],
-            PairFiles::Parallel { source, target } => vec![source, target],
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().flat_map(|entry| entry.file.paths())
+    }
+
+    /// The library's files, with their weights.
+    pub fn files(&self) -> CorpusFiles {
+        self.0.iter().fold(CorpusFiles::new(), |files, entry| {
+            files.with(entry.file.clone(), entry.weight)
         })
     }
 }
@@ -82,21 +73,21 @@ const FORMS: &str =
 
 fn entry(value: Value) -> Result<CorpusEntry, String> {
     let table: Table = match value {
-        Value::String(path) => return Ok(PairFiles::Tsv(path.into()).into()),
+        Value::String(path) => return Ok(CorpusFile::tsv(path).into()),
         Value::Table(_) => match value.try_into() {
             Ok(table) => table,
             Err(error) => return Err(format!("{}; {FORMS}", error.message())),
         },
         _ => return Err(FORMS.into()),
     };
-    let files = match (table.file, table.source, table.target) {
-        (Some(file), None, None) => PairFiles::Tsv(file),
-        (None, Some(source), Some(target)) => PairFiles::Parallel { source, target },
+    let file = match (table.file, table.source, table.target) {
+        (Some(file), None, None) => CorpusFile::tsv(file),
+        (None, Some(source), Some(target)) => CorpusFile::parallel(source, target),
         _ => return Err(FORMS.into()),
     };
     let weight = table.weight.unwrap_or(1.0);
     match weight > 0.0 && weight.is_finite() {
-        true => Ok(CorpusEntry { files, weight }),
+        true => Ok(CorpusEntry { file, weight }),
         false => Err(format!("weight {weight}: must be positive and finite")),
     }
 }
@@ -124,15 +115,15 @@ impl Serialize for Corpora {
 impl Serialize for CorpusEntry {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let weight = (self.weight != 1.0).then_some(self.weight);
-        match (&self.files, weight) {
-            (PairFiles::Tsv(file), None) => file.serialize(to),
-            (PairFiles::Tsv(file), weight) => Table {
+        match (&self.file, weight) {
+            (CorpusFile::Tsv(file), None) => file.serialize(to),
+            (CorpusFile::Tsv(file), weight) => Table {
                 file: Some(file.clone()),
                 weight,
                 ..Table::default()
             }
             .serialize(to),
-            (PairFiles::Parallel { source, target }, weight) => Table {
+            (CorpusFile::Parallel { source, target }, weight) => Table {
                 source: Some(source.clone()),
                 target: Some(target.clone()),
                 weight,

@@ -48,10 +48,10 @@ section! {
     /// Pairs with more pieces than this on a side are left out.
     max_pieces: usize = 128, "--max-pieces";
 
-    /// Pairs with one side longer than this many times the other are left out; absent: none are.
+    /// Pairs of which one side has more than this many times the pieces of the other are left out; absent: none are.
     max_ratio: Option<f64> = None;
 
-    /// Whether pairs that occur again are left out.
+    /// Whether pairs that are equal to one before them, on both sides, are left out.
     drop_duplicates: bool = false;
 }
 

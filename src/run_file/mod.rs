@@ -21,7 +21,7 @@ mod values;
 
 pub use choices::BestBy;
 pub use configs::key_of;
-pub use corpora::{Corpora, CorpusEntry, PairFiles};
+pub use corpora::{Corpora, CorpusEntry};
 pub use error::RunFileError;
 pub use key::{Key, Section};
 pub use keys::{

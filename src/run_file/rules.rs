@@ -77,6 +77,12 @@ impl RunFile {
         self.check_tokenizer(&rules)?;
         self.check_model(&rules)?;
         self.check_validation(&rules)?;
+        rules.require(
+            "training.batch_tokens",
+            self.training.batch_tokens,
+            self.training.batch_tokens > 1,
+            "must be at least 2, for a piece and the token that ends it",
+        )?;
         let in_time = |minutes: f64| minutes > 0.0 && minutes <= MOST_MINUTES;
         rules.number(
             "training.minutes",
@@ -93,6 +99,12 @@ impl RunFile {
             self.data.hold_out,
             |hold_out| hold_out > 0 || has_valid,
             "must be at least 1, or give --valid FILE",
+        )?;
+        rules.require(
+            "data.max_pieces",
+            self.data.max_pieces,
+            self.data.max_pieces > 0,
+            "must be at least 1",
         )?;
         rules.number(
             "data.max_ratio",

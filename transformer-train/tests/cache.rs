@@ -122,7 +122,7 @@ fn filters_count_what_they_leave_out_by_the_first_reason() {
         [
             "2 pairs are left out: their source sentence is held out",
             "2 pairs are left out: an equal pair stands before",
-            "1 pairs are left out: more than 4 pieces on a side",
+            "1 pair is left out: more than 4 pieces on a side",
             "3 pairs are left out: one side has more than 2 times the pieces of the other",
         ]
     );

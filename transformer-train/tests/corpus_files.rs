@@ -81,6 +81,28 @@ fn split_is_that_of_the_corpus_in_memory() {
 }
 
 #[test]
+fn pairs_are_counted_and_written_as_those_in_memory() {
+    let folder = folder();
+    let files = files(&folder);
+    assert_eq!(files.distinct_sources().unwrap(), 100);
+    let (train, _) = files.hold_out(30, 2).unwrap();
+    assert_eq!(train.distinct_sources().unwrap(), 70);
+    let (one, other) = (
+        folder.path().join("one.tsv"),
+        folder.path().join("other.tsv"),
+    );
+    train.write_tsv(&one).unwrap();
+    read(&train).unwrap().write_tsv(&other).unwrap();
+    assert!(fs::read(one).unwrap() == fs::read(other).unwrap());
+
+    let missing = CorpusFiles::new().with(CorpusFile::tsv(folder.path().join("missing.tsv")), 1.0);
+    let path = folder.path().join("none.tsv");
+    let error = missing.write_tsv(&path).unwrap_err().to_string();
+    assert!(error.contains("missing.tsv: cannot open"), "{error}");
+    assert!(!path.exists());
+}
+
+#[test]
 fn holding_out_twice_holds_out_both() {
     let folder = folder();
     let (train, first) = files(&folder).hold_out(10, 0).unwrap();

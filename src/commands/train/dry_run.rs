@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use transformer_core::TransformerConfig;
-use transformer_train::{BatchSampler, TokenizedPair, TrainingConfig};
+use transformer_train::{BatchSampler, ExampleSource, Lengths, TrainingConfig};
 
-use super::data::Prepared;
 use super::plan::Plan;
+use super::prepared::{Examples, Prepared};
 use crate::commands::{Result, plural};
 
 /// The data and the length of a run, and the memory that its model needs.
@@ -16,20 +16,19 @@ use crate::commands::{Result, plural};
 pub fn report(plan: &Plan, prepared: &Prepared) -> Result<String> {
     let mut text = String::new();
     data(&mut text, prepared)?;
-    batches(&mut text, &prepared.train.tokenized.pairs, &plan.training)?;
+    batches(&mut text, &prepared.train, &plan.training)?;
     memory(&mut text, &plan.model)?;
     Ok(text)
 }
 
 fn data(text: &mut String, prepared: &Prepared) -> Result {
     writeln!(text, "data")?;
-    count(text, prepared.read, "pair", " read")?;
+    count(text, prepared.filtered.read, "pair", " read")?;
     for line in prepared.left_out() {
         writeln!(text, "             {line}")?;
     }
-    let [train, valid] = [&prepared.train, &prepared.valid].map(|part| &part.tokenized.pairs);
-    count(text, train.len(), "pair", " to train on")?;
-    count(text, valid.len(), "pair", " to validate on")?;
+    count(text, prepared.filtered.kept, "pair", " to train on")?;
+    count(text, prepared.valid.pairs.len(), "pair", " to validate on")?;
     let [source, target] = [prepared.tokenizers.source(), prepared.tokenizers.target()];
     let [source, target] = [source.vocab_size(), target.vocab_size()];
     if prepared.has_shared_vocabulary() {
@@ -45,8 +44,8 @@ fn count(text: &mut String, number: usize, noun: &str, rest: &str) -> Result {
     Ok(writeln!(text, "  {number:>10} {noun}{rest}")?)
 }
 
-fn batches(text: &mut String, pairs: &[TokenizedPair], run: &TrainingConfig) -> Result {
-    let sampler = BatchSampler::new(pairs, run.batch_tokens, run.seed)?;
+fn batches(text: &mut String, pairs: &Examples, run: &TrainingConfig) -> Result {
+    let sampler = BatchSampler::of_source(pairs, run.batch_tokens, run.seed)?;
     let batches = sampler.epoch(0);
     let updates = batches.len().div_ceil(run.batches_per_update);
     writeln!(text, "batches")?;
@@ -59,7 +58,7 @@ fn batches(text: &mut String, pairs: &[TokenizedPair], run: &TrainingConfig) -> 
     writeln!(
         text,
         "  {:>8.1} % of their tokens are padding",
-        100.0 * padding(pairs, &batches)
+        100.0 * padding(&pairs.lengths(), &batches)
     )?;
     writeln!(text, "  {updates:>10} updates per epoch")?;
     Ok(writeln!(
@@ -71,22 +70,15 @@ fn batches(text: &mut String, pairs: &[TokenizedPair], run: &TrainingConfig) -> 
 }
 
 /// The share of the tokens of all batches, both sides together, that is padding.
-fn padding(pairs: &[TokenizedPair], batches: &[Vec<usize>]) -> f64 {
-    let longest = |batch: &[usize], len: fn(&TokenizedPair) -> usize| {
-        batch.iter().map(|&index| len(&pairs[index])).max()
-    };
-    let padded: usize = batches
-        .iter()
-        .map(|batch| {
-            let src_len = longest(batch, TokenizedPair::src_len).unwrap_or(0);
-            let tgt_len = longest(batch, TokenizedPair::tgt_len).unwrap_or(0);
-            batch.len() * (src_len + tgt_len)
-        })
-        .sum();
-    let real: usize = pairs
-        .iter()
-        .map(|pair| pair.src_len() + pair.tgt_len())
-        .sum();
+fn padding(lengths: &[Lengths], batches: &[Vec<usize>]) -> f64 {
+    let (mut real, mut padded) = (0, 0);
+    for batch in batches {
+        let rows = || batch.iter().map(|&index| lengths[index]);
+        let source = rows().map(|row| row.source).max().unwrap_or(0);
+        let target = rows().map(|row| row.target).max().unwrap_or(0);
+        padded += batch.len() * (source + target);
+        real += rows().map(|row| row.source + row.target).sum::<usize>();
+    }
     1.0 - real as f64 / padded as f64
 }
 

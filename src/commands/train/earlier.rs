@@ -5,10 +5,14 @@ use std::path::{Path, PathBuf};
 use transformer_program::note;
 use transformer_program::run_file::{RUN_FILE, RunFile, Values};
 use transformer_train::{
-    Corpus, RunRecord, TRAINING_FILE, TrainingConfig, VALIDATION_FILE, holds_model,
+    Corpus, CorpusFile, CorpusFiles, PairCache, RunRecord, TRAINING_FILE, TrainingConfig,
+    VALIDATION_FILE, holds_model,
 };
 
 use crate::commands::Result;
+
+/// The file of the tokenized training pairs in the directory of a run.
+pub const CACHE_FILE: &str = "train.cache";
 
 /// A run that can be gone on with.
 pub struct Earlier {
@@ -111,36 +115,56 @@ impl Earlier {
         }
     }
 
-    /// The pairs of the run, training and validation, from its directory: where the command names no others than
-    /// the run had, or their files are gone. Else the files are to be read, and the trainer refuses other pairs.
+    /// The pairs of the run, from its directory: where the command names no others than the run had, or their
+    /// files are gone. Else the files are to be read, and the trainer refuses other pairs.
     ///
     /// # Errors
     /// When the pairs are there and cannot be read.
-    pub fn pairs(&self, run: &RunFile) -> Result<Option<(Corpus, Corpus)>> {
-        let [train, valid] = [TRAINING_FILE, VALIDATION_FILE].map(|name| self.directory.join(name));
-        if !train.exists() || !valid.exists() {
+    pub fn pairs(&self, run: &RunFile) -> Result<Option<SavedPairs>> {
+        let [cache, text, valid] =
+            [CACHE_FILE, TRAINING_FILE, VALIDATION_FILE].map(|name| self.directory.join(name));
+        if !valid.exists() || !(cache.exists() || text.exists()) {
             return Ok(None);
         }
         let data = |run: &RunFile| (run.data.clone(), run.training.seed);
         let named_before = self.file.as_ref().map(|file| data(&file.run));
-        if named_before != Some(data(run)) {
+        if !cache.exists() || named_before != Some(data(run)) {
             let corpora = [Some(&run.data.train), run.data.valid.as_ref()];
             let mut files = corpora
                 .into_iter()
                 .flatten()
                 .flat_map(|corpora| corpora.paths());
-            let Some(gone) = files.find(|file| !file.exists()) else {
-                return Ok(None);
-            };
-            if self.record.is_none() {
-                return Ok(None);
+            let gone = files.find(|file| !file.exists());
+            match gone.filter(|_| self.record.is_some()) {
+                None => return Ok(None),
+                Some(gone) => note(format_args!(
+                    "{} is gone: the run goes on with the pairs in {}",
+                    gone.display(),
+                    self.directory.display()
+                )),
             }
-            note(format_args!(
-                "{} is gone: the run goes on with the pairs in {}",
-                gone.display(),
-                self.directory.display()
-            ));
         }
-        Ok(Some((Corpus::from_tsv(train)?, Corpus::from_tsv(valid)?)))
+        let train = match cache.exists() {
+            true => SavedTraining::Cache(PairCache::open(cache)?),
+            false => SavedTraining::Text(CorpusFiles::new().with(CorpusFile::tsv(text), 1.0)),
+        };
+        let valid = Corpus::from_tsv(valid)?;
+        Ok(Some(SavedPairs { train, valid }))
     }
+}
+
+/// The pairs in the directory of a run.
+pub struct SavedPairs {
+    /// To train on.
+    pub train: SavedTraining,
+    /// To validate on.
+    pub valid: Corpus,
+}
+
+/// The training pairs in the directory of a run.
+pub enum SavedTraining {
+    /// As pieces.
+    Cache(PairCache),
+    /// As text, as earlier versions left them.
+    Text(CorpusFiles),
 }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
-use transformer_program::run_file::{Corpora, PairFiles, Preset, RunFileError, Values};
+use transformer_program::run_file::{Corpora, Preset, RunFileError, Values};
+use transformer_train::CorpusFile;
 
 /// Flags for keys.
 #[derive(Debug, Args)]
@@ -103,15 +104,10 @@ impl Flags {
 impl Data {
     /// The corpora of both flags, `--data` first.
     fn corpora(&self) -> Option<Corpora> {
-        let tsv = self.data.iter().cloned().map(PairFiles::Tsv);
+        let tsv = self.data.iter().cloned().map(CorpusFile::Tsv);
         // Of two each: the flag may be given again.
-        let parallel = self
-            .parallel
-            .chunks_exact(2)
-            .map(|files| PairFiles::Parallel {
-                source: files[0].clone(),
-                target: files[1].clone(),
-            });
+        let parallel = self.parallel.chunks_exact(2);
+        let parallel = parallel.map(|files| CorpusFile::parallel(&files[0], &files[1]));
         let corpora = Corpora(tsv.chain(parallel).map(Into::into).collect());
         (!corpora.is_empty()).then_some(corpora)
     }

@@ -12,14 +12,15 @@ use transformer_core::{Transformer, remove_unfinished_files, replace_file_with};
 use transformer_program::run_file::RUN_FILE;
 use transformer_program::{BackendTask, note};
 use transformer_train::{
-    Corpus, HookError, ProgressDisplay, RunLock, StopReason, TRAINING_FILE, Trained, Trainer,
-    VALIDATION_FILE, freeze,
+    Corpus, CorpusFiles, HookError, ProgressDisplay, RunLock, StopReason, TRAINING_FILE, Trained,
+    Trainer, VALIDATION_FILE, freeze,
 };
 
-use super::data::Prepared;
+use super::earlier::CACHE_FILE;
 use super::errors::train_error;
 use super::init::initial_model;
 use super::plan::Plan;
+use super::prepared::Prepared;
 use super::signals::stop_on_signals;
 use super::validation::by_translating;
 use crate::commands::{Result, counted, validation_line};
@@ -30,10 +31,8 @@ pub struct Run {
     pub plan: Plan,
     /// The data.
     pub prepared: Prepared,
-    /// The run's directory, if this command has it already.
-    pub lock: Option<RunLock>,
     /// The run's directory.
-    pub out: PathBuf,
+    pub lock: RunLock,
     /// Whether to go on from the newest checkpoint.
     pub resume: bool,
     /// Updates that earlier commands have made.
@@ -52,17 +51,17 @@ impl BackendTask for Run {
             plan,
             prepared,
             lock,
-            out,
             resume,
             made_before,
             display,
         } = self;
         let by_translating = by_translating(&plan, &prepared);
+        let out = lock.directory().to_owned();
         let files = Files {
             run: plan.run.to_toml(),
-            pairs: prepared
-                .from_files
-                .then_some((prepared.train.text, prepared.valid.text)),
+            train: prepared.files,
+            valid: prepared.valid_text,
+            cache: prepared.new_cache,
         };
         let interrupter = Interrupter::new();
         stop_on_signals(&interrupter);
@@ -73,20 +72,16 @@ impl BackendTask for Run {
             .display(display)
             .log_json(plan.run.log.json)
             .tensorboard(plan.run.log.tensorboard)
+            .locked(lock)
             .on_start(move |directory| files.write(directory));
-        trainer = match lock {
-            Some(lock) => trainer.locked(lock),
-            None => trainer.directory(&out),
-        };
         if let Some(metrics) = by_translating {
             trainer = trainer.validate_with(metrics);
         }
         if let Some(duration) = plan.run.max_duration() {
             trainer = trainer.max_duration(duration);
         }
-        let [train, valid] = [prepared.train.tokenized, prepared.valid.tokenized];
         let trained = trainer
-            .train(train.pairs, valid.pairs)
+            .train(prepared.train, prepared.valid.pairs)
             .map_err(|error| train_error(error, &plan.values))?;
         say_how_it_went(&trained, made_before, &out);
         Ok(())
@@ -118,12 +113,10 @@ impl Run {
         for line in self.prepared.left_out() {
             say(line);
         }
-        let [train, valid] =
-            [&self.prepared.train, &self.prepared.valid].map(|part| part.tokenized.pairs.len());
         say(format_args!(
             "{}, {}, {}, {} parameters",
-            counted(train, "training pair"),
-            counted(valid, "validation pair"),
+            counted(self.prepared.filtered.kept, "training pair"),
+            counted(self.prepared.valid.pairs.len(), "validation pair"),
             self.prepared.pieces(),
             self.plan.model.num_params()
         ));
@@ -136,13 +129,18 @@ impl Run {
 /// |---|---|---|
 /// | `run.lock` | the library | first of all |
 /// | the tokenizers | the library | before the first update |
-/// | `train.tsv`, `valid.tsv`, `run.toml` | here | then, when the run is sure to begin or to go on |
+/// | `train.cache.new` | `prepared`, under the lock | before the run begins |
+/// | `train.tsv`, `valid.tsv`, `train.cache`, `run.toml` | here | when the run is sure to begin or to go on |
 /// | `config.json`, `model.safetensors`, `checkpoints/`, the logs | the library | as the run goes |
 struct Files {
     /// The text of `run.toml`.
     run: String,
-    /// Training and validation, unless they were read from there.
-    pairs: Option<(Corpus, Corpus)>,
+    /// The pairs to train on, unless they are there.
+    train: Option<CorpusFiles>,
+    /// Those to validate on.
+    valid: Corpus,
+    /// The cache of the pairs to train on, unless it is there under its name.
+    cache: Option<PathBuf>,
 }
 
 impl Files {
@@ -153,14 +151,19 @@ impl Files {
         }
         let path = directory.join(RUN_FILE);
         let named = |error: io::Error| format!("{}: {error}", path.display());
-        if let Some((train, valid)) = &self.pairs {
+        if let Some(train) = &self.train {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(named(error).into());
                 }
                 _ => {}
             }
-            Corpus::write_split(train, valid, directory)?;
+            train.write_tsv(directory.join(TRAINING_FILE))?;
+            self.valid.write_tsv(directory.join(VALIDATION_FILE))?;
+        }
+        if let Some(cache) = &self.cache {
+            let path = directory.join(CACHE_FILE);
+            fs::rename(cache, &path).map_err(|error| format!("{}: {error}", path.display()))?;
         }
         Ok(replace_file_with(&path, &self.run).map_err(named)?)
     }

@@ -2,24 +2,26 @@
 
 use transformer_core::{SPECIAL_TOKENS, Tokenizer, Tokenizers};
 use transformer_program::note;
+use transformer_program::run_file::TokenizerKeys;
 use transformer_train::{
-    Corpus, MIN_VOCAB_SIZE, Pair, TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer,
+    MIN_VOCAB_SIZE, TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer,
 };
 
-use super::earlier::Earlier;
+use super::data::Training;
+use super::earlier::{CACHE_FILE, Earlier};
 use super::init::initial_tokenizers;
 use super::plan::Plan;
 use crate::commands::Result;
 
-/// The tokenizers, trained on `train` where there are none yet. A run that has some keeps them, and its keys
-/// then say so.
+/// The tokenizers, trained on the pairs to train on where there are none yet. A run that has some keeps them, and
+/// its keys then say so.
 ///
 /// # Errors
 /// When a file cannot be read, or the vocabulary is too small for the kind of tokenizer.
 pub fn tokenizers(
     plan: &mut Plan,
     earlier: Option<&Earlier>,
-    train: &Corpus,
+    train: &Training,
 ) -> Result<Tokenizers> {
     if let Some(earlier) = earlier.filter(|run| Tokenizers::are_in(run.directory())) {
         return saved(plan, earlier);
@@ -37,15 +39,22 @@ pub fn tokenizers(
             Tokenizer::from_file(target)?,
         ));
     }
+    let text = match train {
+        Training::Given(text) | Training::Saved(text) => text,
+        Training::Cached(_) => {
+            return Err(format!("there is {CACHE_FILE}, but no tokenizer").into());
+        }
+    };
     if keys.is_shared() {
-        let tokenizer = trained(plan, train.sentences(), keys.kind)?;
-        return Ok(Tokenizers::shared(tokenizer));
+        let tokenizer = text.with_sentences(|sentences| trained(plan, sentences, keys.kind))?;
+        return Ok(Tokenizers::shared(tokenizer?));
     }
-    let side = |text: fn(&Pair) -> &str| train.pairs().iter().map(text);
-    let source = trained(plan, side(|pair| pair.source.as_str()), keys.kind)?;
+    // Both sides come in turn.
+    let source = text.with_sentences(|sides| trained(plan, sides.step_by(2), keys.kind))?;
     let target_kind = keys.target_kind.unwrap_or(keys.kind);
-    let target = trained(plan, side(|pair| pair.target.as_str()), target_kind)?;
-    Ok(Tokenizers::separate(source, target))
+    let target =
+        text.with_sentences(|sides| trained(plan, sides.skip(1).step_by(2), target_kind))?;
+    Ok(Tokenizers::separate(source?, target?))
 }
 
 /// The tokenizers of the run that goes on.
@@ -62,15 +71,22 @@ fn saved(plan: &mut Plan, earlier: &Earlier) -> Result<Tokenizers> {
         ));
     }
     if let Some(before) = before {
+        let asked = TokenizerKeys {
+            vocab_size: before.vocab_size,
+            ..keys.clone()
+        };
+        if asked != *before {
+            note("`[tokenizer]`: the run keeps its tokenizer, and what else was set there");
+        }
         *keys = before.clone();
     }
     Ok(tokenizers)
 }
 
 /// A tokenizer trained on sentences.
-fn trained<'a>(
+fn trained(
     plan: &Plan,
-    sentences: impl Iterator<Item = &'a str> + Send,
+    sentences: impl Iterator<Item = String> + Send,
     kind: TokenizerKind,
 ) -> Result<Tokenizer> {
     let vocab_size = plan.run.tokenizer.vocab_size;

@@ -3,8 +3,8 @@
 use transformer_core::DecodeOptions;
 use transformer_train::{Pair, TextValidation};
 
-use super::data::Prepared;
 use super::plan::Plan;
+use super::prepared::Prepared;
 
 /// What measures the translations of the validation pairs; `None` where neither metrics nor samples are wanted.
 /// Pairs that are too long to validate on are not translated, either.
@@ -13,7 +13,7 @@ pub fn by_translating(plan: &Plan, prepared: &Prepared) -> Option<TextValidation
     if keys.metrics.is_empty() && keys.samples == 0 {
         return None;
     }
-    let max_pieces = prepared.valid.tokenized.max_pieces;
+    let max_pieces = prepared.valid.max_pieces;
     let tokenizers = &prepared.tokenizers;
     let fits = |pair: &&Pair| {
         let sides = [
@@ -23,7 +23,7 @@ pub fn by_translating(plan: &Plan, prepared: &Prepared) -> Option<TextValidation
         let fits = |pieces: &Vec<u32>| pieces.len() <= max_pieces;
         sides.iter().all(|side| side.as_ref().is_ok_and(fits))
     };
-    let pairs = prepared.valid.text.pairs().iter().filter(fits);
+    let pairs = prepared.valid_text.pairs().iter().filter(fits);
     let pairs = pairs.take(keys.sentences.unwrap_or(usize::MAX));
     let options = match keys.beam {
         1 => DecodeOptions::greedy(),

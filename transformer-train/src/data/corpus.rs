@@ -1,16 +1,13 @@
 //! Parallel text: sentence pairs read from files, split into training and validation, written.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::fs;
 use std::path::Path;
-
-use transformer_core::replace_file;
 
 use super::error::CorpusError;
 use super::hold_out::choose;
-use super::lines::sentence;
 use super::reader::PairReader;
+use super::writer::write_tsv;
 
 /// The training pairs' file beside a model.
 pub const TRAINING_FILE: &str = "train.tsv";
@@ -99,11 +96,6 @@ impl Corpus {
             .flat_map(|pair| [pair.source.as_str(), pair.target.as_str()])
     }
 
-    /// Number of distinct source sentences: more than can be [held out](Self::hold_out).
-    pub fn distinct_sources(&self) -> usize {
-        self.first_pairs_by_source().len()
-    }
-
     /// Holds `n_sources` distinct source sentences out of training: `(training, validation)`.
     ///
     /// Validation holds one pair for each of them, the first that the corpus has: a sentence with
@@ -144,29 +136,7 @@ impl Corpus {
     /// [`CorpusError::Unwritable`] when a sentence would not read back as it is,
     /// [`CorpusError::Write`] when the file cannot be written.
     pub fn write_tsv(&self, path: impl AsRef<Path>) -> Result<(), CorpusError> {
-        let path = path.as_ref();
-        for (i, pair) in self.pairs.iter().enumerate() {
-            for (side, text) in [("source", &pair.source), ("target", &pair.target)] {
-                if text.is_empty() || text.contains('\n') || *text != sentence(text) {
-                    return Err(CorpusError::Unwritable {
-                        path: path.to_owned(),
-                        pair: i + 1,
-                        side,
-                    });
-                }
-            }
-        }
-        replace_file(path, |side| -> io::Result<()> {
-            let mut out = BufWriter::new(File::create(side)?);
-            for pair in &self.pairs {
-                writeln!(out, "{}\t{}", pair.source, pair.target)?;
-            }
-            out.flush()
-        })
-        .map_err(|source| CorpusError::Write {
-            path: path.to_owned(),
-            source,
-        })
+        write_tsv(path.as_ref(), self.pairs.iter().map(Ok))
     }
 
     /// Writes the two parts of a corpus into a directory, which is created if missing, as

@@ -10,6 +10,7 @@ use super::error::CorpusError;
 use super::hold_out::choose;
 use super::reader::PairReader;
 use super::text_set::TextSet;
+use super::writer::write_tsv;
 
 /// Where a corpus is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -176,6 +177,22 @@ impl CorpusFiles {
         }
         let validation: Corpus = validation.into_iter().collect();
         Ok((self.without_sources_of(&validation), validation))
+    }
+
+    /// The number of distinct source sentences: more than can be [held out](Self::hold_out). Reads the files.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn distinct_sources(&self) -> Result<usize, CorpusError> {
+        Ok(self.first_pairs_by_source()?.len())
+    }
+
+    /// Writes the [pairs](Self::pairs) as [`Corpus::write_tsv`] does.
+    ///
+    /// # Errors
+    /// When a file cannot be read or written, or a sentence would not read back as it is.
+    pub fn write_tsv(&self, path: impl AsRef<Path>) -> Result<(), CorpusError> {
+        write_tsv(path.as_ref(), self.pairs())
     }
 
     /// Leaves out all pairs whose source is the source of a pair of `held_out`, besides those left out already.

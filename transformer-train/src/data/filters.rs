@@ -100,7 +100,10 @@ impl Filtered {
         ];
         let reasons = reasons.into_iter().filter(|(pairs, _)| *pairs > 0);
         reasons
-            .map(|(pairs, reason)| format!("{pairs} pairs are left out: {reason}"))
+            .map(|(pairs, reason)| match pairs {
+                1 => format!("1 pair is left out: {reason}"),
+                pairs => format!("{pairs} pairs are left out: {reason}"),
+            })
             .collect()
     }
 

@@ -31,6 +31,7 @@ mod valid_loader;
 mod weighted_pairs;
 #[cfg(feature = "text")]
 mod word_level;
+mod writer;
 
 #[cfg(feature = "text")]
 pub use bpe::train_bpe;

@@ -26,6 +26,7 @@ use super::files::CorpusFiles;
 use super::filters::{Filtered, PairFilters};
 use super::source::{ExampleSource, weighted_checksum};
 use super::weighted_pairs::tokenize_files;
+use super::writer::WriteError;
 
 /// What a cache holds of its files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -129,11 +130,7 @@ impl PairCache {
         let written = replace_file(path, |side| write(recipe, side, files, tokenizers));
         match written {
             Ok(()) => Self::open(path),
-            Err(WriteError::Corpus(error)) => Err(error),
-            Err(WriteError::Io(source)) => Err(CorpusError::Write {
-                path: path.to_owned(),
-                source,
-            }),
+            Err(error) => Err(error.at(path)),
         }
     }
 
@@ -347,24 +344,6 @@ fn write(
         weights: kept.weights,
         checksum: checksum.sum(),
     })?)
-}
-
-/// Why a cache was not written.
-enum WriteError {
-    Corpus(CorpusError),
-    Io(io::Error),
-}
-
-impl From<CorpusError> for WriteError {
-    fn from(error: CorpusError) -> Self {
-        Self::Corpus(error)
-    }
-}
-
-impl From<io::Error> for WriteError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
 }
 
 #[cfg(test)]

@@ -4,8 +4,6 @@
 
 mod allocator;
 mod backend;
-#[cfg(debug_assertions)]
-pub mod instances;
 pub mod parity;
 pub mod run_file;
 
@@ -13,6 +11,10 @@ use std::fmt::Display;
 use std::io::{self, Write};
 
 pub use backend::{BackendChoice, BackendError, BackendTask, Precision, run_at, run_on};
+
+// So that tests find the instances.
+#[doc(hidden)]
+pub use transformer_instances as instances;
 
 /// Prints a line on standard error. A closed pipe is no error, as in `transformer … 2>&1 | head`.
 pub fn note(line: impl Display) {

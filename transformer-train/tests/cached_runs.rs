@@ -3,6 +3,7 @@
 mod support;
 
 use std::path::Path;
+use transformer_instances as _;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;

@@ -1,6 +1,7 @@
 //! A run that starts from a saved model: from its loss, with parts frozen.
 
 use std::path::Path;
+use transformer_instances as _;
 
 use burn::module::{AutodiffModule, Module};
 use burn::tensor::TensorData;

@@ -2,6 +2,7 @@
 //! Transformer.
 
 use std::path::Path;
+use transformer_instances as _;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::{Embedding, Linear};

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use transformer_instances as _;
 
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;

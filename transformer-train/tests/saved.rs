@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use transformer_instances as _;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;

@@ -6,6 +6,7 @@ use transformer_core::{
     SOURCE_TOKENIZER_FILE, SourceTarget, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, Tokenizers,
     TransformerConfig, Translator, WeightTying,
 };
+use transformer_instances as _;
 use transformer_train::{
     Corpus, Objective, Pair, ProgressDisplay, TokenizerConfig, TokenizerKind, Trainer,
     TrainingConfig, evaluate, train_tokenizer,

@@ -32,7 +32,7 @@ pub enum Training {
     /// In a file of the run's directory, as text.
     Saved(CorpusFiles),
     /// In the run's directory, as pieces.
-    Cached(PairCache),
+    Cached(Box<PairCache>),
 }
 
 impl Data {

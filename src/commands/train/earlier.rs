@@ -145,7 +145,7 @@ impl Earlier {
             }
         }
         let train = match cache.exists() {
-            true => SavedTraining::Cache(PairCache::open(cache)?),
+            true => SavedTraining::Cache(Box::new(PairCache::open(cache)?)),
             false => SavedTraining::Text(CorpusFiles::new().with(CorpusFile::tsv(text), 1.0)),
         };
         let valid = Corpus::from_tsv(valid)?;
@@ -164,7 +164,7 @@ pub struct SavedPairs {
 /// The training pairs in the directory of a run.
 pub enum SavedTraining {
     /// As pieces.
-    Cache(PairCache),
+    Cache(Box<PairCache>),
     /// As text, as earlier versions left them.
     Text(CorpusFiles),
 }

@@ -62,7 +62,7 @@ impl Prepared {
             directory,
         };
         let (made, files) = match data.train {
-            Training::Cached(cache) => (making.opened(cache)?, None),
+            Training::Cached(cache) => (making.opened(*cache)?, None),
             Training::Saved(text) => (making.made(&text)?, None),
             Training::Given(files) => (making.made(&files)?, Some(files)),
         };

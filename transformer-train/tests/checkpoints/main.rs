@@ -10,6 +10,8 @@
 //! | `average_last` | the mean of the last checkpoints at the end of a run |
 //! | `killed` | a kill between any two writes |
 
+use transformer_instances as _;
+
 mod average_last;
 mod best;
 mod between;

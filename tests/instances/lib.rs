@@ -1,7 +1,11 @@
 //! Code that every program runs on every backend, compiled once: here, and not in each of them.
 //!
 //! rustc shares such instances between crates up to `opt-level` 1, that of cargo's dev profile. To compile
-//! them is most of the work of building the examples and tests.
+//! them is most of the work of building the examples and tests. A release build has nothing of it.
+//!
+//! A test finds the instances by `use transformer_instances as _;`.
+
+#![cfg(debug_assertions)]
 
 use std::error::Error;
 use std::hint::black_box;

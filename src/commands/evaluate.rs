@@ -15,7 +15,7 @@ use transformer_train::{Corpus, TokenizedPair, TrainingConfig, evaluate};
 
 use super::decoding::Decoding;
 use super::inference::{Inference, TranslatorTask};
-use super::{Common, Result, check_lengths, refuse_overwriting, request_problem};
+use super::{Common, Result, check_lengths, model_directory, refuse_overwriting, request_problem};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -63,6 +63,7 @@ impl Evaluate {
         if self.metrics.is_empty()
             && let Some(first) = self.model.first()
         {
+            model_directory::check(first, Self::TEXT_FLAG)?;
             self.metrics = metrics::of_model(first)?;
         }
         if let Some(path) = &self.hypotheses {

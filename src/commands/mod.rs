@@ -108,12 +108,20 @@ fn check_lengths(source: usize, target: usize, limit: usize) -> std::result::Res
 
 /// The line that shows a validation.
 fn validation_line(validation: &Validation) -> String {
-    format!(
-        "update {:>6}  {:>7.0} s  training loss {:.3}  validation loss {:.3}  perplexity {:.2}",
+    // The average at the end of a run was not trained.
+    let training = match validation.train_loss.is_nan() {
+        true => String::new(),
+        false => format!("training loss {:.3}  ", validation.train_loss),
+    };
+    let mut line = format!(
+        "update {:>6}  {:>7.0} s  {training}validation loss {:.3}  perplexity {:.2}",
         validation.update,
         validation.seconds,
-        validation.train_loss,
         validation.valid_loss,
         validation.valid_nll.exp()
-    )
+    );
+    for (name, value) in &validation.numbers {
+        line += &format!("  {name} {value:.2}");
+    }
+    line
 }

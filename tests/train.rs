@@ -32,6 +32,34 @@ fn a_run_leaves_a_model_its_tokenizer_its_pairs_and_checkpoints() {
     }
 }
 
+/// A process that was killed while it made its cache, and a command that was refused after that.
+#[test]
+fn caches_of_commands_that_did_not_begin_are_removed() {
+    let folder = folder();
+    let model = folder.path().join("model");
+    fs::create_dir(&model).expect("a folder");
+    let killed = file(&model, "train.cache.new.4711.tmp", "half of a cache");
+    succeeds(&mut train(folder.path(), &model));
+    assert!(!killed.exists());
+    let refused = file(&model, "train.cache.new", "another cache");
+    succeeds(
+        program("train")
+            .args(["--resume", "--updates", "5", "--out"])
+            .arg(&model),
+    );
+    assert!(!refused.exists());
+}
+
+#[test]
+fn a_checkpoint_is_a_model_with_the_tokenizer_of_its_run() {
+    let (_folder, model) = trained();
+    let checkpoint = model.join("checkpoints/update-00000004");
+    let mut evaluate = program("evaluate");
+    evaluate.arg("--model").arg(checkpoint).arg("--data");
+    let out = succeeds(evaluate.arg(model.join("valid.tsv")));
+    assert!(out.starts_with("loss "), "{out}");
+}
+
 #[test]
 fn a_seed_gives_the_same_model_and_validation_never_shares_a_source() {
     let folder = folder();

@@ -146,7 +146,8 @@ struct Files {
 impl Files {
     /// Writes each file whole or not at all. While there is a `run.toml`, the pairs beside it are its pairs.
     fn write(&self, directory: &Path) -> std::result::Result<(), HookError> {
-        for name in [RUN_FILE, TRAINING_FILE, VALIDATION_FILE] {
+        let new_cache = format!("{CACHE_FILE}.new");
+        for name in [RUN_FILE, TRAINING_FILE, VALIDATION_FILE, &new_cache] {
             remove_unfinished_files(&directory.join(name))?;
         }
         let path = directory.join(RUN_FILE);
@@ -164,6 +165,9 @@ impl Files {
         if let Some(cache) = &self.cache {
             let path = directory.join(CACHE_FILE);
             fs::rename(cache, &path).map_err(|error| format!("{}: {error}", path.display()))?;
+        } else {
+            // That of a command that was refused; one that cannot be removed does no harm.
+            let _ = fs::remove_file(directory.join(&new_cache));
         }
         Ok(replace_file_with(&path, &self.run).map_err(named)?)
     }

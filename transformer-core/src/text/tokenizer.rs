@@ -363,12 +363,29 @@ impl Tokenizers {
         has(TOKENIZER_FILE) || (has(SOURCE_TOKENIZER_FILE) && has(TARGET_TOKENIZER_FILE))
     }
 
-    /// Reads the tokenizers of a model directory.
+    /// The directory that has the tokenizers of a model directory: itself or, for a checkpoint
+    /// (`run/checkpoints/update-…`), that of its run. `None` if neither has any.
+    pub fn directory_of(model: impl AsRef<Path>) -> Option<PathBuf> {
+        let model = model.as_ref();
+        if Self::are_in(model) {
+            return Some(model.to_owned());
+        }
+        // Resolved, because a path such as `.` does not say where it is.
+        let model = model.canonicalize().ok()?;
+        let below = model
+            .parent()
+            .filter(|below| below.ends_with("checkpoints"))?;
+        let run = below.parent().filter(|run| Self::are_in(run))?;
+        Some(run.to_owned())
+    }
+
+    /// Reads the tokenizers of a model directory; those of a checkpoint are in the directory of its run.
     ///
     /// # Errors
     /// When a file is missing or is not a tokenizer.
     pub fn load(directory: impl AsRef<Path>) -> Result<Self, TextError> {
         let directory = directory.as_ref();
+        let directory = Self::directory_of(directory).unwrap_or_else(|| directory.to_owned());
         let [source, target] =
             [SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE].map(|name| directory.join(name));
         if source.exists() || target.exists() {
@@ -462,6 +479,28 @@ pub(super) mod tests {
         }"#;
         let inner: tokenizers::Tokenizer = json.parse().unwrap();
         assert_eq!(Tokenizer::from(inner).vocab_size(), 10);
+    }
+
+    #[test]
+    fn a_checkpoint_has_the_tokenizers_of_its_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("run");
+        let checkpoint = run.join("checkpoints/update-00000004");
+        let other = run.join("models/model");
+        for directory in [&checkpoint, &other] {
+            std::fs::create_dir_all(directory).unwrap();
+            assert!(Tokenizers::load(directory).is_err());
+        }
+        let tokenizers = Tokenizers::shared(words(&["a", "b"]));
+        tokenizers.save(&run).unwrap();
+        let found = Tokenizers::load(&checkpoint).unwrap();
+        assert!(found.have_vocabularies_of(&tokenizers));
+        assert!(Tokenizers::load(&other).is_err());
+        // Its own come first.
+        let own = Tokenizers::shared(words(&["c"]));
+        own.save(&checkpoint).unwrap();
+        let found = Tokenizers::load(&checkpoint).unwrap();
+        assert!(found.have_vocabularies_of(&own));
     }
 
     #[test]

@@ -205,7 +205,7 @@ pub(super) fn overlap<T: Eq + Hash>(hypothesis: &[T], reference: &[T], n: usize)
 }
 
 /// Python counts the information separators as white space; Unicode, and so Rust, does not.
-fn is_python_space(c: char) -> bool {
+pub(super) fn is_python_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{1c}'..='\u{1f}')
 }
 

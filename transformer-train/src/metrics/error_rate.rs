@@ -1,6 +1,10 @@
 //! Error rates: edits of tokens, and sequences that are not exactly right.
 
-use super::bleu::words;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::bleu::is_python_space;
 use super::error::{MetricError, pairs};
 
 /// The errors of a corpus, counted by token and by sequence.
@@ -57,8 +61,8 @@ impl ErrorRates {
 /// sequence error rate = 100 · (number of pairs with E(h, r) > 0) / (number of pairs)
 /// ```
 ///
-/// Tokens are compared as they are: cased, with their punctuation. White space is that of Python's
-/// `str.split()`; jiwer separates at spaces, or at two characters of white space and more.
+/// Tokens are compared as they are: cased, with their punctuation. They are separated by a space, or by two and
+/// more characters of white space; so a single no-break space is a part of its token, as it is in jiwer.
 ///
 /// # Errors
 ///
@@ -86,8 +90,8 @@ pub fn corpus_error_rates<H: AsRef<str>, R: AsRef<str>>(
         sequences: 0,
     };
     for (hypothesis, reference) in pairs(hypotheses, references)? {
-        let hypothesis: Vec<&str> = words(hypothesis).collect();
-        let reference: Vec<&str> = words(reference).collect();
+        let hypothesis = tokens(hypothesis);
+        let reference = tokens(reference);
         let edits = levenshtein(&hypothesis, &reference);
         rates.token_edits += edits;
         rates.reference_tokens += reference.len();
@@ -95,6 +99,15 @@ pub fn corpus_error_rates<H: AsRef<str>, R: AsRef<str>>(
         rates.sequences += 1;
     }
     Ok(rates)
+}
+
+/// The tokens of a line, as jiwer separates them.
+fn tokens(line: &str) -> Vec<&str> {
+    // Python's white space has four control characters more than Unicode's.
+    static SEPARATOR: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"[\s\x1c-\x1f]{2,}| ").expect("a constant"));
+    let tokens = SEPARATOR.split(line.trim_matches(is_python_space));
+    tokens.filter(|token| !token.is_empty()).collect()
 }
 
 /// The fewest insertions, deletions and substitutions that make `from` into `to`.

@@ -179,8 +179,11 @@ mod tests {
 
     #[test]
     fn white_space_only_separates() {
-        let rates = corpus_error_rates(&[" a\tb  c ", "\n"], &["a b c", ""]).unwrap();
+        let rates = corpus_error_rates(&[" a\t b  c ", "\n"], &["a b c", ""]).unwrap();
         assert_eq!((rates.token_edits, rates.exact_match()), (0, 100.0));
+        // As jiwer 4.0.0 has them.
+        assert_eq!(tokens("a\tb"), ["a\tb"]);
+        assert_eq!(tokens("a\u{3000}b \u{3000}c"), ["a\u{3000}b", "c"]);
     }
 
     #[test]

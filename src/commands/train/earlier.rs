@@ -220,6 +220,6 @@ pub struct SavedPairs {
 pub enum SavedTraining {
     /// As pieces.
     Cache(Box<PairCache>),
-    /// As text, as earlier versions left them.
+    /// As text: of a version that made no cache, or because the cache is lost.
     Text(CorpusFiles),
 }

@@ -148,8 +148,8 @@ impl CorpusFiles {
         })
     }
 
-    /// The [pairs](Self::pairs) in memory, and the number of those that the files have besides and that cannot be
-    /// used. Reads each file once, from its beginning to its end.
+    /// The [pairs](Self::pairs), in memory, and the number of pairs that the reader has left out. Reads each file
+    /// once, from its beginning to its end.
     ///
     /// # Errors
     /// The first file that cannot be read.

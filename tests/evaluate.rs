@@ -4,7 +4,7 @@ mod support;
 
 use std::fs;
 
-use support::{fails, file, program, run, stderr, succeeds, trained, with_model};
+use support::{fails, file, program, run, stderr, stdout, succeeds, trained, with_model};
 
 #[test]
 fn a_model_is_measured_by_loss_bleu_and_chrf() {
@@ -59,6 +59,23 @@ fn metrics_are_those_asked_for_or_those_of_the_run() {
     assert_eq!(output.status.code(), Some(2));
     let error = stderr(&output);
     assert!(error.contains("'ter'") && error.contains("wer"), "{error}");
+}
+
+#[test]
+fn pairs_that_cannot_be_used_are_left_out_with_a_note() {
+    let (folder, model) = trained();
+    let data = file(folder.path(), "some.tsv", "one\tun\ntwo\t\n\ttrois\n");
+    let mut command = with_model("evaluate", &model);
+    command.args(["--beam", "1", "--metrics", "wer", "--data"]);
+    let output = run(command.arg(data));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let note = "2 pairs are left out: a side is empty";
+    assert!(stderr(&output).lines().any(|line| line == note));
+    assert!(
+        stdout(&output).contains(" of 1 line"),
+        "{}",
+        stdout(&output)
+    );
 }
 
 /// Models that are the same have the mean that each has: an ensemble of them is one of them.

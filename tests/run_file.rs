@@ -10,7 +10,7 @@ use std::process::Command;
 use safetensors::SafeTensors;
 use support::{corpus, fails, file, folder, program, succeeds, train_for, trained};
 use transformer_program::run_file::{Preset, RunFile, SECTIONS, Values, reference};
-use transformer_train::RunRecord;
+use transformer_train::{PairCache, RunRecord};
 
 /// A short run of the smallest model on [`corpus`].
 fn short(folder: &Path) -> String {
@@ -248,6 +248,50 @@ fn corpora_are_weighted_and_filtered_and_pieces_are_drawn_anew_also_after_a_resu
     assert!(weights(&whole, 4) == weights(&parts, 4));
 }
 
+/// From the corpora, or where they are gone from the pairs beside it. These do not say where a corpus ends.
+#[test]
+fn a_cache_that_is_lost_is_made_anew_unless_weights_are_lost_with_it() {
+    let folder = folder();
+    let pairs = corpus(folder.path());
+    let more = file(folder.path(), "more.tsv", "eight and nine\thuit et neuf\n");
+    let weighted = format!("{{ file = \"{}\", weight = 2.5 }}", pairs.display());
+    let [one, two] =
+        [("one", ""), ("two", &*format!(", \"{}\"", more.display()))].map(|(name, more)| {
+            let out = folder.path().join(name);
+            let mut command = train_for(2, folder.path(), &out);
+            command
+                .arg("--set")
+                .arg(format!("data.train=[{weighted}{more}]"));
+            succeeds(&mut command);
+            out
+        });
+    let cache = two.join("train.cache");
+    let bytes = fs::read(&cache).expect("a cache");
+    fs::write(&cache, &bytes[..bytes.len() - 1]).expect("a damaged cache");
+    let output = support::run(resume(&two).args(["--updates", "3"]));
+    let err = support::stderr(&output);
+    assert!(output.status.success(), "{err}");
+    let note = format!("{}: damaged cache of pairs: ", cache.display());
+    assert!(err.lines().any(|line| line.starts_with(&note)), "{err}");
+    PairCache::open(&cache).expect("a new cache");
+
+    for path in [&pairs, &one.join("train.cache"), &cache] {
+        fs::remove_file(path).expect("a file");
+    }
+    succeeds(resume(&one).args(["--updates", "3"]));
+    let error = fails(resume(&two).args(["--updates", "4"]));
+    let expected = format!(
+        "error: {cache} is missing, and cannot be made anew: {pairs} is gone, and {text} does not say which pairs \
+         have which weight; put {pairs} or {cache} back",
+        cache = cache.display(),
+        pairs = pairs.display(),
+        text = two.join("train.tsv").display(),
+    );
+    assert_eq!(error, expected);
+    corpus(folder.path());
+    succeeds(resume(&two).args(["--updates", "4"]));
+}
+
 #[test]
 fn a_run_that_has_made_its_updates_says_so() {
     let (_folder, model) = trained();
@@ -304,6 +348,7 @@ fn a_directory_without_a_run_is_not_resumed_by_mistake() {
     fs::remove_file(model.join("run.toml")).expect("run.toml");
     let error = fails(&mut resume(&model));
     assert!(error.contains("has no run.toml"), "{error}");
+    assert!(error.contains("the command names no data: give"), "{error}");
     succeeds(train_for(4, folder.path(), &model).arg("--resume"));
     assert!(model.join("run.toml").exists());
     fs::remove_file(model.join("run.toml")).expect("run.toml");

@@ -6,7 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{corpus, fails, file, folder, program, run, stderr, succeeds, train, trained};
+use support::{
+    corpus, fails, file, folder, program, run, run_on_input, stderr, succeeds, train, trained,
+};
 
 #[test]
 fn a_run_leaves_a_model_its_tokenizer_its_pairs_and_checkpoints() {
@@ -128,6 +130,59 @@ fn a_bad_corpus_is_named_with_its_line() {
     command.arg("--data").arg(missing).args(["--out", "x"]);
     let error = fails(&mut command);
     assert!(error.contains("missing.tsv: cannot open"), "{error}");
+}
+
+/// In both formats, of the pairs to train on and of those to validate on.
+#[test]
+fn pairs_that_cannot_be_used_are_left_out_and_counted() {
+    let folder = folder();
+    let text = fs::read_to_string(corpus(folder.path())).expect("the corpus");
+    let long = "x ".repeat(600_000);
+    let text = format!("{text}\tdix\n{long}\tdix\n");
+    let side = |column: usize| -> String {
+        let sides = text.lines().map(|line| line.split('\t').nth(column));
+        sides
+            .map(|side| format!("{}\n", side.expect("a side")))
+            .collect()
+    };
+    let write = |name: &str, text: &str| file(folder.path(), name, text);
+    let [source, target] = [write("all.en", &side(0)), write("all.fr", &side(1))];
+    let all = write("all.tsv", &text);
+    let valid = write("valid.tsv", "ten\tdix\nten\t\n");
+    for (flag, files) in [("--data", vec![all]), ("--parallel", vec![source, target])] {
+        let mut command = program("train");
+        command.args(["--preset", "tiny", "--vocab-size", "300", "--dry-run"]);
+        command.arg("--valid").arg(&valid).arg(flag).args(files);
+        let out = succeeds(&mut command);
+        for line in [
+            "51 pairs read",
+            "1 pair is left out: a side is empty",
+            "1 pair is left out: longer than 1048576 bytes",
+            "1 validation pair is left out: a side is empty",
+            "49 pairs to train on",
+            "1 pair to validate on",
+        ] {
+            assert!(
+                out.lines().any(|found| found.trim() == line),
+                "{line}: {out}"
+            );
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn data_from_a_pipe_are_refused() {
+    let folder = folder();
+    let out = folder.path().join("model");
+    let mut command = program("train");
+    command.args(["--data", "/dev/stdin", "--out"]).arg(&out);
+    let output = run_on_input(&mut command, b"");
+    assert_eq!(output.status.code(), Some(1));
+    let expected = "error: /dev/stdin: not a regular file; \
+                    pairs to train on are read more than once: write them to a file first";
+    assert_eq!(stderr(&output).trim(), expected);
+    assert!(!out.exists());
 }
 
 /// From two files, line by line; without `--out`, because nothing is written.

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use burn::tensor::backend::Backend;
 use clap::Args;
 use transformer_core::{TargetScore, TextError, Tokenizers, Translator, replace_file_with};
+use transformer_program::note;
 use transformer_train::metrics::TextMetric;
-use transformer_train::{Corpus, TokenizedPair, TrainingConfig, evaluate};
+use transformer_train::{Corpus, CorpusFile, CorpusFiles, TokenizedPair, TrainingConfig, evaluate};
 
 use super::decoding::Decoding;
 use super::inference::{Inference, TranslatorTask};
@@ -84,7 +85,12 @@ impl TranslatorTask for Evaluate {
     const TEXT_FLAG: Option<&'static str> = Some("for a file of sentence pairs use --data");
 
     fn run_with<B: Backend>(self, translator: Translator<B>) -> Result {
-        let corpus = Corpus::from_tsv_files(&self.data)?;
+        let files = self.data.iter().map(CorpusFile::tsv);
+        let files = files.fold(CorpusFiles::new(), |files, file| files.with(file, 1.0));
+        let (corpus, unusable) = files.read()?;
+        for line in unusable.left_out("pair") {
+            note(line);
+        }
         let pairs = self.tokenized(&corpus, translator.tokenizers())?;
         // Before the loss, so that a sentence that cannot be translated is reported at once.
         let (translations, references) = self.translate(&translator, &corpus)?;

@@ -35,7 +35,8 @@ section! {
     /// Pairs to train on, plain or gzip: `"FILE"` with a line `source<TAB>target` for each, or a list of
     /// `"FILE"`, `{ file = "FILE" }` and `{ source = "FILE", target = "FILE" }`, two files that belong together line
     /// by line. With `weight = 2.0` in the braces, a corpus stands twice in each epoch. The flags --data and
-    /// --parallel may be given together: both are read.
+    /// --parallel may be given together: both are read. Files are read more than once, so that they cannot be pipes.
+    /// Pairs with an empty side, or of more than 1 MiB, are left out and counted.
     train: Corpora = Corpora::default(), "--data";
 
     /// Pairs to validate on, in the same forms; absent: some of the others are held out.
@@ -192,7 +193,8 @@ section! {
     /// Tokens of a batch, padding included, on each side.
     batch_tokens: usize = 2048, "--batch-tokens";
 
-    /// Batches whose gradients make one update, each weighted by its tokens.
+    /// Batches whose gradients make one update, each weighted by its tokens. They are of one epoch: its last update
+    /// has the batches that are left, which may be fewer.
     batches_per_update: usize = 1, "--batches-per-update";
 
     /// Course of the learning rate after the warm-up: `"noam"` or `"inverse_sqrt"` (two names of the paper's),

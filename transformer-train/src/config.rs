@@ -15,7 +15,8 @@ pub struct TrainingConfig {
     /// Tokens that a batch may hold, padding included, on its source side and on its target side:
     /// 2048.
     pub batch_tokens: usize,
-    /// Batches whose gradients make one update, each weighted by its tokens: 1.
+    /// Batches whose gradients make one update, each weighted by its tokens: 1. They are of one epoch:
+    /// its last update has the batches that are left, which may be fewer.
     pub batches_per_update: usize,
     /// The course of the learning rate: the paper's (§5.3).
     pub schedule: Schedule,

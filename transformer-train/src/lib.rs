@@ -100,8 +100,8 @@ pub use config::TrainingConfig;
 pub use criterion::{Criterion, Goal};
 pub use data::{
     BatchError, BatchSampler, Checksum, Corpus, CorpusError, CorpusFile, CorpusFiles, Example,
-    ExampleProblem, ExampleSource, Lengths, Pair, TRAINING_FILE, TextReader, TokenizedPair, Update,
-    VALIDATION_FILE, read_sentences,
+    ExampleProblem, ExampleSource, Lengths, Pair, TRAINING_FILE, TextReader, TokenizedPair,
+    UnusablePairs, Update, VALIDATION_FILE, read_sentences,
 };
 #[cfg(feature = "text")]
 pub use data::{

@@ -147,6 +147,32 @@ fn filters_count_what_they_leave_out_by_the_first_reason() {
 }
 
 #[test]
+fn pairs_that_cannot_be_used_are_counted_beside_those_that_are_filtered() {
+    let folder = folder();
+    let text = "a\tb\na\t\na\tb\n\tc\nc\td\n";
+    let files = CorpusFiles::new().with(CorpusFile::tsv(file(&folder, "corpus.tsv", text)), 1.0);
+    let options = CacheOptions {
+        filters: PairFilters {
+            drop_duplicates: true,
+            ..PairFilters::default()
+        },
+        ..CacheOptions::default()
+    };
+    let path = folder.path().join("cache");
+    PairCache::build(&path, &files, &words(&folder), &options).unwrap();
+    let cache = PairCache::open(path).unwrap();
+    let filtered = cache.filtered();
+    assert_eq!(filtered.to_string(), "2 of 5 pairs");
+    assert_eq!(
+        filtered.left_out(),
+        [
+            "2 pairs are left out: a side is empty",
+            "1 pair is left out: an equal pair stands before",
+        ]
+    );
+}
+
+#[test]
 fn settings_out_of_range_are_named() {
     let folder = folder();
     let path = file(&folder, "corpus.tsv", "a\tb\n");
@@ -271,6 +297,15 @@ fn a_cache_that_cannot_be_made_leaves_nothing() {
     assert!(error.contains("cut.tsv: line 2: no tab"), "{error}");
     assert_eq!(names(), expected);
     assert_eq!(fs::read(&path).unwrap(), before);
+
+    #[cfg(unix)]
+    {
+        let files = CorpusFiles::new().with(CorpusFile::tsv("/dev/null"), 1.0);
+        let error = PairCache::build(&path, &files, &tokenizers, &CacheOptions::default());
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("/dev/null: not a regular file"), "{error}");
+        assert_eq!(names(), expected);
+    }
 
     let nowhere = folder.path().join("absent").join("pairs.cache");
     let files = CorpusFiles::new().with(CorpusFile::tsv(folder.path().join("corpus.tsv")), 1.0);

@@ -8,7 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
 use tempfile::TempDir;
-use transformer_train::{Corpus, CorpusError, Pair};
+use transformer_train::{Corpus, CorpusError, CorpusFile, CorpusFiles, Pair, read_sentences};
 
 fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
@@ -90,6 +90,48 @@ fn parallel_files_pair_line_by_line() {
     );
 }
 
+/// Both formats leave out the same pairs. Lines of white space are no pair in either.
+#[test]
+fn pairs_with_an_empty_side_or_too_long_are_left_out_and_counted() {
+    let folder = folder();
+    let [long, half] = [600_000, 300_000].map(|words| "x ".repeat(words));
+    let pairs = [
+        ("a", "1"),
+        ("", "2"),
+        ("c", " "),
+        ("", ""),
+        (&*long, "5"),
+        ("f", &*long),
+        // Each side would do.
+        (&*half, &*half),
+        ("h", "8"),
+    ];
+    let lines =
+        |line: fn((&str, &str)) -> String| -> String { pairs.into_iter().map(line).collect() };
+    let tsv = lines(|(source, target)| format!("{source}\t{target}\n"));
+    let source = lines(|(source, _)| format!("{source}\n"));
+    let target = lines(|(_, target)| format!("{target}\n"));
+    for corpus_file in [
+        CorpusFile::tsv(file(&folder, "a.tsv", gzip(tsv))),
+        CorpusFile::parallel(file(&folder, "a.en", source), file(&folder, "a.fr", target)),
+    ] {
+        let files = CorpusFiles::new().with(corpus_file, 1.0);
+        let (read, unusable) = files.read().unwrap();
+        assert_eq!(read, corpus(&[("a", "1"), ("h", "8")]));
+        assert_eq!((unusable.empty_side, unusable.oversized), (2, 3));
+        assert_eq!(
+            unusable.left_out("pair"),
+            [
+                "2 pairs are left out: a side is empty",
+                "3 pairs are left out: longer than 1048576 bytes",
+            ]
+        );
+    }
+    // They are lines all the same.
+    let message = refusal(format!("a\t1\n\t2\n{long}\nd 4\n"));
+    assert_mentions(&message, &["line 4", "no tab"]);
+}
+
 // Files that are refused.
 
 #[test]
@@ -128,17 +170,22 @@ fn line_without_a_tab_is_located() {
 }
 
 #[test]
-fn empty_side_is_located() {
-    let message = refusal("a\t1\nb\t \n");
-    assert_mentions(&message, &["line 2", "target side is empty"]);
-    let message = refusal("a\t1\n\t2\n");
-    assert_mentions(&message, &["line 2", "source side is empty"]);
+fn file_of_unusable_pairs_is_refused_with_the_reason() {
+    let message = refusal("a\t\n\t2\n");
+    let reason = "no sentence pair; 2 pairs are left out: a side is empty";
+    assert_mentions(&message, &[reason]);
+    // Another kind of file, of one line.
+    let message = refusal(gzip(vec![b'a'; 4 << 20]));
+    let reason = "no sentence pair; 1 pair is left out: longer than 1048576 bytes";
+    assert_mentions(&message, &[reason]);
 }
 
 #[test]
-fn line_of_another_kind_of_file_is_not_loaded_whole() {
-    let message = refusal(gzip(vec![b'a'; 4 << 20]));
-    assert_mentions(&message, &["line 1", "longer than 1048576 bytes"]);
+fn sentence_that_is_too_long_is_located() {
+    let folder = folder();
+    let path = file(&folder, "a.en", ["one\n", &"a".repeat(4 << 20)].concat());
+    let message = read_sentences(path).unwrap_err().to_string();
+    assert_mentions(&message, &["a.en: line 2: longer than 1048576 bytes"]);
 }
 
 #[test]
@@ -229,6 +276,10 @@ fn sentence_that_would_not_read_back_is_not_written() {
         assert!(matches!(error, CorpusError::Unwritable { .. }), "{text:?}");
         assert_mentions(&error.to_string(), &["new.tsv", "pair 2", "target"]);
     }
+    let long = "b".repeat(1 << 20);
+    let error = corpus(&[("a", &*long)]).write_tsv(folder.path().join("new.tsv"));
+    let message = error.unwrap_err().to_string();
+    assert_mentions(&message, &["new.tsv: line 1: longer than 1048576 bytes"]);
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
 }
 

@@ -60,6 +60,7 @@ fn pairs_are_those_of_the_files_in_their_order() {
     let folder = folder();
     let files = files(&folder);
     assert_eq!(read(&files).unwrap(), in_memory(&folder));
+    assert_eq!(files.read().unwrap().0, in_memory(&folder));
 }
 
 #[test]
@@ -160,6 +161,29 @@ fn sentences_are_both_sides_of_each_pair() {
         streamed.unwrap().unwrap().to_json().unwrap(),
         expected.to_json().unwrap()
     );
+}
+
+/// Of a pipe, a second reading would find nothing, or wait for ever.
+#[cfg(unix)]
+#[test]
+fn only_regular_files_can_be_read_again() {
+    let files = CorpusFiles::new().with(CorpusFile::tsv("/dev/null"), 1.0);
+    let errors = [
+        read(&files).unwrap_err(),
+        files.clone().hold_out(1, 0).unwrap_err(),
+        files
+            .with_sentences(|sentences| sentences.count())
+            .unwrap_err(),
+    ];
+    for error in errors {
+        let error = error.to_string();
+        assert!(
+            error.starts_with("/dev/null: not a regular file; "),
+            "{error}"
+        );
+    }
+    let once = files.read().unwrap_err().to_string();
+    assert_eq!(once, "/dev/null: no sentence pair");
 }
 
 fn name(path: &Path) -> &str {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use transformer_train::{
-    Corpus, CorpusError, CorpusFiles, PairCache, TRAINING_FILE, VALIDATION_FILE,
+    Corpus, CorpusError, CorpusFiles, PairCache, TRAINING_FILE, UnusablePairs, VALIDATION_FILE,
 };
 
 use super::earlier::{Earlier, SavedPairs, SavedTraining};
@@ -19,6 +19,8 @@ pub struct Data {
     pub train: Training,
     /// Those to validate on.
     pub valid: Corpus,
+    /// Those that the files of pairs to validate on have besides.
+    pub valid_unusable: UnusablePairs,
     /// How many of these were held out of the others.
     pub held_out: usize,
     /// A line about what was held out, where the run does not say how much.
@@ -51,6 +53,7 @@ impl Data {
                     SavedTraining::Text(text) => Training::Saved(text),
                 },
                 valid,
+                valid_unusable: UnusablePairs::default(),
                 held_out: 0,
                 note: None,
             });
@@ -58,15 +61,16 @@ impl Data {
         let files = plan.run.data.train.files();
         match &plan.run.data.valid {
             None => Self::held_out(plan, earlier, files),
-            Some(valid) => Ok(Self {
-                train: Training::Given(files),
-                valid: valid
-                    .files()
-                    .pairs()
-                    .collect::<std::result::Result<_, _>>()?,
-                held_out: 0,
-                note: None,
-            }),
+            Some(valid) => {
+                let (valid, valid_unusable) = valid.files().read()?;
+                Ok(Self {
+                    train: Training::Given(files),
+                    valid,
+                    valid_unusable,
+                    held_out: 0,
+                    note: None,
+                })
+            }
         }
     }
 
@@ -100,6 +104,7 @@ impl Data {
             train: Training::Given(train),
             held_out: valid.len(),
             valid,
+            valid_unusable: UnusablePairs::default(),
             note,
         })
     }

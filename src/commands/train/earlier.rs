@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use transformer_program::note;
 use transformer_program::run_file::{RUN_FILE, RunFile, Values};
 use transformer_train::{
-    Corpus, CorpusFile, CorpusFiles, PairCache, RunRecord, TRAINING_FILE, TrainingConfig,
-    VALIDATION_FILE, holds_model,
+    Corpus, CorpusError, CorpusFile, CorpusFiles, PairCache, RunRecord, TRAINING_FILE,
+    TrainingConfig, VALIDATION_FILE, holds_model,
 };
 
 use crate::commands::Result;
@@ -50,7 +50,7 @@ pub fn to_go_on_with(out: &Path, resume: bool, given: &Values) -> Result<Option<
     let has_data = given.is_given("data.train");
     match Earlier::find(out)? {
         Some(earlier) if earlier.file.is_none() && !has_data => Err(format!(
-            "{name} has no {RUN_FILE}, which earlier versions did not write: give the flags that the run was started with"
+            "{name} has no {RUN_FILE}, which earlier versions did not write, and the command names no data: give the run's by --data FILE… or --parallel SOURCE TARGET, beside the other flags that it was started with"
         )
         .into()),
         Some(earlier) => Ok(Some(earlier)),
@@ -116,40 +116,95 @@ impl Earlier {
     }
 
     /// The pairs of the run, from its directory: where the command names no others than the run had, or their
-    /// files are gone. Else the files are to be read, and the trainer refuses other pairs.
+    /// files are gone. Else the files are to be read, and the trainer refuses other pairs. A cache that is missing or
+    /// damaged is made anew: from the files, or where they are gone from the text beside it.
     ///
     /// # Errors
-    /// When the pairs are there and cannot be read.
+    /// When the pairs are there and cannot be read, or the text does not say which of them has which weight.
     pub fn pairs(&self, run: &RunFile) -> Result<Option<SavedPairs>> {
         let [cache, text, valid] =
             [CACHE_FILE, TRAINING_FILE, VALIDATION_FILE].map(|name| self.directory.join(name));
         if !valid.exists() || !(cache.exists() || text.exists()) {
             return Ok(None);
         }
+        let corpora = [Some(&run.data.train), run.data.valid.as_ref()];
+        let corpora = corpora.into_iter().flatten();
+        let mut files = corpora.flat_map(|corpora| corpora.paths());
+        // Before its first checkpoint, a run may still get other pairs.
+        let gone = files
+            .find(|file| !file.exists())
+            .filter(|_| self.record.is_some());
         let data = |run: &RunFile| (run.data.clone(), run.training.seed);
-        let named_before = self.file.as_ref().map(|file| data(&file.run));
-        if !cache.exists() || named_before != Some(data(run)) {
-            let corpora = [Some(&run.data.train), run.data.valid.as_ref()];
-            let mut files = corpora
-                .into_iter()
-                .flatten()
-                .flat_map(|corpora| corpora.paths());
-            let gone = files.find(|file| !file.exists());
-            match gone.filter(|_| self.record.is_some()) {
-                None => return Ok(None),
-                Some(gone) => note(format_args!(
-                    "{} is gone: the run goes on with the pairs in {}",
-                    gone.display(),
-                    self.directory.display()
-                )),
-            }
-        }
-        let train = match cache.exists() {
-            true => SavedTraining::Cache(Box::new(PairCache::open(cache)?)),
-            false => SavedTraining::Text(CorpusFiles::new().with(CorpusFile::tsv(text), 1.0)),
+        let has_its_data = self.file.as_ref().map(|file| data(&file.run)) == Some(data(run));
+        let cache = match has_its_data || gone.is_some() {
+            true => whole_cache(&cache)?,
+            false => None,
         };
+        let train = match (cache, gone) {
+            (Some(cache), _) => SavedTraining::Cache(Box::new(cache)),
+            (None, None) => return Ok(None),
+            (None, Some(gone)) => SavedTraining::Text(self.text(run, &text, gone)?),
+        };
+        if let Some(gone) = gone
+            && (!has_its_data || matches!(train, SavedTraining::Text(_)))
+        {
+            note(format_args!(
+                "{} is gone: the run goes on with the pairs in {}",
+                gone.display(),
+                self.directory.display()
+            ));
+        }
         let valid = Corpus::from_tsv(valid)?;
         Ok(Some(SavedPairs { train, valid }))
+    }
+
+    /// The training pairs as text, with the weight that they have in the run, `gone` being one of the files that they
+    /// were read from.
+    ///
+    /// # Errors
+    /// When there were several corpora with weights: the text does not say where one ends.
+    fn text(&self, run: &RunFile, text: &Path, gone: &Path) -> Result<CorpusFiles> {
+        let run = self.file.as_ref().map_or(run, |file| &file.run);
+        let corpora = &run.data.train.0;
+        let weight = match corpora.as_slice() {
+            [one] => one.weight,
+            several if several.iter().all(|corpus| corpus.weight == 1.0) => 1.0,
+            _ => {
+                let cache = self.directory.join(CACHE_FILE);
+                let problem = match cache.exists() {
+                    true => "cannot be read",
+                    false => "is missing",
+                };
+                return Err(format!(
+                    "{cache} {problem}, and cannot be made anew: {gone} is gone, and {text} does not say which pairs have which weight; put {gone} or {cache} back",
+                    cache = cache.display(),
+                    gone = gone.display(),
+                    text = text.display(),
+                )
+                .into());
+            }
+        };
+        Ok(CorpusFiles::new().with(CorpusFile::tsv(text), weight))
+    }
+}
+
+/// The cache at that path, unless it is missing, damaged or another version's. A note says the latter two.
+fn whole_cache(path: &Path) -> Result<Option<PairCache>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    match PairCache::open(path) {
+        Ok(cache) => Ok(Some(cache)),
+        Err(CorpusError::CacheDamaged { path, problem }) => {
+            let path = path.display();
+            note(format_args!("{path}: damaged cache of pairs: {problem}"));
+            Ok(None)
+        }
+        Err(error @ CorpusError::CacheFormat { .. }) => {
+            note(error);
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -165,6 +220,6 @@ pub struct SavedPairs {
 pub enum SavedTraining {
     /// As pieces.
     Cache(Box<PairCache>),
-    /// As text, as earlier versions left them.
+    /// As text: of a version that made no cache, or because the cache is lost.
     Text(CorpusFiles),
 }

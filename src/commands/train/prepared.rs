@@ -7,7 +7,7 @@ use std::sync::Arc;
 use transformer_core::Tokenizers;
 use transformer_train::{
     CacheOptions, Corpus, CorpusFiles, ExampleSource, Filtered, PairCache, PairFilters, Tokenized,
-    TokenizedPair,
+    TokenizedPair, UnusablePairs,
 };
 
 use super::data::{Data, Training};
@@ -30,6 +30,8 @@ pub struct Prepared {
     pub valid_text: Corpus,
     /// Those of them that are not too long, as pieces.
     pub valid: Tokenized,
+    /// Pairs to validate on that were left out when their files were read.
+    valid_unusable: UnusablePairs,
     /// The files of the pairs, if the run's directory has them not yet.
     pub files: Option<CorpusFiles>,
     /// The cache that was made of them, under the name that it has until the run is sure to begin.
@@ -76,6 +78,7 @@ impl Prepared {
             filtered: made.filtered,
             valid_text: data.valid,
             valid,
+            valid_unusable: data.valid_unusable,
             files,
             new_cache: made.new_cache,
             held_out: data.held_out,
@@ -122,7 +125,10 @@ impl Prepared {
         ];
         let lines = lines.into_iter().filter(|(count, _)| *count > 0);
         let lines = lines.map(|(_, line)| line);
-        self.note.iter().cloned().chain(lines).collect()
+        let unusable = filtered.unusable.left_out("pair").into_iter();
+        let unusable = unusable.chain(self.valid_unusable.left_out("validation pair"));
+        let notes = self.note.iter().cloned();
+        notes.chain(unusable).chain(lines).collect()
     }
 
     /// Whether source and target have one vocabulary.
@@ -227,7 +233,7 @@ impl Making<'_> {
         match filtered.kept {
             0 => Err(none_left(
                 "training",
-                filtered.read - filtered.held_out - filtered.duplicates,
+                filtered.too_long + filtered.uneven,
                 self.filters.max_pieces,
             )
             .into()),

@@ -26,7 +26,9 @@ pub struct Pair {
 /// Parallel text, in the order of its files.
 ///
 /// Files are UTF-8, plain or gzip, as their first bytes say and not their names. Lines end in `\n`
-/// or `\r\n`. White space and byte-order marks around a sentence are removed.
+/// or `\r\n`. White space and byte-order marks around a sentence are removed. A pair with an empty
+/// side, or of more than a mebibyte of text, is left out; [`CorpusFiles::read`](crate::CorpusFiles::read)
+/// counts such pairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Corpus {
     pairs: Vec<Pair>,
@@ -39,16 +41,16 @@ impl Corpus {
     /// dumps, are ignored.
     ///
     /// # Errors
-    /// When the file cannot be read to its end, when a line is not UTF-8, has no tab or an empty
-    /// side, and when no line holds a pair.
+    /// When the file cannot be read to its end, when a line is not UTF-8 or has no tab, and when no
+    /// line holds a pair.
     pub fn from_tsv(path: impl AsRef<Path>) -> Result<Self, CorpusError> {
         PairReader::tsv(path.as_ref())?.collect()
     }
 
     /// Reads two files in which line *n* of one translates line *n* of the other.
     ///
-    /// Where either line is blank the pair is skipped: such files keep an empty line for a sentence
-    /// that has no translation. A tab is read as a space.
+    /// Such files keep an empty line for a sentence that has no translation; the pair is left out. A
+    /// tab is read as a space.
     ///
     /// # Errors
     /// When a file cannot be read to its end or is not UTF-8, when one has more lines than the
@@ -133,8 +135,8 @@ impl Corpus {
     /// flushed to the disk and renamed.
     ///
     /// # Errors
-    /// [`CorpusError::Unwritable`] when a sentence would not read back as it is,
-    /// [`CorpusError::Write`] when the file cannot be written.
+    /// [`CorpusError::Unwritable`] or [`CorpusError::LineTooLong`] when a pair would not read back as it
+    /// is, [`CorpusError::Write`] when the file cannot be written.
     pub fn write_tsv(&self, path: impl AsRef<Path>) -> Result<(), CorpusError> {
         write_tsv(path.as_ref(), self.pairs.iter().map(Ok))
     }

@@ -9,6 +9,8 @@ use thiserror::Error;
 #[cfg(feature = "text")]
 use transformer_core::TextError;
 
+use super::unusable::UnusablePairs;
+
 /// An error of a corpus or its file. Lines and bytes count from 1.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -25,6 +27,15 @@ pub enum CorpusError {
     #[error("{}: is a directory, not a file", path.display())]
     Directory {
         /// The folder.
+        path: PathBuf,
+    },
+    /// The path is a pipe or a device: what is read from it once is gone.
+    #[error(
+        "{}: not a regular file; pairs to train on are read more than once: write them to a file first",
+        path.display()
+    )]
+    NotRegular {
+        /// The pipe or the device.
         path: PathBuf,
     },
     /// The file cannot be read any further.
@@ -57,10 +68,10 @@ pub enum CorpusError {
         /// First byte that is not UTF-8, counted in the line.
         byte: usize,
     },
-    /// A line is longer than any sentence.
+    /// A line is longer than any sentence, or would be.
     #[error("{}: line {line}: longer than {limit} bytes", path.display())]
     LineTooLong {
-        /// File that was being read.
+        /// File that was being read, or was to be written.
         path: PathBuf,
         /// The line.
         line: usize,
@@ -74,16 +85,6 @@ pub enum CorpusError {
         path: PathBuf,
         /// The line.
         line: usize,
-    },
-    /// A line of tab-separated text has a sentence on one side only.
-    #[error("{}: line {line}: the {side} side is empty", path.display())]
-    EmptySide {
-        /// File that was being read.
-        path: PathBuf,
-        /// The line.
-        line: usize,
-        /// `source` or `target`.
-        side: &'static str,
     },
     /// Two line-aligned files have different numbers of lines.
     #[error(
@@ -102,10 +103,12 @@ pub enum CorpusError {
         target_lines: usize,
     },
     /// A file was read to its end without a sentence pair.
-    #[error("{}: no sentence pair", path.display())]
+    #[error("{}: {}", path.display(), no_pair(unusable))]
     Empty {
         /// The file; of two line-aligned files, the source.
         path: PathBuf,
+        /// The pairs that it has, none of which can be used.
+        unusable: UnusablePairs,
     },
     /// Holding out so many source sentences would leave nothing to train on.
     #[error("cannot hold out {asked} source sentences of {distinct} and still train")]
@@ -207,6 +210,13 @@ pub enum CorpusError {
     /// Any other error of an [`ExampleSource`](crate::ExampleSource).
     #[error("{0}")]
     Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// The problem with a file that has no pair but these.
+fn no_pair(unusable: &UnusablePairs) -> String {
+    let mut problems = vec![String::from("no sentence pair")];
+    problems.extend(unusable.left_out("pair"));
+    problems.join("; ")
 }
 
 #[cfg(feature = "text")]

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::corpus::{Corpus, Pair};
@@ -10,6 +11,7 @@ use super::error::CorpusError;
 use super::hold_out::choose;
 use super::reader::PairReader;
 use super::text_set::TextSet;
+use super::unusable::UnusablePairs;
 use super::writer::write_tsv;
 
 /// Where a corpus is.
@@ -48,10 +50,30 @@ impl CorpusFile {
         }
     }
 
-    pub(super) fn read(&self) -> Result<PairReader, CorpusError> {
+    fn open(&self) -> Result<PairReader, CorpusError> {
         match self {
             Self::Tsv(path) => PairReader::tsv(path),
             Self::Parallel { source, target } => PairReader::parallel(source, target),
+        }
+    }
+
+    /// Opens it for one of several readings.
+    pub(super) fn open_again(&self) -> Result<PairReader, CorpusError> {
+        self.check_regular()?;
+        self.open()
+    }
+
+    /// Checks that the same can be read again: not from a pipe, which would be empty, or wait for a writer. A path
+    /// that leads nowhere or to a directory is named when it is opened.
+    pub(super) fn check_regular(&self) -> Result<(), CorpusError> {
+        let is_stream = |path: &&Path| {
+            fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
+        };
+        match self.paths().into_iter().find(is_stream) {
+            Some(path) => Err(CorpusError::NotRegular {
+                path: path.to_owned(),
+            }),
+            None => Ok(()),
         }
     }
 }
@@ -69,7 +91,8 @@ impl fmt::Display for CorpusFile {
 
 /// Several corpora in files, each with its weight: how often its pairs stand in an epoch.
 ///
-/// It holds no pair: every method reads the files again, so that they must be files, not pipes.
+/// It holds no pair: every method reads the files again, so that they must be regular files, not pipes. Only
+/// [`read`](Self::read) accepts both.
 ///
 /// ```no_run
 /// use transformer_train::{CorpusFile, CorpusFiles};
@@ -113,7 +136,7 @@ impl CorpusFiles {
     /// is held out. An error is the last item of its file.
     pub fn pairs(&self) -> impl Iterator<Item = Result<Pair, CorpusError>> + Send {
         let pairs = self.corpora.iter().flat_map(|(file, _)| {
-            let (reader, error) = match file.read() {
+            let (reader, error) = match file.open_again() {
                 Ok(reader) => (Some(reader), None),
                 Err(error) => (None, Some(Err(error))),
             };
@@ -123,6 +146,27 @@ impl CorpusFiles {
             Ok(pair) => !self.holds_out(pair),
             Err(_) => true,
         })
+    }
+
+    /// The [pairs](Self::pairs), in memory, and the number of pairs that the reader has left out. Reads each file
+    /// once, from its beginning to its end.
+    ///
+    /// # Errors
+    /// The first file that cannot be read.
+    pub fn read(&self) -> Result<(Corpus, UnusablePairs), CorpusError> {
+        let mut pairs = Vec::new();
+        let mut unusable = UnusablePairs::default();
+        for (file, _) in &self.corpora {
+            let mut reader = file.open()?;
+            for pair in reader.by_ref() {
+                let pair = pair?;
+                if !self.holds_out(&pair) {
+                    pairs.push(pair);
+                }
+            }
+            unusable += reader.unusable();
+        }
+        Ok((pairs.into_iter().collect(), unusable))
     }
 
     /// Calls `read` with both sides of each pair in turn: the text on which a tokenizer is trained.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::CorpusError;
 use super::example::TokenizedPair;
+use super::unusable::{UnusablePairs, left_out};
 
 /// The pairs that are not trained on. By default, those of more than 128 pieces on a side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,6 +51,9 @@ pub struct Filtered {
     pub filters: PairFilters,
     /// Pairs in the files.
     pub read: usize,
+    /// Pairs that were left out when their file was read.
+    #[serde(default)]
+    pub unusable: UnusablePairs,
     /// Pairs whose source is held out, those to validate on among them.
     pub held_out: usize,
     /// Pairs of which an equal one stands before.
@@ -67,6 +71,7 @@ impl Filtered {
         Self {
             filters,
             read: 0,
+            unusable: UnusablePairs::default(),
             held_out: 0,
             duplicates: 0,
             too_long: 0,
@@ -98,13 +103,15 @@ impl Filtered {
                 format!("one side has more than {ratio} times the pieces of the other"),
             ),
         ];
-        let reasons = reasons.into_iter().filter(|(pairs, _)| *pairs > 0);
-        reasons
-            .map(|(pairs, reason)| match pairs {
-                1 => format!("1 pair is left out: {reason}"),
-                pairs => format!("{pairs} pairs are left out: {reason}"),
-            })
-            .collect()
+        let mut lines = self.unusable.left_out("pair");
+        lines.extend(left_out("pair", reasons));
+        lines
+    }
+
+    /// Counts the pairs that a file has besides those that were read from it.
+    pub(super) fn count_unusable(&mut self, unusable: UnusablePairs) {
+        self.read += unusable.count();
+        self.unusable += unusable;
     }
 
     /// Whether a pair has neither too many pieces nor too uneven sides. Counts it either way.
@@ -127,5 +134,20 @@ impl Filtered {
 impl fmt::Display for Filtered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} pairs", self.kept, self.read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In the caches of runs that began before there was this count.
+    #[test]
+    fn a_count_without_unusable_pairs_is_read() {
+        let filtered = Filtered::new(PairFilters::default());
+        let mut json = serde_json::to_value(&filtered).unwrap();
+        assert!(json.as_object_mut().unwrap().remove("unusable").is_some());
+        let read: Filtered = serde_json::from_value(json).unwrap();
+        assert_eq!(read, filtered);
     }
 }

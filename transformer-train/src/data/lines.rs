@@ -1,14 +1,14 @@
 //! The lines of a text file, plain or gzip.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use super::error::CorpusError;
 use super::text_reader::TextReader;
 
 /// Longest line that is accepted as text: it bounds the memory that a damaged file can claim.
-const MAX_LINE_BYTES: usize = 1 << 20;
+pub(super) const MAX_LINE_BYTES: usize = 1 << 20;
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
@@ -21,7 +21,14 @@ pub fn read_sentences(path: impl AsRef<Path>) -> Result<Vec<String>, CorpusError
     let mut lines = Lines::open(path.as_ref())?;
     let mut sentences = Vec::new();
     while let Some(line) = lines.next()? {
-        let sentence = sentence(line);
+        let Line::Text(text) = line else {
+            return Err(CorpusError::LineTooLong {
+                path: lines.path.clone(),
+                line: lines.number,
+                limit: MAX_LINE_BYTES,
+            });
+        };
+        let sentence = sentence(text);
         if !sentence.is_empty() {
             sentences.push(sentence);
         }
@@ -37,6 +44,14 @@ pub(super) fn sentence(text: &str) -> String {
 /// Removes white space and byte-order marks, which are also inside files that were concatenated.
 pub(super) fn trimmed(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || c == BYTE_ORDER_MARK)
+}
+
+/// A line as it was read.
+pub(super) enum Line<'a> {
+    /// Its text, without the line feed.
+    Text(&'a str),
+    /// It has more than [`MAX_LINE_BYTES`], and was not kept.
+    TooLong,
 }
 
 /// The lines of a file, plain or gzip, one in memory at a time.
@@ -76,13 +91,16 @@ impl Lines {
         })
     }
 
-    /// The next line without its line feed, or `None` at the end of the file.
-    pub fn next(&mut self) -> Result<Option<&str>, CorpusError> {
+    /// The next line, or `None` at the end of the file.
+    pub fn next(&mut self) -> Result<Option<Line<'_>>, CorpusError> {
         if !self.read_line()? {
             return Ok(None);
         }
+        if self.bytes.len() > MAX_LINE_BYTES {
+            return Ok(Some(Line::TooLong));
+        }
         match str::from_utf8(&self.bytes) {
-            Ok(text) => Ok(Some(text)),
+            Ok(text) => Ok(Some(Line::Text(text))),
             Err(error) => Err(CorpusError::NotUtf8 {
                 path: self.path.clone(),
                 line: self.number,
@@ -97,14 +115,13 @@ impl Lines {
         Ok(self.number)
     }
 
-    /// Reads one line into `bytes`; `false` at the end of the file.
+    /// Reads one line into `bytes`, without its line feed; `false` at the end of the file. Of a line that is too
+    /// long, one byte more than the limit is kept.
     fn read_line(&mut self) -> Result<bool, CorpusError> {
         self.bytes.clear();
         let line = self.number + 1;
-        let path = || self.path.clone();
-        let mut limited = (&mut self.reader).take(MAX_LINE_BYTES as u64 + 1);
-        if let Err(source) = limited.read_until(b'\n', &mut self.bytes) {
-            let path = path();
+        if let Err(source) = self.read_bytes() {
+            let path = self.path.clone();
             return Err(if self.reader.is_gzip() {
                 CorpusError::Gzip { path, line, source }
             } else {
@@ -117,14 +134,16 @@ impl Lines {
         if self.bytes.last() == Some(&b'\n') {
             self.bytes.pop();
         }
-        if self.bytes.len() > MAX_LINE_BYTES {
-            return Err(CorpusError::LineTooLong {
-                path: path(),
-                line,
-                limit: MAX_LINE_BYTES,
-            });
-        }
         self.number = line;
         Ok(true)
+    }
+
+    fn read_bytes(&mut self) -> io::Result<()> {
+        let mut limited = (&mut self.reader).take(MAX_LINE_BYTES as u64 + 1);
+        limited.read_until(b'\n', &mut self.bytes)?;
+        if self.bytes.len() > MAX_LINE_BYTES && self.bytes.last() != Some(&b'\n') {
+            self.reader.skip_until(b'\n')?;
+        }
+        Ok(())
     }
 }

@@ -24,6 +24,7 @@ mod tokenize;
 mod tokenizer;
 #[cfg(feature = "text")]
 mod unigram;
+mod unusable;
 mod update;
 mod update_loader;
 mod valid_loader;
@@ -53,6 +54,7 @@ pub use tokenize::Tokenized;
 pub use tokenizer::{
     MIN_VOCAB_SIZE, TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer,
 };
+pub use unusable::UnusablePairs;
 pub use update::Update;
 pub(crate) use update_loader::{LoadedUpdate, NoLoader, UpdateLoader};
 pub(crate) use valid_loader::{Examples, ValidLoader};

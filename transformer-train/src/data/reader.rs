@@ -4,13 +4,16 @@ use std::path::Path;
 
 use super::corpus::Pair;
 use super::error::CorpusError;
-use super::lines::{Lines, sentence, trimmed};
+use super::lines::{Line, Lines, MAX_LINE_BYTES, sentence, trimmed};
+use super::unusable::UnusablePairs;
 
 /// The pairs of a file of tab-separated text, or of two line-aligned files.
 ///
-/// A file without a pair ends in an error. Nothing follows an error.
+/// Pairs of which nothing can be learned are left out and counted, by the same rules in both formats. A file
+/// without another pair ends in an error. Nothing follows an error.
 pub(super) struct PairReader {
     format: Format,
+    unusable: UnusablePairs,
     found: bool,
     ended: bool,
 }
@@ -35,6 +38,7 @@ impl PairReader {
     fn new(format: Format) -> Self {
         Self {
             format,
+            unusable: UnusablePairs::default(),
             found: false,
             ended: false,
         }
@@ -51,6 +55,11 @@ impl PairReader {
         self.lines().number
     }
 
+    /// The pairs that were left out so far.
+    pub fn unusable(&self) -> UnusablePairs {
+        self.unusable
+    }
+
     fn lines(&self) -> &Lines {
         match &self.format {
             Format::Tsv(lines) => lines,
@@ -59,15 +68,17 @@ impl PairReader {
     }
 
     fn read(&mut self) -> Result<Option<Pair>, CorpusError> {
+        let unusable = &mut self.unusable;
         let pair = match &mut self.format {
-            Format::Tsv(lines) => tab_separated(lines)?,
-            Format::Parallel { sources, targets } => aligned(sources, targets)?,
+            Format::Tsv(lines) => tab_separated(lines, unusable)?,
+            Format::Parallel { sources, targets } => aligned(sources, targets, unusable)?,
         };
         self.found |= pair.is_some();
         match self.found {
             true => Ok(pair),
             false => Err(CorpusError::Empty {
                 path: self.path().to_owned(),
+                unusable: self.unusable,
             }),
         }
     }
@@ -86,9 +97,16 @@ impl Iterator for PairReader {
     }
 }
 
-/// The pair of the next line that is not blank.
-fn tab_separated(lines: &mut Lines) -> Result<Option<Pair>, CorpusError> {
-    while let Some(text) = lines.next()? {
+/// The pair of the next line that holds one.
+fn tab_separated(
+    lines: &mut Lines,
+    unusable: &mut UnusablePairs,
+) -> Result<Option<Pair>, CorpusError> {
+    while let Some(line) = lines.next()? {
+        let Line::Text(text) = line else {
+            unusable.oversized += 1;
+            continue;
+        };
         if trimmed(text).is_empty() {
             continue;
         }
@@ -99,30 +117,27 @@ fn tab_separated(lines: &mut Lines) -> Result<Option<Pair>, CorpusError> {
                 line: lines.number,
             });
         };
-        for (side, text) in [("source", &source), ("target", &target)] {
-            if text.is_empty() {
-                return Err(CorpusError::EmptySide {
-                    path: lines.path.clone(),
-                    line: lines.number,
-                    side,
-                });
-            }
+        if let Some(pair) = usable(source, target, unusable) {
+            return Ok(Some(pair));
         }
-        return Ok(Some(Pair { source, target }));
     }
     Ok(None)
 }
 
-/// The pair of the next lines neither of which is blank.
-fn aligned(sources: &mut Lines, targets: &mut Lines) -> Result<Option<Pair>, CorpusError> {
+/// The pair of the next lines that hold one.
+fn aligned(
+    sources: &mut Lines,
+    targets: &mut Lines,
+    unusable: &mut UnusablePairs,
+) -> Result<Option<Pair>, CorpusError> {
     loop {
         match (sources.next()?, targets.next()?) {
-            (Some(source), Some(target)) => {
-                let (source, target) = (sentence(source), sentence(target));
-                if !source.is_empty() && !target.is_empty() {
-                    return Ok(Some(Pair { source, target }));
+            (Some(Line::Text(source)), Some(Line::Text(target))) => {
+                if let Some(pair) = usable(sentence(source), sentence(target), unusable) {
+                    return Ok(Some(pair));
                 }
             }
+            (Some(_), Some(_)) => unusable.oversized += 1,
             (None, None) => return Ok(None),
             _ => {
                 return Err(CorpusError::UnequalLines {
@@ -134,4 +149,18 @@ fn aligned(sources: &mut Lines, targets: &mut Lines) -> Result<Option<Pair>, Cor
             }
         }
     }
+}
+
+/// The pair of two sentences, unless one is empty, or a line of tab-separated text would be too long for them.
+/// Counts it then, if there is a sentence at all.
+fn usable(source: String, target: String, unusable: &mut UnusablePairs) -> Option<Pair> {
+    match (source.is_empty(), target.is_empty()) {
+        (true, true) => {}
+        (false, false) if source.len() + target.len() < MAX_LINE_BYTES => {
+            return Some(Pair { source, target });
+        }
+        (false, false) => unusable.oversized += 1,
+        _ => unusable.empty_side += 1,
+    }
+    None
 }

@@ -109,7 +109,7 @@ pub(super) fn tokenize_files<E: From<CorpusError>>(
     let mut weights = Vec::with_capacity(files.corpora().len());
     for (file, weight) in files.corpora() {
         let start = chunks.filtered.kept;
-        let mut reader = file.read()?;
+        let mut reader = file.open_again()?;
         loop {
             let chunk = chunks.next(&mut reader)?;
             if chunk.is_empty() {
@@ -126,6 +126,7 @@ pub(super) fn tokenize_files<E: From<CorpusError>>(
                 }
             }
         }
+        chunks.filtered.count_unusable(reader.unusable());
         weights.push((start..chunks.filtered.kept, *weight));
     }
     Ok(Kept {

@@ -9,7 +9,7 @@ use transformer_core::replace_file;
 
 use super::corpus::Pair;
 use super::error::CorpusError;
-use super::lines::sentence;
+use super::lines::{MAX_LINE_BYTES, sentence};
 
 /// Writes `source<TAB>target`, one pair per line: the whole file, or nothing if a pair cannot be had or would not
 /// read back as it is.
@@ -28,6 +28,14 @@ pub(super) fn write_tsv<P: Borrow<Pair>>(
                     let pair = index + 1;
                     return Err(CorpusError::Unwritable { path, pair, side }.into());
                 }
+            }
+            if source.len() + target.len() >= MAX_LINE_BYTES {
+                return Err(CorpusError::LineTooLong {
+                    path: path.to_owned(),
+                    line: index + 1,
+                    limit: MAX_LINE_BYTES,
+                }
+                .into());
             }
             writeln!(out, "{source}\t{target}")?;
         }

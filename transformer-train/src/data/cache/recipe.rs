@@ -33,6 +33,7 @@ impl Recipe {
     ) -> Result<Self, CorpusError> {
         let corpora = files.corpora().iter();
         let stamps = corpora.map(|(corpus, _)| -> Result<Vec<_>, CorpusError> {
+            corpus.check_regular()?;
             let paths = corpus.paths().into_iter();
             paths.map(Stamp::of_file).collect()
         });

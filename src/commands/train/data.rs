@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use transformer_program::run_file::Corpora;
 use transformer_train::{
     Corpus, CorpusError, CorpusFiles, PairCache, TRAINING_FILE, VALIDATION_FILE,
 };
@@ -19,6 +20,8 @@ pub struct Data {
     pub train: Training,
     /// Those to validate on.
     pub valid: Corpus,
+    /// The files that these were read from.
+    pub valid_files: Vec<PathBuf>,
     /// How many of these were held out of the others.
     pub held_out: usize,
     /// A line about what was held out, where the run does not say how much.
@@ -43,7 +46,11 @@ impl Data {
     /// When a file cannot be read, or nothing would be left to train on.
     pub fn read(plan: &Plan, earlier: Option<&Earlier>) -> Result<Self> {
         if let Some(earlier) = earlier
-            && let Some(SavedPairs { train, valid }) = earlier.pairs(&plan.run)?
+            && let Some(SavedPairs {
+                train,
+                valid,
+                valid_file,
+            }) = earlier.pairs(&plan.run)?
         {
             return Ok(Self {
                 train: match train {
@@ -51,6 +58,7 @@ impl Data {
                     SavedTraining::Text(text) => Training::Saved(text),
                 },
                 valid,
+                valid_files: vec![valid_file],
                 held_out: 0,
                 note: None,
             });
@@ -64,6 +72,7 @@ impl Data {
                     .files()
                     .pairs()
                     .collect::<std::result::Result<_, _>>()?,
+                valid_files: paths_of(valid),
                 held_out: 0,
                 note: None,
             }),
@@ -100,9 +109,14 @@ impl Data {
             train: Training::Given(train),
             held_out: valid.len(),
             valid,
+            valid_files: paths_of(&plan.run.data.train),
             note,
         })
     }
+}
+
+fn paths_of(corpora: &Corpora) -> Vec<PathBuf> {
+    corpora.paths().map(Path::to_owned).collect()
 }
 
 /// Checks that a new run in `out` would overwrite none of the files that it reads.
@@ -112,9 +126,7 @@ impl Data {
 pub fn check_files(plan: &Plan, out: &Path) -> Result {
     let corpora = [Some(&plan.run.data.train), plan.run.data.valid.as_ref()];
     let corpora = corpora.into_iter().flatten();
-    let read: Vec<PathBuf> = corpora
-        .flat_map(|corpora| corpora.paths().map(Path::to_owned))
-        .collect();
+    let read: Vec<PathBuf> = corpora.flat_map(paths_of).collect();
     for written in [TRAINING_FILE, VALIDATION_FILE] {
         refuse_overwriting(&read, &out.join(written))?;
     }

@@ -75,7 +75,7 @@ impl Earlier {
         let path = directory.join(RUN_FILE);
         let file = match path.exists() {
             true => {
-                let values = Values::from_file(&path)?;
+                let values = Values::from_file_of_run(&path)?;
                 let run = RunFile::read(&values)?;
                 Some(ResolvedFile { values, run })
             }
@@ -148,8 +148,11 @@ impl Earlier {
             true => SavedTraining::Cache(Box::new(PairCache::open(cache)?)),
             false => SavedTraining::Text(CorpusFiles::new().with(CorpusFile::tsv(text), 1.0)),
         };
-        let valid = Corpus::from_tsv(valid)?;
-        Ok(Some(SavedPairs { train, valid }))
+        Ok(Some(SavedPairs {
+            train,
+            valid: Corpus::from_tsv(&valid)?,
+            valid_file: valid,
+        }))
     }
 }
 
@@ -159,6 +162,8 @@ pub struct SavedPairs {
     pub train: SavedTraining,
     /// To validate on.
     pub valid: Corpus,
+    /// The file of the latter.
+    pub valid_file: PathBuf,
 }
 
 /// The training pairs in the directory of a run.

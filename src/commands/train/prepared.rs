@@ -28,6 +28,8 @@ pub struct Prepared {
     pub filtered: Filtered,
     /// Pairs to validate on, as text.
     pub valid_text: Corpus,
+    /// The files that these were read from.
+    pub valid_files: Vec<PathBuf>,
     /// Those of them that are not too long, as pieces.
     pub valid: Tokenized,
     /// The files of the pairs, if the run's directory has them not yet.
@@ -75,6 +77,7 @@ impl Prepared {
             train: made.examples,
             filtered: made.filtered,
             valid_text: data.valid,
+            valid_files: data.valid_files,
             valid,
             files,
             new_cache: made.new_cache,

@@ -1,7 +1,7 @@
 //! The program `transformer`: trains, runs and measures translation models.
 //!
 //! Exit codes: 0; 1 with the error in one line; 2 for flags that are unknown, malformed or in conflict; 130
-//! or 143 where a second Ctrl-C or SIGTERM ended a training run at once.
+//! or 143 where Ctrl-C or SIGTERM ended a training run: with a checkpoint, or at once where it came twice.
 
 mod commands;
 
@@ -13,7 +13,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use transformer_program::note;
 
 use commands::{
-    Common, attention, average, curves, evaluate, info, parity, score, train, translate,
+    Common, Interrupted, attention, average, curves, evaluate, info, parity, score, train,
+    translate,
 };
 
 const EXAMPLES: &str = "\
@@ -66,12 +67,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of our output, such as `head`, has read enough.
-        Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
-        Err(error) => {
-            note(format_args!("error: {error}"));
-            ExitCode::FAILURE
-        }
+        Err(error) => exit_code(&*error),
     }
 }
 
@@ -90,8 +86,17 @@ fn parsed() -> Cli {
     Cli::from_arg_matches(&program.get_matches()).unwrap_or_else(|error| error.exit())
 }
 
-fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
-    error
-        .downcast_ref::<io::Error>()
-        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+/// The exit code of a command that has not done all of its work, whose error is shown.
+fn exit_code(error: &(dyn Error + 'static)) -> ExitCode {
+    if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
+        return ExitCode::from(interrupted.exit_code);
+    }
+    // Errors of files name them; one of the system's alone is that of our output.
+    match error.downcast_ref::<io::Error>() {
+        // Its reader, such as `head`, has read enough.
+        Some(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+        Some(error) => note(format_args!("error: standard output: {error}")),
+        None => note(format_args!("error: {error}")),
+    }
+    ExitCode::FAILURE
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use support::{fails, program, succeeds, trained};
+use support::{fails, folder, program, succeeds, train, trained};
 
 /// The colours of the first two runs.
 const COLORS: [&str; 2] = ["#0072B2", "#D55E00"];
@@ -135,6 +135,25 @@ fn each_run_and_number_is_named_and_each_point_is_drawn() {
     assert!(!labels.contains(&"perplexity"), "{labels:?}");
 }
 
+/// Of a run with a log, and of its checkpoint.
+#[test]
+fn the_average_at_the_end_of_a_run_is_a_mark_in_a_ring() {
+    let folder = folder();
+    let model = folder.path().join("model");
+    let average = ["--set", "checkpoint.average_last=2"];
+    succeeds(train(folder.path(), &model).args(average));
+    let out = folder.path().join("curves.svg");
+    for run in [&model, &model.join("checkpoints/update-00000004")] {
+        let numbers = ["--numbers", "loss,perplexity", "--out"];
+        succeeds(curves(&[run.as_path()]).args(numbers).arg(&out));
+        let svg = fs::read_to_string(&out).expect("a picture");
+        let rings = svg.split("<circle").filter(|tag| tag.contains(" r=\"8\""));
+        assert_eq!(rings.count(), 2, "{svg}");
+        let legend = "average of the last checkpoints: a mark in a ring";
+        assert!(labels(&svg).contains(&legend), "{:?}", labels(&svg));
+    }
+}
+
 #[test]
 fn a_directory_without_a_run_and_numbers_that_no_run_has_are_named() {
     let (folder, model) = trained();
@@ -154,6 +173,21 @@ fn a_directory_without_a_run_and_numbers_that_no_run_has_are_named() {
         error(&["--out", "a.gif"]),
         "error: a.gif: neither .svg nor .png"
     );
+
+    for picture in ["curves.svg", "curves.png"] {
+        let missing = folder.path().join("nowhere");
+        let out = missing.join(picture);
+        let found = error(&["--out", out.to_str().expect("a path")]);
+        let expected = format!("error: {}: no such directory", missing.display());
+        assert_eq!(found, expected);
+        // There is a directory of the picture's name.
+        let taken = folder.path().join(picture);
+        fs::create_dir(&taken).expect("a directory");
+        let found = error(&["--out", taken.to_str().expect("a path")]);
+        let start = format!("error: {}: ", taken.display());
+        assert!(found.starts_with(&start), "{found}");
+        assert!(!found.contains("backend"), "{found}");
+    }
 
     let log = model.join("log.jsonl");
     let text = fs::read_to_string(&log).expect("the log");

@@ -302,3 +302,20 @@ fn a_closed_pipe_is_no_error() {
     // The run went on to its end.
     assert!(out.join("model.safetensors").exists());
 }
+
+/// An output that cannot be written is named, as a file would be.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_standard_output_is_named() {
+    let (_folder, model) = trained();
+    let mut evaluate = with_model("evaluate", &model);
+    evaluate.arg("--data").arg(model.join("valid.tsv"));
+    let mut info = program("info");
+    info.arg(&model);
+    for mut command in [evaluate, info] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full");
+        let error = fails(command.stdout(full.expect("the device")));
+        let expected = "error: standard output: No space left on device";
+        assert!(error.starts_with(expected), "{error}");
+    }
+}

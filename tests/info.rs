@@ -3,9 +3,11 @@
 mod support;
 
 use std::fs;
+use std::path::Path;
 
-use support::{fails, folder, program, succeeds, trained};
+use support::{fails, folder, program, succeeds, train, trained};
 use transformer_core::LanguageModelConfig;
+use transformer_train::RunRecord;
 
 #[test]
 fn a_model_its_files_and_its_run_are_described() {
@@ -46,6 +48,37 @@ fn a_model_its_files_and_its_run_are_described() {
     let out = succeeds(program("info").arg(model.join("checkpoints/update-00000002")));
     assert!(out.contains("no tokenizer"), "{out}");
     assert!(out.contains("  2 updates of 4, "), "{out}");
+}
+
+/// Also: which model the directory has, by the losses of the record.
+#[test]
+fn the_average_at_the_end_of_a_run_and_the_model_that_is_kept_are_named() {
+    let folder = folder();
+    let model = folder.path().join("model");
+    let info = |directory: &Path| succeeds(program("info").arg(directory));
+    let mut command = train(folder.path(), &model);
+    succeeds(command.args(["--set", "checkpoint.average_last=2"]));
+    let record = RunRecord::load(&model).expect("a record").expect("a run");
+    let average = &record.averages[0];
+    let losses = record.validations.iter();
+    let best = losses.min_by(|a, b| a.valid_loss.total_cmp(&b.valid_loss));
+    let best = best.expect("a validation");
+    let is_better = average.validation.valid_loss < best.valid_loss;
+    assert_eq!(average.kept, is_better);
+
+    let out = info(&model);
+    let (mark, name) = match is_better {
+        true => ("", "the average of updates 2, 4".to_owned()),
+        false => (" (not kept)", format!("that of update {}", best.update)),
+    };
+    let start = format!("  the average of updates 2, 4{mark}  validation loss ");
+    assert!(out.lines().any(|line| line.starts_with(&start)), "{out}");
+    let kept = format!("  the model is {name} (by loss)");
+    assert!(out.lines().any(|line| line == kept), "{out}");
+
+    // A checkpoint's model is its own.
+    let out = info(&model.join("checkpoints/update-00000004"));
+    assert!(!out.contains("the model is"), "{out}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
 
 use safetensors::SafeTensors;
 use support::{corpus, fails, file, folder, program, succeeds, train_for, trained};
@@ -303,6 +304,99 @@ fn a_run_that_has_made_its_updates_says_so() {
     }
 }
 
+/// The files of a directory and of those below it, with their content and their time.
+fn files(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            files.extend(self::files(&path));
+            continue;
+        }
+        let about = fs::metadata(&path).expect("a file");
+        let content = fs::read(&path).expect("a file");
+        files.insert(path, (content, about.modified().expect("its time")));
+    }
+    files
+}
+
+#[test]
+fn a_run_that_has_made_its_updates_writes_nothing() {
+    let (folder, model) = trained();
+    let before = files(&model);
+    succeeds(resume(&model).args(["--updates", "3"]));
+    assert!(files(&model) == before);
+    // Of the same pairs in another file, a cache is made before they are known.
+    let copy = folder.path().join("copy.tsv");
+    fs::copy(corpus(folder.path()), &copy).expect("a copy");
+    let copy = format!("data.train={}", copy.display());
+    succeeds(resume(&model).args(["--set", &copy]));
+    assert!(files(&model) == before);
+}
+
+/// A comment at its end shows that it is whole; whatever else is in it may be edited.
+#[test]
+fn the_file_of_a_run_is_refused_where_it_was_cut_off_and_read_where_it_was_edited() {
+    let (_folder, model) = trained();
+    let path = model.join("run.toml");
+    let text = fs::read_to_string(&path).expect("the file");
+    let after = |line: &str| text.find(line).expect("the line") + line.len();
+    // In the middle of a number; between two keys; in the comment at the end.
+    for cut in [
+        after("\nbatch_tokens = 2"),
+        after("\nupdates = 4\n"),
+        text.len() - 3,
+    ] {
+        fs::write(&path, &text[..cut]).expect("written");
+        let error = fails(&mut resume(&model));
+        let start = format!("error: {}: is cut off, ", path.display());
+        assert!(error.starts_with(&start), "{error}");
+        let left = fs::read_to_string(&path).expect("the file");
+        assert_eq!(left, text[..cut]);
+    }
+    let raised = text.replace("\nupdates = 4\n", "\nupdates = 6\n");
+    let edited = raised.replace("\njson = true\n", "\n") + "# Raised by hand.\n";
+    assert_eq!(edited.lines().count(), text.lines().count());
+    fs::write(&path, edited).expect("written");
+    let out = succeeds(&mut resume(&model));
+    assert!(out.contains("done: 6 updates"), "{out}");
+}
+
+#[test]
+fn other_pairs_to_validate_on_are_refused_by_their_files() {
+    let folder = folder();
+    let out = folder.path().join("model");
+    let first = file(folder.path(), "first.tsv", "one\tun\ntwo\tdeux\n");
+    let second = file(folder.path(), "second.tsv", "one\tun\ntwo\ttrois\n");
+    let train = |updates: usize, valid: &Path| {
+        let mut command = train_for(updates, folder.path(), &out);
+        command.arg("--valid").arg(valid);
+        command
+    };
+    succeeds(&mut train(2, &first));
+    let edited = out.join("valid.tsv");
+    let before = fs::read(&edited).expect("the pairs");
+    let refused = |command: &mut Command, file: &Path| {
+        let error = fails(command);
+        let start = format!("error: {}: 2 pairs of checksum ", file.display());
+        assert!(error.starts_with(&start), "{error}");
+        let end = format!(
+            "; validate on those again, or begin a run from its model by --set init.model={} and another --out",
+            out.display()
+        );
+        assert!(error.ends_with(&end), "{error}");
+    };
+    refused(train(4, &second).arg("--resume"), &second);
+    assert!(fs::read(&edited).expect("the pairs") == before);
+    // The run's own.
+    fs::copy(&second, &edited).expect("a copy");
+    refused(resume(&out).args(["--updates", "4"]), &edited);
+
+    fs::write(&edited, before).expect("written");
+    let printed = succeeds(train(4, &first).arg("--resume"));
+    assert!(printed.contains("done: 4 updates"), "{printed}");
+}
+
 /// Else the next `--resume` would be refused, too.
 #[test]
 fn a_refused_resume_leaves_the_file_of_the_run_as_it_was() {
@@ -349,7 +443,7 @@ fn a_directory_without_a_run_is_not_resumed_by_mistake() {
     let error = fails(&mut resume(&model));
     assert!(error.contains("has no run.toml"), "{error}");
     assert!(error.contains("the command names no data: give"), "{error}");
-    succeeds(train_for(4, folder.path(), &model).arg("--resume"));
+    succeeds(train_for(6, folder.path(), &model).arg("--resume"));
     assert!(model.join("run.toml").exists());
     fs::remove_file(model.join("run.toml")).expect("run.toml");
     fs::remove_dir_all(model.join("checkpoints")).expect("checkpoints");

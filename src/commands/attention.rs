@@ -12,7 +12,7 @@ use transformer_core::{DecodeOptions, SourceTarget, Tokenizer, Translator};
 
 use self::picture::{Map, Picture};
 use super::inference::{Inference, TranslatorTask};
-use super::picture::{Format, save};
+use super::picture::{check, save};
 use super::{Common, Result, check_lengths};
 
 const EXAMPLES: &str = "\
@@ -68,7 +68,7 @@ impl Attention {
     /// Runs the command.
     pub fn run(self, common: Common) -> Result {
         // Before the model is loaded.
-        Format::of(&self.out)?;
+        check(&self.out)?;
         let models = vec![self.model.clone()];
         Inference::default().run(common.backend, models, DecodeOptions::default(), self)
     }

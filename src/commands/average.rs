@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use transformer_train::{AverageError, average_models, newest_checkpoints};
 
 use super::Result;
+use super::model_directory::no_model;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,7 +55,10 @@ impl Average {
     /// The directories to average.
     fn models(&self) -> Result<Vec<PathBuf>> {
         match (self.model.as_slice(), self.last) {
-            ([run], Some(last)) => Ok(newest_checkpoints(run, last.get()).map_err(average_error)?),
+            ([run], Some(last)) => {
+                check_directory(run)?;
+                Ok(newest_checkpoints(run, last.get()).map_err(average_error)?)
+            }
             (runs, Some(last)) => Err(format!(
                 "--last {last}: averages the checkpoints of one run, and --model names {} directories",
                 runs.len()
@@ -66,8 +70,19 @@ impl Average {
                 only.display()
             )
             .into()),
-            (models, None) => Ok(models.to_vec()),
+            (models, None) => {
+                models.iter().try_for_each(|model| check_directory(model))?;
+                Ok(models.to_vec())
+            }
         }
+    }
+}
+
+/// Checks that there is a directory. Not all models that can be averaged have a configuration.
+fn check_directory(model: &Path) -> std::result::Result<(), String> {
+    match model.is_dir() {
+        true => Ok(()),
+        false => Err(no_model(model, None)),
     }
 }
 

@@ -13,7 +13,7 @@ use clap::Args;
 use self::picture::{Curves as Drawn, Panel, Series};
 use self::run::{Number, Over, Run};
 use super::Result;
-use super::picture::{Format, save};
+use super::picture::{check, save};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,7 +49,7 @@ impl Curves {
     /// Runs the command.
     pub fn run(self) -> Result {
         // Before anything is read.
-        Format::of(&self.out)?;
+        check(&self.out)?;
         let runs: Vec<Run> = self
             .directories
             .iter()

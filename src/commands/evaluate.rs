@@ -2,21 +2,23 @@
 
 mod metrics;
 
-use std::fs;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::{TargetScore, TextError, Tokenizers, Translator, replace_file_with};
+use transformer_core::{TargetScore, TextError, Tokenizers, Translator};
 use transformer_program::note;
 use transformer_train::metrics::TextMetric;
 use transformer_train::{Corpus, CorpusFile, CorpusFiles, TokenizedPair, TrainingConfig, evaluate};
 
 use super::decoding::Decoding;
 use super::inference::{Inference, TranslatorTask};
-use super::{Common, Result, check_lengths, model_directory, refuse_overwriting, request_problem};
+use super::{
+    Common, Result, check_directory_of, check_lengths, model_directory, refuse_overwriting,
+    request_problem, write_file,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -69,12 +71,7 @@ impl Evaluate {
         }
         if let Some(path) = &self.hypotheses {
             refuse_overwriting(&self.data, path)?;
-            let folder = path
-                .parent()
-                .filter(|folder| !folder.as_os_str().is_empty());
-            if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
-                return Err(format!("{}: no such directory", folder.display()).into());
-            }
+            check_directory_of(path)?;
         }
         let models = self.model.clone();
         self.inference.run(common.backend, models, options, self)
@@ -102,7 +99,7 @@ impl TranslatorTask for Evaluate {
         writeln!(output, "{loss}")?;
         if let Some(path) = &self.hypotheses {
             let lines = translations.join("\n") + "\n";
-            write(path, &lines).map_err(|error| format!("{}: {error}", path.display()))?;
+            write_file(path, &lines).map_err(|error| format!("{}: {error}", path.display()))?;
         }
         for metric in &self.metrics {
             let score = metric.measure(&translations, &references)?;
@@ -187,14 +184,5 @@ impl Evaluate {
             }
             Err(error) => Err(error.into()),
         }
-    }
-}
-
-/// Replaces a file, or the file that a link leads to; a device or a pipe is written to.
-fn write(path: &Path, lines: &str) -> io::Result<()> {
-    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    match target.metadata() {
-        Ok(there) if !there.is_file() && !there.is_dir() => fs::write(target, lines),
-        _ => replace_file_with(&target, lines),
     }
 }

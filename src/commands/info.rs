@@ -12,10 +12,10 @@ use transformer_core::{
     CONFIG_FILE, LanguageModelConfig, ModelError, SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE,
     TOKENIZER_FILE, Tokenizer, TransformerConfig,
 };
-use transformer_train::RunRecord;
+use transformer_train::{AverageOutcome, KeptModel, RunRecord};
 
 use super::model_directory::no_model;
-use super::{Result, validation_line};
+use super::{Result, validation_line, validation_numbers};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -236,7 +236,38 @@ fn run(text: &mut String, record: &RunRecord) -> Result {
     for validation in &record.validations {
         writeln!(text, "  {}", validation_line(validation))?;
     }
+    for average in &record.averages {
+        writeln!(text, "  {}", average_line(average))?;
+    }
+    // A checkpoint has a model of its own.
+    if !record.checkpoints.is_empty()
+        && let Some(kept) = record.kept_model()
+    {
+        let best_by = &record.config.best_by.number;
+        writeln!(text, "  the model is {} (by {best_by})", name_of(kept))?;
+    }
     Ok(())
+}
+
+/// The line that shows the average of a run's last checkpoints.
+fn average_line(average: &AverageOutcome) -> String {
+    let kept = match average.kept {
+        true => "",
+        false => " (not kept)",
+    };
+    let name = name_of(KeptModel::Average(average));
+    let numbers = validation_numbers(&average.validation);
+    format!("{name}{kept}  {numbers}")
+}
+
+fn name_of(model: KeptModel<'_>) -> String {
+    match model {
+        KeptModel::Validation(validation) => format!("that of update {}", validation.update),
+        KeptModel::Average(average) => {
+            let updates: Vec<_> = average.checkpoints.iter().map(usize::to_string).collect();
+            format!("the average of updates {}", updates.join(", "))
+        }
+    }
 }
 
 fn directory_size(directory: &Path) -> Result<u64> {

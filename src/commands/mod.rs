@@ -17,13 +17,23 @@ pub mod translate;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use transformer_core::{DecodeOptionsError, RequestProblem};
+use transformer_core::{DecodeOptionsError, RequestProblem, replace_file_with};
 use transformer_program::BackendChoice;
 use transformer_train::Validation;
 
 /// The result of a command: an error is shown in one line.
 pub type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+/// The end of a command that a signal has stopped, and that has saved its work and said so: no error, but another exit
+/// code than that of a command which has done all of its work.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted {
+    /// 128 and the number of the signal.
+    pub exit_code: u8,
+}
 
 /// Flags of every command.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -78,6 +88,24 @@ fn plural(number: usize, noun: &str) -> String {
     }
 }
 
+/// Checks that there is the directory of a file that is to be written.
+fn check_directory_of(file: &Path) -> std::result::Result<(), String> {
+    let directory = file.parent().filter(|path| !path.as_os_str().is_empty());
+    match directory.filter(|path| !path.is_dir()) {
+        Some(missing) => Err(format!("{}: no such directory", missing.display())),
+        None => Ok(()),
+    }
+}
+
+/// Replaces a file, or the file that a link leads to; a device or a pipe is written to.
+fn write_file(path: &Path, text: &str) -> io::Result<()> {
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    match target.metadata() {
+        Ok(there) if !there.is_file() && !there.is_dir() => fs::write(target, text),
+        _ => replace_file_with(&target, text),
+    }
+}
+
 /// Refuses to overwrite a file that is read.
 fn refuse_overwriting(read: &[PathBuf], written: &Path) -> std::result::Result<(), String> {
     let Ok(written) = written.canonicalize() else {
@@ -113,10 +141,15 @@ fn validation_line(validation: &Validation) -> String {
         true => String::new(),
         false => format!("training loss {:.3}  ", validation.train_loss),
     };
+    let (update, seconds) = (validation.update, validation.seconds);
+    let numbers = validation_numbers(validation);
+    format!("update {update:>6}  {seconds:>7.0} s  {training}{numbers}")
+}
+
+/// The numbers of a validation.
+fn validation_numbers(validation: &Validation) -> String {
     let mut line = format!(
-        "update {:>6}  {:>7.0} s  {training}validation loss {:.3}  perplexity {:.2}",
-        validation.update,
-        validation.seconds,
+        "validation loss {:.3}  perplexity {:.2}",
         validation.valid_loss,
         validation.valid_nll.exp()
     );

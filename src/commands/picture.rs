@@ -1,12 +1,15 @@
 //! Pictures, as SVG or PNG.
 
 use std::error::Error;
+use std::fs::File;
 use std::path::Path;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::register_font;
 use plotters::style::text_anchor::Pos;
+
+use super::{check_directory_of, write_file};
 
 /// Most pixels of a .png.
 const MOST_PIXELS: u64 = 1 << 28;
@@ -15,14 +18,14 @@ const FAMILY: &str = "sans-serif";
 
 /// The format of a picture.
 #[derive(Debug, Clone, Copy)]
-pub enum Format {
+enum Format {
     Svg,
     Png,
 }
 
 impl Format {
     /// By the extension of the file.
-    pub fn of(path: &Path) -> Result<Self, String> {
+    fn of(path: &Path) -> Result<Self, String> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("svg") => Ok(Self::Svg),
             Some("png") => Ok(Self::Png),
@@ -76,6 +79,12 @@ pub trait Drawing {
         D::ErrorType: 'static;
 }
 
+/// Checks, before anything is computed, that there can be a picture at a path.
+pub fn check(path: &Path) -> Result<(), String> {
+    Format::of(path)?;
+    check_directory_of(path)
+}
+
 /// Writes a picture.
 pub fn save<P: Drawing>(picture: &P, path: &Path) -> Result<(), Box<dyn Error>> {
     let format = Format::of(path)?;
@@ -87,11 +96,39 @@ pub fn save<P: Drawing>(picture: &P, path: &Path) -> Result<(), Box<dyn Error>> 
         let problem = format!("{width} × {height} pixels are too many; {}", P::SMALLER);
         return Err(format!("{}: {problem}", path.display()).into());
     }
-    match format {
-        Format::Svg => draw(picture, font, SVGBackend::new(path, size)),
-        Format::Png => draw(picture, font, BitMapBackend::new(path, size)),
-    }
-    .map_err(|error| format!("{}: {error}", path.display()).into())
+    let saved = match format {
+        Format::Svg => save_svg(picture, font, size, path),
+        Format::Png => save_png(picture, font, size, path),
+    };
+    saved.map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+fn save_svg(
+    picture: &impl Drawing,
+    font: Font,
+    size: (u32, u32),
+    path: &Path,
+) -> Result<(), Box<dyn Error>> {
+    let mut text = String::new();
+    draw(picture, font, SVGBackend::with_string(&mut text, size))?;
+    // Not by the backend, which would not notice a full disk.
+    Ok(write_file(path, &text)?)
+}
+
+fn save_png(
+    picture: &impl Drawing,
+    font: Font,
+    size: (u32, u32),
+    path: &Path,
+) -> Result<(), Box<dyn Error>> {
+    // The system's error is clearer than the backend's.
+    let mut options = File::options();
+    options
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)?;
+    draw(picture, font, BitMapBackend::new(path, size))
 }
 
 fn draw<D: DrawingBackend>(

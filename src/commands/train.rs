@@ -64,8 +64,8 @@ Keys: docs/guide/config.md, and the file run.toml that each run leaves in --out.
 /// Trains a model on sentence pairs and keeps the best one in a directory.
 ///
 /// Reads the pairs, holds some out for validation, and trains first a tokenizer, then a model on the others.
-/// Ctrl-C or SIGTERM ends the run after the current update, with a checkpoint that --resume goes on from; a
-/// second one ends it at once.
+/// Ctrl-C or SIGTERM ends the run after the current update, with a checkpoint that --resume goes on from, and
+/// with exit code 130 or 143; a second one ends it at once.
 ///
 /// A run is described by keys, such as `training.warmup`. Each has a default; the file of --config replaces it, a
 /// flag replaces both, and --set replaces all. The directory gets every key with its value, as run.toml.

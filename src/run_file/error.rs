@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::text::LAST_LINE;
+
 /// A run file, a flag or a `--set` that describes no run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -24,6 +26,16 @@ pub enum RunFileError {
         line: usize,
         /// The parser's error.
         problem: String,
+    },
+    /// The resolved file of a run has lost its last line, and perhaps keys before it.
+    #[error(
+        "{}: is cut off, and the run would go on with defaults; complete the file, and end it with the line `{}`",
+        path.display(),
+        LAST_LINE
+    )]
+    CutOff {
+        /// The file.
+        path: PathBuf,
     },
     /// There is no such key.
     #[error("{place}: unknown key `{key}`; did you mean {nearest}?")]

@@ -11,6 +11,15 @@ const HEADER: &str = "\
 # `transformer train --resume --out DIR` goes on with it, from any directory: the pairs are here, too.
 ";
 
+/// Whatever cuts a file off takes the end of this line.
+pub(super) const LAST_LINE: &str =
+    "# This is the last line: where it is missing, the file was cut off, and --resume refuses it.";
+
+/// Whether a file has its last line, wherever an editor may have moved it.
+pub(super) fn is_whole(text: &str) -> bool {
+    text.lines().any(|line| line.trim_end() == LAST_LINE)
+}
+
 impl RunFile {
     /// The text of `run.toml`, which reads as the same run.
     pub fn to_toml(&self) -> String {
@@ -28,6 +37,7 @@ impl RunFile {
                 };
             }
         }
+        text += &format!("\n{LAST_LINE}\n");
         text
     }
 
@@ -76,4 +86,27 @@ fn section(section: &Section) -> String {
 fn one_line(lines: &[&str]) -> String {
     let lines: Vec<_> = lines.iter().map(|line| line.trim()).collect();
     lines.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_file::Values;
+
+    #[test]
+    fn a_file_that_is_cut_off_anywhere_is_not_whole_and_an_edited_one_is() {
+        let values = Values::from_settings(&["data.train=pairs.tsv".into()]).unwrap();
+        let text = RunFile::read(&values).unwrap().to_toml();
+        assert!(is_whole(&text));
+        // All that is lost last is the end of the last line.
+        let end = text.trim_end().len();
+        let cuts = text.char_indices().map(|(at, _)| at);
+        for at in cuts.filter(|&at| at < end) {
+            assert!(!is_whole(&text[..at]), "cut off after {at} of {end} bytes");
+        }
+        let raised = text.replace("\nupdates = 5000\n", "\nupdates = 9000\n");
+        assert_ne!(raised, text);
+        let appended = text.replace('\n', "\r\n") + "# Raised twice.";
+        assert!(is_whole(&raised) && is_whole(&appended));
+    }
 }

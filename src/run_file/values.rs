@@ -13,6 +13,7 @@ use toml::{Spanned, Table, Value};
 use super::error::RunFileError;
 use super::key::{self, Key};
 use super::keys::SECTIONS;
+use super::text::is_whole;
 
 /// The key whose value replaces those of its section that were given before it.
 const PRESET: &str = "model.preset";
@@ -49,12 +50,27 @@ impl Values {
     /// # Errors
     /// When the file cannot be read, is not TOML, or has a key that is unknown.
     pub fn from_file(path: &Path) -> Result<Self, RunFileError> {
-        let text = fs::read_to_string(path).map_err(|source| RunFileError::Io {
-            path: path.to_owned(),
-            source,
-        })?;
-        let file = File { path, text: &text };
-        let sections = DeTable::parse(&text).map_err(|error| RunFileError::Syntax {
+        Self::parse(path, &read(path)?)
+    }
+
+    /// The values of the resolved file in the directory of a run, which may have been edited by hand.
+    ///
+    /// # Errors
+    /// Also when the file has lost its end, and with it keys, which would have their defaults again.
+    pub fn from_file_of_run(path: &Path) -> Result<Self, RunFileError> {
+        let text = read(path)?;
+        match is_whole(&text) {
+            true => Self::parse(path, &text),
+            false => Err(RunFileError::CutOff {
+                path: path.to_owned(),
+            }),
+        }
+    }
+
+    /// The values of a file with this text.
+    fn parse(path: &Path, text: &str) -> Result<Self, RunFileError> {
+        let file = File { path, text };
+        let sections = DeTable::parse(text).map_err(|error| RunFileError::Syntax {
             path: path.to_owned(),
             line: file.line(error.span().map_or(0, |span| span.start)),
             problem: error.message().to_owned(),
@@ -182,6 +198,13 @@ impl Values {
             rule: rule(error.message()),
         })
     }
+}
+
+fn read(path: &Path) -> Result<String, RunFileError> {
+    fs::read_to_string(path).map_err(|source| RunFileError::Io {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// A file that is being read.

@@ -7,7 +7,7 @@
 //!     config.json, model.safetensors          the model after update 500, of averaged weights with `ema_decay`
 //!     training.safetensors                    with `ema_decay` only: the weights from which training goes on
 //!     optimizer.mpk                           Adam's moments
-//!     run.json                                settings, data, validations so far
+//!     run.json                                settings, data, validations so far; checksums of the files beside it
 //! DIR/checkpoints/*.tmp                       written or removed just now, or by a run that was killed
 //! ```
 //!
@@ -21,8 +21,13 @@
 //!   with the next checkpoint.
 //! - A checkpoint that is there is not written again: its weights are those of its update. Only the record of
 //!   the run, one file, is replaced.
+//!
+//! Damage is found before a run is resumed: `run.json` has a checksum of every other file of its checkpoint. The
+//! error then names an older checkpoint that is whole. The run does not fall back to it by itself, because the
+//! damaged one would have to be removed for that.
 
-use std::fs;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -30,6 +35,7 @@ use burn::module::{AutodiffModule, Module, ModuleMapper, Param, ParamId};
 use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Record, Recorder};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use flate2::CrcWriter;
 use serde::{Deserialize, Serialize};
 use transformer_core::{
     CONFIG_FILE, SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE,
@@ -178,7 +184,11 @@ impl Checkpoints {
         let mut all = self.whole()?;
         let updates = updates(&all);
         let newest = all.pop();
-        Ok(newest.map(|(_, directory)| Found { directory, updates }))
+        Ok(newest.map(|(_, directory)| Found {
+            run: self.directory().to_owned(),
+            directory,
+            updates,
+        }))
     }
 
     /// The newest `count` of the last checkpoints of a run, in order.
@@ -201,6 +211,13 @@ impl Checkpoints {
     /// Whether the directory holds a model beside the checkpoints.
     pub fn has_model(&self) -> bool {
         self.directory().join(WEIGHTS_FILE).exists()
+    }
+
+    /// Whether everything that this state leaves is there, and no checkpoint is to be removed.
+    pub fn are_settled(&self, state: &RunState) -> Result<bool, TrainError> {
+        let there = updates(&self.whole()?);
+        let kept = state.kept_checkpoints(&there);
+        Ok(self.has_model() && there.iter().all(|update| kept.contains(update)))
     }
 
     /// Makes `model` the directory's model.
@@ -279,15 +296,38 @@ where
             save_weights(&model, directory.join(TRAINING_WEIGHTS_FILE))?;
         }
     }
+    let file_checksums = file_checksums(directory)?;
     let path = directory.join(OPTIMIZER_FILE);
     let optimizer = Recorder::<B>::record(&recorder(), optimizer, ())
         .map_err(|error| TrainError::io(&path)(io::Error::other(error)))?;
     replace_file_with(&path, &optimizer).map_err(TrainError::io(&path))?;
     let run = RunFile {
         optimizer_checksum: checksum(&optimizer),
+        file_checksums,
         state,
     };
     run.write(directory)
+}
+
+/// The checksums of the files in a directory, by their names.
+fn file_checksums(directory: &Path) -> Result<BTreeMap<String, u32>, TrainError> {
+    let mut checksums = BTreeMap::new();
+    for entry in fs::read_dir(directory).map_err(TrainError::io(directory))? {
+        let path = entry.map_err(TrainError::io(directory))?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        if let Some(name) = name.filter(|_| path.is_file()) {
+            checksums.insert(name.to_owned(), file_checksum(&path)?);
+        }
+    }
+    Ok(checksums)
+}
+
+fn file_checksum(path: &Path) -> Result<u32, TrainError> {
+    let mut checksum = CrcWriter::new(io::sink());
+    File::open(path)
+        .and_then(|mut file| io::copy(&mut file, &mut checksum))
+        .map_err(TrainError::io(path))?;
+    Ok(checksum.crc().sum())
 }
 
 /// Replaces the record of the run in a checkpoint.
@@ -301,6 +341,9 @@ fn replace_state(directory: &Path, state: RunState) -> Result<(), TrainError> {
 struct RunFile {
     /// Checksum of `optimizer.mpk`, whose format does not detect all damage.
     optimizer_checksum: u32,
+    /// Checksums of the model's files, by their names. Earlier versions wrote none.
+    #[serde(default)]
+    file_checksums: BTreeMap<String, u32>,
     #[serde(flatten)]
     state: RunState,
 }
@@ -312,11 +355,60 @@ impl RunFile {
         serde_json::from_slice(&json).map_err(|error| damaged(&path, error.to_string()))
     }
 
+    /// Checks that the files beside it are those that were written.
+    fn check_files(&self, checkpoint: &Path) -> Result<(), TrainError> {
+        let files = self.file_checksums.iter();
+        let files = files.map(|(name, checksum)| (name.as_str(), *checksum));
+        for (name, expected) in files.chain([(OPTIMIZER_FILE, self.optimizer_checksum)]) {
+            let path = checkpoint.join(name);
+            let found = file_checksum(&path)?;
+            if found != expected {
+                let problem = format!("is damaged: checksum {found:08x}, not {expected:08x}");
+                return Err(damaged(&path, problem));
+            }
+        }
+        Ok(())
+    }
+
     fn write(&self, checkpoint: &Path) -> Result<(), TrainError> {
         let path = checkpoint.join(RUN_FILE);
         let json = serde_json::to_vec_pretty(self).map_err(io::Error::other);
         json.and_then(|json| replace_file_with(&path, json))
             .map_err(TrainError::io(path))
+    }
+}
+
+/// An error of the newest checkpoint of the run in a directory; if the checkpoint is damaged, with the newest one
+/// that is whole.
+pub(crate) fn with_older(run: &Path, error: TrainError) -> TrainError {
+    use io::ErrorKind::PermissionDenied;
+    // No damage: such a checkpoint is not to be removed.
+    if matches!(&error, TrainError::Io { source, .. } if source.kind() == PermissionDenied) {
+        return error;
+    }
+    let Ok(checkpoints) = whole_checkpoints(run) else {
+        return error;
+    };
+    let is_whole = |checkpoint: &Path| {
+        let file = RunFile::read(checkpoint);
+        file.and_then(|file| file.check_files(checkpoint)).is_ok()
+    };
+    let mut damaged = Vec::new();
+    let mut whole = None;
+    for (_, checkpoint) in checkpoints.into_iter().rev() {
+        if is_whole(&checkpoint) {
+            whole = Some(checkpoint);
+            break;
+        }
+        damaged.push(checkpoint);
+    }
+    match damaged.is_empty() {
+        true => error,
+        false => TrainError::DamagedCheckpoint {
+            source: Box::new(error),
+            damaged,
+            whole,
+        },
     }
 }
 
@@ -339,6 +431,8 @@ fn recorder() -> NamedMpkBytesRecorder<FullPrecisionSettings> {
 
 /// A checkpoint in its directory.
 pub(crate) struct Found {
+    /// The directory of its run.
+    run: PathBuf,
     directory: PathBuf,
     /// The updates of all checkpoints of its run.
     updates: Vec<usize>,
@@ -353,12 +447,16 @@ impl Found {
         M: Objective<B>,
         O: Record<B>,
     {
-        let Self { directory, updates } = self;
-        let RunFile {
-            optimizer_checksum,
-            state,
-        } = RunFile::read(&directory)?;
-        state.continues_as(now, &directory, M::Example::NAME)?;
+        let Self {
+            run,
+            directory,
+            updates,
+        } = self;
+        let or_older = |error| with_older(&run, error);
+        let file = RunFile::read(&directory).map_err(or_older)?;
+        file.state.continues_as(now, &directory, M::Example::NAME)?;
+        file.check_files(&directory).map_err(or_older)?;
+        let state = file.state;
         let device = model.devices().into_iter().next().unwrap_or_default();
         let model = model.restore(&directory)?;
         let (model, average) = match now.config.ema_decay {
@@ -370,11 +468,6 @@ impl Found {
         };
         let path = directory.join(OPTIMIZER_FILE);
         let bytes = fs::read(&path).map_err(TrainError::io(&path))?;
-        let found = checksum(&bytes);
-        if found != optimizer_checksum {
-            let problem = format!("checksum {found:08x}, not {optimizer_checksum:08x}");
-            return Err(damaged(&path, problem));
-        }
         let optimizer = Recorder::<B>::load(&recorder(), bytes, &device)
             .map_err(|error| damaged(&path, error.to_string()))?;
         Ok(Checkpoint {
@@ -383,6 +476,7 @@ impl Found {
             optimizer,
             state: RunState {
                 config: now.config.clone(),
+                valid: now.valid,
                 scheduled: state.scheduled.or(updates),
                 ..state
             },

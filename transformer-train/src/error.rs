@@ -87,6 +87,31 @@ pub enum TrainError {
         /// Its value now.
         now: String,
     },
+    /// The run to be resumed was validated on other examples: its validations, and those to come, could not be
+    /// compared.
+    #[error(
+        "{}: validated on {before}, not on {now}; validate on those again, or begin a run from this one's model \
+         in another directory",
+        path.display()
+    )]
+    OtherValidation {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The examples before, by their number and checksum.
+        before: String,
+        /// Those given now.
+        now: String,
+    },
+    /// The newest checkpoint of a run is damaged, and so may be others before it.
+    #[error("{source}; {}", way_on(damaged, whole.as_deref()))]
+    DamagedCheckpoint {
+        /// The damage to the newest one.
+        source: Box<TrainError>,
+        /// The directories of the damaged ones, the newest first.
+        damaged: Vec<PathBuf>,
+        /// The newest one that can be resumed from; `None` if there is none.
+        whole: Option<PathBuf>,
+    },
     /// A checkpoint's file is damaged.
     #[error("{}: {problem}", path.display())]
     Damaged {
@@ -179,6 +204,22 @@ impl TrainError {
         let path = path.into();
         move |source| Self::Io { path, source }
     }
+}
+
+/// How a run whose newest checkpoints are damaged can go on.
+fn way_on(damaged: &[PathBuf], whole: Option<&Path>) -> String {
+    let Some(whole) = whole else {
+        return "no older checkpoint is whole; begin a run in another directory".into();
+    };
+    let damaged: Vec<_> = damaged
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    format!(
+        "to resume from the older {}, remove {}",
+        whole.display(),
+        damaged.join(" and ")
+    )
 }
 
 impl From<AverageError> for TrainError {

@@ -121,7 +121,7 @@ pub use progress::{
     SkippedUpdate, TensorBoardLog, TrainingPoint,
 };
 pub use run_lock::RunLock;
-pub use run_record::{RunRecord, holds_run};
+pub use run_record::{KeptModel, RunRecord, holds_run};
 pub use schedule::{RateSchedule, Schedule};
 #[cfg(feature = "text")]
 pub use text_validation::TextValidation;

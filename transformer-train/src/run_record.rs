@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::checkpoint::{CHECKPOINTS, RUN_FILE, is_missing, whole_checkpoints};
+use crate::checkpoint::{CHECKPOINTS, RUN_FILE, is_missing, whole_checkpoints, with_older};
 use crate::config::TrainingConfig;
 use crate::error::TrainError;
 use crate::validation::{AverageOutcome, Validation};
@@ -40,7 +40,8 @@ impl RunRecord {
     /// there is no run.
     ///
     /// # Errors
-    /// When a file cannot be read or is damaged.
+    /// When a file cannot be read or is damaged; where that is the newest checkpoint's,
+    /// [`TrainError::DamagedCheckpoint`] names an older one to go on from.
     pub fn load(directory: impl AsRef<Path>) -> Result<Option<Self>, TrainError> {
         let directory = directory.as_ref();
         let checkpoints = whole_checkpoints(directory).map_err(TrainError::io(directory))?;
@@ -51,18 +52,42 @@ impl RunRecord {
         let json = match fs::read(&path) {
             Ok(json) => json,
             Err(error) if checkpoints.is_empty() && is_missing(&error) => return Ok(None),
-            Err(error) => return Err(TrainError::io(path)(error)),
+            Err(error) => return Err(with_older(directory, TrainError::io(path)(error))),
         };
         match serde_json::from_slice::<Self>(&json) {
             Ok(record) => Ok(Some(Self {
                 checkpoints,
                 ..record
             })),
-            Err(error) => Err(TrainError::Damaged {
-                path,
-                problem: error.to_string(),
-            }),
+            Err(error) => {
+                let problem = error.to_string();
+                Err(with_older(directory, TrainError::Damaged { path, problem }))
+            }
         }
+    }
+
+    /// The model that the directory keeps, as [`TrainingConfig::best_by`] chose it; `None` before the first
+    /// validation. Where `best_by` was another one before a resume, it may be that one's choice still.
+    pub fn kept_model(&self) -> Option<KeptModel<'_>> {
+        let validations = self.validations.iter().map(KeptModel::Validation);
+        let averages = self.averages.iter().map(KeptModel::Average);
+        let mut models: Vec<_> = validations.chain(averages).collect();
+        // The average of a run's end comes after the validation there.
+        models.sort_by_key(|model| model.validation().update);
+        let by = &self.config.best_by;
+        let value = |model: KeptModel<'_>| by.value(model.validation());
+        let mut kept: Option<KeptModel<'_>> = None;
+        for model in models {
+            let before = kept.map_or(f64::NAN, value);
+            let replaces = match model {
+                KeptModel::Validation(_) => before.is_nan() || by.is_better(value(model), before),
+                KeptModel::Average(average) => average.kept,
+            };
+            if replaces {
+                kept = Some(model);
+            }
+        }
+        kept
     }
 
     /// The updates that the schedule of the learning rate has made, with those that the run continued: what
@@ -72,7 +97,82 @@ impl RunRecord {
     }
 }
 
+/// The model that the directory of a run keeps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum KeptModel<'a> {
+    /// That of a validation.
+    Validation(&'a Validation),
+    /// The mean of the last checkpoints.
+    Average(&'a AverageOutcome),
+}
+
+impl<'a> KeptModel<'a> {
+    /// Its validation.
+    pub fn validation(self) -> &'a Validation {
+        match self {
+            Self::Validation(validation) => validation,
+            Self::Average(average) => &average.validation,
+        }
+    }
+}
+
 /// Whether a training run has begun in a directory, even if it has not saved anything yet.
 pub fn holds_run(directory: impl AsRef<Path>) -> bool {
     directory.as_ref().join(CHECKPOINTS).is_dir()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::criterion::Criterion;
+    use crate::validation::tests::validation;
+
+    /// The updates of the model that is kept, by the highest number; validations have these after the updates 1, 2, ….
+    fn kept(numbers: &[f64], averages: Vec<AverageOutcome>) -> Option<Vec<usize>> {
+        let numbered = (1..).zip(numbers);
+        let record = RunRecord {
+            updates: numbers.len(),
+            seconds: 0.0,
+            config: TrainingConfig {
+                best_by: Criterion::highest("BLEU"),
+                ..TrainingConfig::default()
+            },
+            examples: 1,
+            validations: numbered
+                .map(|(update, &number)| validation(update, number))
+                .collect(),
+            averages,
+            checkpoints: Vec::new(),
+        };
+        record.kept_model().map(|kept| match kept {
+            KeptModel::Validation(validation) => vec![validation.update],
+            KeptModel::Average(average) => average.checkpoints.clone(),
+        })
+    }
+
+    fn average(checkpoints: &[usize], number: f64, kept: bool) -> AverageOutcome {
+        let last = checkpoints.last().copied().unwrap_or(0);
+        AverageOutcome {
+            checkpoints: checkpoints.to_vec(),
+            validation: validation(last, number),
+            kept,
+        }
+    }
+
+    #[test]
+    fn the_model_that_is_kept_is_that_of_the_best_validation_or_average() {
+        assert_eq!(kept(&[], vec![]), None);
+        assert_eq!(kept(&[3.0, 5.0, 5.0, f64::NAN], vec![]), Some(vec![2]));
+        // Nothing is known of them: the newest.
+        assert_eq!(kept(&[f64::NAN, f64::NAN], vec![]), Some(vec![2]));
+        assert_eq!(kept(&[f64::NAN, 1.0, 0.5], vec![]), Some(vec![2]));
+
+        let kept_one = || vec![average(&[1, 2], 6.0, true)];
+        assert_eq!(kept(&[3.0, 5.0], kept_one()), Some(vec![1, 2]));
+        // The run went on.
+        assert_eq!(kept(&[3.0, 5.0, 6.0], kept_one()), Some(vec![1, 2]));
+        assert_eq!(kept(&[3.0, 5.0, 7.0], kept_one()), Some(vec![3]));
+        let other = vec![average(&[1, 2], 4.0, false)];
+        assert_eq!(kept(&[3.0, 5.0], other), Some(vec![2]));
+    }
 }

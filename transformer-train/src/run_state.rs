@@ -9,6 +9,7 @@ use crate::criterion::Criterion;
 use crate::error::{TrainError, same_config};
 use crate::metrics::{Statistics, UpdateItem};
 use crate::scheduled::Scheduled;
+use crate::update_loop::StopReason;
 use crate::validation::{AverageOutcome, Validation};
 
 /// The content of `run.json`.
@@ -28,6 +29,9 @@ pub(crate) struct RunState {
     pub examples: usize,
     #[serde(rename = "pairs_checksum")]
     pub checksum: u32,
+    /// The examples to validate on, which earlier versions did not record.
+    #[serde(default, rename = "validation_data")]
+    pub valid: Option<ExampleSet>,
     pub validations: Vec<Validation>,
     /// Statistics of the training since the last of them.
     pub since_validation: Statistics,
@@ -41,17 +45,34 @@ pub(crate) struct RunState {
     pub average_is_due: bool,
 }
 
+/// Examples, as a resumed run recognises them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ExampleSet {
+    #[serde(rename = "pairs")]
+    pub examples: usize,
+    pub checksum: u32,
+}
+
+impl ExampleSet {
+    /// In words; `name` is the noun for an example.
+    fn shown(self, name: &str) -> String {
+        let Self { examples, checksum } = self;
+        format!("{examples} {name}s of checksum {checksum:08x}")
+    }
+}
+
 impl RunState {
-    /// The start of a run on so many examples, with this checksum.
-    pub fn new(config: &TrainingConfig, examples: usize, checksum: u32) -> Self {
+    /// The start of a run that trains and validates on these examples.
+    pub fn new(config: &TrainingConfig, train: ExampleSet, valid: ExampleSet) -> Self {
         Self {
             update: 0,
             skipped: 0,
             skipped_in_a_row: 0,
             seconds: 0.0,
             config: config.clone(),
-            examples,
-            checksum,
+            examples: train.examples,
+            checksum: train.checksum,
+            valid: Some(valid),
             validations: Vec::new(),
             since_validation: Statistics::default(),
             scheduled: Scheduled::none(),
@@ -148,6 +169,24 @@ impl RunState {
                 .is_some_and(|patience| self.not_better() >= patience)
     }
 
+    /// Why the run has ended, if nothing is left to do but, perhaps, the average of its last checkpoints: all its
+    /// updates are made, or its patience is over, and the model is validated.
+    pub fn ended(&self) -> Option<StopReason> {
+        if self.update != self.validated_update() || self.average_is_due {
+            None
+        } else if self.update >= self.config.updates {
+            Some(StopReason::Updates)
+        } else {
+            self.is_out_of_patience().then_some(StopReason::Patience)
+        }
+    }
+
+    /// The average of these checkpoints, if it was made where the run is now.
+    pub fn made_average(&self, checkpoints: &[usize]) -> Option<&AverageOutcome> {
+        let mut averages = self.averages.iter();
+        averages.find(|average| average.is_of(self.update, checkpoints))
+    }
+
     /// The validations since the best one.
     fn not_better(&self) -> usize {
         let by = &self.config.best_by;
@@ -186,21 +225,31 @@ impl RunState {
             ..state.config.clone()
         };
         same_config(path, &comparable(self), &comparable(now))?;
-        let data = |state: &Self| {
-            let Self {
-                examples, checksum, ..
-            } = state;
-            format!("{examples} {name}s of checksum {checksum:08x}")
-        };
-        if data(self) != data(now) {
+        let [before, trained] = [self, now].map(Self::train);
+        if before != trained {
             return Err(TrainError::OtherRun {
                 path: path.to_owned(),
                 what: "training data of".into(),
-                before: data(self),
-                now: data(now),
+                before: before.shown(name),
+                now: trained.shown(name),
             });
         }
-        Ok(())
+        match (self.valid, now.valid) {
+            (Some(before), Some(now)) if before != now => Err(TrainError::OtherValidation {
+                path: path.to_owned(),
+                before: before.shown(name),
+                now: now.shown(name),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The examples to train on.
+    fn train(&self) -> ExampleSet {
+        ExampleSet {
+            examples: self.examples,
+            checksum: self.checksum,
+        }
     }
 }
 
@@ -223,6 +272,7 @@ mod tests {
             config,
             examples: 1,
             checksum: 0,
+            valid: None,
             validations,
             since_validation: Statistics::default(),
             scheduled: Scheduled::none(),
@@ -375,5 +425,54 @@ mod tests {
             error.to_string(),
             "run: made with `ema_decay` absent, not 0.99"
         );
+    }
+
+    #[test]
+    fn validation_data_must_not_change_where_they_are_known() {
+        let path = Path::new("run");
+        let with = |valid| RunState {
+            valid,
+            ..run(config(), &[])
+        };
+        let set = |examples, checksum| Some(ExampleSet { examples, checksum });
+        let [known, unknown] = [set(9, 0xabc), None].map(with);
+        known
+            .continues_as(&with(set(9, 0xabc)), path, "pair")
+            .unwrap();
+        // That of a run of an earlier version.
+        unknown.continues_as(&known, path, "pair").unwrap();
+        for (other, shown) in [
+            (set(8, 0xabc), "8 pairs of checksum 00000abc"),
+            (set(9, 0xabd), "9 pairs of checksum 00000abd"),
+        ] {
+            let error = known.continues_as(&with(other), path, "pair").unwrap_err();
+            let found = error.to_string();
+            let expected =
+                format!("run: validated on 9 pairs of checksum 00000abc, not on {shown}; ");
+            assert!(found.starts_with(&expected), "{found}");
+        }
+    }
+
+    #[test]
+    fn a_run_has_ended_where_nothing_is_left_to_do() {
+        let limited = |updates, patience| TrainingConfig {
+            updates,
+            patience,
+            ..config()
+        };
+        let ended = |updates, patience| run(limited(updates, patience), &[3.0, 2.0]).ended();
+        assert_eq!(ended(20, None), Some(StopReason::Updates));
+        assert_eq!(ended(15, None), Some(StopReason::Updates));
+        assert_eq!(ended(30, None), None);
+        assert_eq!(ended(30, Some(1)), Some(StopReason::Patience));
+        assert_eq!(ended(30, Some(2)), None);
+
+        let mut state = run(limited(20, None), &[3.0, 2.0]);
+        state.average_is_due = true;
+        assert_eq!(state.ended(), None);
+        state.average_is_due = false;
+        // The validation of the last update is still to be made.
+        state.validations.pop();
+        assert_eq!(state.ended(), None);
     }
 }

@@ -32,10 +32,10 @@ use crate::progress::{
     ObserverError, ProgressDisplay, RunObserver, RunStart, Watching, WithoutNaN,
 };
 use crate::run_lock::RunLock;
-use crate::run_state::RunState;
+use crate::run_state::{ExampleSet, RunState};
 use crate::schedule::RateSchedule;
 use crate::training_model::{TrainingModel, device};
-use crate::update_loop::{Components, Start, StopReason, UpdateStrategy};
+use crate::update_loop::{Components, Ended, Start, StopReason, UpdateStrategy};
 use crate::validation::{
     AverageOutcome, HookError, HookFunction, OWN_NUMBERS, Validation, ValidationContext,
     ValidationHook, ValidationMetrics,
@@ -174,7 +174,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
 
     /// Calls `hook` with the directory once, when the run is sure to begin or to go on: the directory is locked,
     /// and its checkpoint, if the run is resumed, is one of this run's settings and data. No update has been
-    /// made, and nothing but the tokenizers has been written.
+    /// made, and nothing but the tokenizers has been written. It is not called where a run is resumed that has ended
+    /// ([`resume`](Self::resume)).
     ///
     /// Here a program writes what it keeps beside the model, so that a run that is refused overwrites
     /// nothing. Without a directory the hook is not called. An error of the hook ends the run.
@@ -196,7 +197,11 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     /// wherever it was stopped or killed: bit for bit, where the backend computes deterministically.
     ///
     /// Settings without an effect on the weights may change: when to validate, to write and keep checkpoints,
-    /// what to compare validations by, and when to end, unless the learning rate depends on the end.
+    /// what to compare validations by, and when to end, unless the learning rate depends on the end. The examples
+    /// must be those of the run, also those to validate on, of which the best model is the best.
+    ///
+    /// A run that has ended, and has nothing left to do with these settings, is returned as it was: nothing is
+    /// written, and observers do not start.
     pub fn resume(mut self, resume: bool) -> Self {
         self.resume = resume;
         self
@@ -352,6 +357,14 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             batch_tokens, seed, ..
         } = self.config;
         let sampler = checked(&self.model, &*train, batch_tokens, seed, "training")?;
+        let train_set = ExampleSet {
+            examples: sampler.len(),
+            checksum: train.checksum(),
+        };
+        let valid_set = ExampleSet {
+            examples: valid.len(),
+            checksum: valid.checksum(),
+        };
         let valid = in_memory(&self.model, valid, batch_tokens, seed, "validation")?;
 
         let checkpoints = self.open_directory()?;
@@ -361,7 +374,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             average: None,
             optimizer: PaperAdam::new(self.config.clip_norm)
                 .with_weight_decay(self.config.weight_decay),
-            state: RunState::new(&self.config, sampler.len(), train.checksum()),
+            state: RunState::new(&self.config, train_set, valid_set),
         };
         let Checkpoint {
             model,
@@ -369,6 +382,19 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
             optimizer,
             state,
         } = resumed(checkpoint, checkpoints.as_ref())?;
+        if let Some(checkpoints) = &checkpoints
+            && let Some(ended) = Ended::before(&state, checkpoints)?
+        {
+            return Ok(Trained {
+                model: average.unwrap_or(model).valid(),
+                validations: state.validations,
+                updates: state.update,
+                skipped: state.skipped,
+                stopped: ended.stopped,
+                average: ended.average,
+                observer_errors: Vec::new(),
+            });
+        }
         if let (Some(hook), Some(directory)) = (self.on_start, &self.directory) {
             hook(directory.as_path()).map_err(|source| TrainError::Start { source })?;
         }

@@ -41,6 +41,8 @@ use crate::validation::{
     AverageOutcome, Measurement, Validation, ValidationContext, ValidationHook,
 };
 
+pub(crate) use self::ending::Ended;
+
 /// Why a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -99,6 +99,13 @@ pub struct AverageOutcome {
     pub kept: bool,
 }
 
+impl AverageOutcome {
+    /// Whether it is the mean of these checkpoints, made after this update.
+    pub(crate) fn is_of(&self, update: usize, checkpoints: &[usize]) -> bool {
+        self.validation.update == update && self.checkpoints == checkpoints
+    }
+}
+
 /// Measures further numbers at each validation, and may end the run: the argument of
 /// [`Trainer::validate_with`](crate::Trainer::validate_with).
 ///

@@ -21,7 +21,21 @@ type Model = Transformer<NdArray>;
 const D_MODEL: usize = 8;
 const WARMUP: usize = 4;
 
+fn run(updates: usize) -> TrainingConfig {
+    TrainingConfig {
+        batch_tokens: 20,
+        updates,
+        warmup: WARMUP,
+        validate_every: 4,
+        ..TrainingConfig::default()
+    }
+}
+
 fn trainer(updates: usize) -> Trainer<B, Transformer<B>> {
+    trainer_of(run(updates))
+}
+
+fn trainer_of(run: TrainingConfig) -> Trainer<B, Transformer<B>> {
     let config = TransformerConfig {
         d_model: D_MODEL,
         n_heads: 2,
@@ -31,13 +45,6 @@ fn trainer(updates: usize) -> Trainer<B, Transformer<B>> {
         ..TransformerConfig::base(13)
     };
     let model = config.init(3, &Default::default()).unwrap();
-    let run = TrainingConfig {
-        batch_tokens: 20,
-        updates,
-        warmup: WARMUP,
-        validate_every: 4,
-        ..TrainingConfig::default()
-    };
     let trainer = Trainer::new(model, run).display(ProgressDisplay::Silent);
     trainer.observe_every(3)
 }
@@ -70,11 +77,12 @@ fn lines(out: &Path) -> Vec<Value> {
     text.lines().map(parse).collect()
 }
 
-/// The events of a log with their updates: `t` for training, `v` for a validation.
+/// The events of a log with their updates: `t` for training, `v` for a validation, `a` for an average.
 fn events(out: &Path) -> String {
     let event = |line: &Value| {
         let event = line["event"].as_str().unwrap();
-        format!("{}{}", &event[..1], line["update"])
+        let numbers = line.get("validation").unwrap_or(line);
+        format!("{}{}", &event[..1], numbers["update"])
     };
     lines(out).iter().map(event).collect::<Vec<_>>().join(" ")
 }
@@ -229,6 +237,50 @@ fn a_validation_that_is_made_again_is_logged_once() {
         fs::remove_dir_all(out.join("checkpoints")).unwrap();
         copy(&kept, &checkpoint);
     }
+}
+
+/// As each validation; also where the run is killed before it has recorded the average, or goes on.
+#[test]
+fn the_average_of_the_last_checkpoints_is_logged_once() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    let train = |updates| {
+        let config = TrainingConfig {
+            average_last: 2,
+            ..run(updates)
+        };
+        let trainer = trainer_of(config).directory(&out).resume(true);
+        let trainer = trainer.log_json(true).tensorboard(true);
+        let trained = trainer.train(pairs(), pairs()).unwrap();
+        trained.average.unwrap()
+    };
+    let average = train(8);
+    assert_eq!(events(&out), "t1 t3 t4 v4 t6 t8 v8 a8");
+    let line = lines(&out).pop().unwrap();
+    assert_eq!(line["checkpoints"], serde_json::json!([4, 8]));
+    assert_eq!(line["kept"], average.kept);
+    let loss = average.validation.valid_loss;
+    assert_eq!(line["validation"]["valid_loss"].as_f64(), Some(loss));
+    let scalars = shown(&event_files(&out)).pop().unwrap();
+    assert_eq!(scalars.step, 8);
+    let expected = ("average/loss".to_owned(), loss as f32);
+    assert_eq!(scalars.scalars[0], expected);
+
+    fs::remove_dir_all(out.join("checkpoints/update-00000008")).unwrap();
+    train(8);
+    assert_eq!(events(&out), "t1 t3 t4 v4 t6 t8 v8 a8");
+    train(12);
+    let all = "t1 t3 t4 v4 t6 t8 v8 a8 t9 t12 v12 a12";
+    assert_eq!(events(&out), all);
+    let log = RunLog::load(&out).unwrap().unwrap();
+    let averaged = log.averages.iter().map(|average| &average.checkpoints);
+    assert!(averaged.eq([&vec![4, 8], &vec![8, 12]]));
+
+    // Switched on later, the log begins with them, too.
+    fs::remove_file(out.join("log.jsonl")).unwrap();
+    train(13);
+    assert_eq!(events(&out), "v4 v8 a8 v12 a12 t13 v13 a13");
 }
 
 /// Copies the files of a directory.

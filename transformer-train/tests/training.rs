@@ -411,6 +411,24 @@ fn resuming_with_other_settings_or_data_says_which() {
         error.contains("30 pairs") && error.contains("29 pairs"),
         "{error}"
     );
+
+    // The best model is that of the same pairs, also where one of them is another.
+    let edited = || {
+        let mut pairs = pairs(10);
+        pairs[7].target[0] = 4;
+        pairs
+    };
+    assert_ne!(edited(), pairs(10));
+    for (valid, number) in [(pairs(9), 9), (edited(), 10)] {
+        let resumed = trainer(run()).directory(&out).resume(true);
+        let error = resumed.train(pairs(30), valid).unwrap_err();
+        assert!(matches!(error, TrainError::OtherValidation { .. }));
+        let error = error.to_string();
+        assert!(error.contains(": validated on 10 pairs of"), "{error}");
+        let other = format!(", not on {number} pairs of");
+        assert!(error.contains(&other), "{error}");
+    }
+    assert_eq!(resume(&out, run(), pairs(30)).unwrap(), 12);
 }
 
 /// The rate of a cosine depends on the last update.

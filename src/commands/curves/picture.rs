@@ -32,6 +32,9 @@ const RIGHT: i32 = 48;
 /// A colour in the legend.
 const SAMPLE: i32 = 36;
 
+/// The radius of the ring around the mark of an average.
+const RING: i32 = 8;
+
 /// Between a panel and the next: a title, and the labels of the axis.
 const HEAD: i32 = LINE + 6;
 const FOOT: i32 = LINE;
@@ -41,6 +44,8 @@ const FOOT: i32 = LINE;
 pub enum Stage {
     Training,
     Validation,
+    /// Of the averages of checkpoints.
+    Average,
 }
 
 /// A curve of one of the runs.
@@ -87,6 +92,10 @@ impl Curves {
         let stages = [
             (Stage::Training, "training: thin, without marks"),
             (Stage::Validation, "validation: thick, with a mark each"),
+            (
+                Stage::Average,
+                "average of the last checkpoints: a mark in a ring",
+            ),
         ];
         stages
             .into_iter()
@@ -232,17 +241,23 @@ where
             let points = series.points.iter();
             let points: Vec<Point> = points.map(|&(place, n)| (x(place), y(n))).collect();
             // A single point of training would not be seen.
-            let marked = series.stage == Stage::Validation || points.len() == 1;
+            let marked = series.stage != Stage::Training || points.len() == 1;
             if marked {
                 for &point in &points {
                     self.mark(series.run, point)?;
                 }
             }
-            let width = match series.stage {
-                Stage::Training => 1,
-                Stage::Validation => 2,
-            };
-            self.line(points, color(series.run).stroke_width(width))?;
+            let color = color(series.run);
+            match series.stage {
+                Stage::Training => self.line(points, color.stroke_width(1))?,
+                Stage::Validation => self.line(points, color.stroke_width(2))?,
+                Stage::Average => {
+                    for point in points {
+                        let ring = Circle::new(point, RING, color.stroke_width(2));
+                        self.area.draw(&ring)?;
+                    }
+                }
+            }
         }
         Ok(())
     }

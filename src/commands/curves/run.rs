@@ -84,6 +84,8 @@ pub struct Run {
     pub name: String,
     points: Vec<TrainingPoint>,
     validations: Vec<Validation>,
+    /// The validations of the averages of its last checkpoints, each made where the run had ended.
+    averages: Vec<Validation>,
 }
 
 /// Places along the axis and numbers, in order.
@@ -102,12 +104,16 @@ impl Run {
         let RunLog {
             points,
             mut validations,
+            mut averages,
             ..
         } = log.unwrap_or_default();
-        let logged = validations.last().map_or(0, |last| last.update);
-        let recorded = record.map_or(Vec::new(), |record| record.validations);
-        let later = recorded.into_iter().filter(|v| v.update > logged);
-        validations.extend(later);
+        if let Some(record) = record {
+            let logged = validations.last().map_or(0, |last| last.update);
+            let recorded = record.validations.into_iter();
+            validations.extend(recorded.filter(|v| v.update > logged));
+            averages = record.averages;
+        }
+        let averages = averages.into_iter().map(|average| average.validation);
         if points.is_empty() && validations.is_empty() {
             return Err(format!("{name}: the run has no numbers yet").into());
         }
@@ -115,6 +121,7 @@ impl Run {
             name,
             points,
             validations,
+            averages: averages.collect(),
         })
     }
 
@@ -126,35 +133,42 @@ impl Run {
 
     /// The curves of a number, those without a point left out.
     pub fn curves(&self, number: &Number, over: Over) -> Vec<(Stage, Curve)> {
-        let none = Curve::new;
-        let (training, validation) = match number {
+        let validated = |number: &dyn Fn(&Validation) -> f64| {
+            [&self.validations, &self.averages].map(|of| curve(of, over, number))
+        };
+        let none = || [Curve::new(), Curve::new()];
+        let (training, [validation, average]) = match number {
             // A run without a log has the means of the training between two validations.
             Number::Loss if self.points.is_empty() => (
-                self.validation(over, |v| v.train_loss),
-                self.validation(over, |v| v.valid_loss),
+                curve(&self.validations, over, |v| v.train_loss),
+                validated(&|v| v.valid_loss),
             ),
             Number::Tokens if self.points.is_empty() => (self.speed(over), none()),
             Number::Loss => (
                 self.training(over, |p| p.loss),
-                self.validation(over, |v| v.valid_loss),
+                validated(&|v| v.valid_loss),
             ),
             Number::Perplexity => (
                 self.training(over, |p| p.perplexity),
-                self.validation(over, |v| v.valid_nll.exp()),
+                validated(&|v| v.valid_nll.exp()),
             ),
             Number::Accuracy => (
                 self.training(over, |p| p.accuracy),
-                self.validation(over, |v| v.valid_accuracy),
+                validated(&|v| v.valid_accuracy),
             ),
-            Number::Measured(name) => {
-                let measured = |v: &Validation| v.numbers.get(name).copied().unwrap_or(f64::NAN);
-                (none(), self.validation(over, measured))
-            }
+            Number::Measured(name) => (
+                Curve::new(),
+                validated(&|v| v.numbers.get(name).copied().unwrap_or(f64::NAN)),
+            ),
             Number::Rate => (self.training(over, |p| p.learning_rate), none()),
             Number::Tokens => (self.training(over, |p| p.tokens_per_second), none()),
             Number::Norm => (self.training(over, |p| p.gradient_norm), none()),
         };
-        let curves = [(Stage::Training, training), (Stage::Validation, validation)];
+        let curves = [
+            (Stage::Training, training),
+            (Stage::Validation, validation),
+            (Stage::Average, average),
+        ];
         let curves = curves.into_iter();
         curves.filter(|(_, curve)| !curve.is_empty()).collect()
     }
@@ -162,12 +176,6 @@ impl Run {
     fn training(&self, over: Over, number: impl Fn(&TrainingPoint) -> f64) -> Curve {
         let points = self.points.iter();
         let points = points.map(|p| (over.place(p.update, p.seconds), number(p)));
-        points.filter(is_finite).collect()
-    }
-
-    fn validation(&self, over: Over, number: impl Fn(&Validation) -> f64) -> Curve {
-        let points = self.validations.iter();
-        let points = points.map(|v| (over.place(v.update, v.seconds), number(v)));
         points.filter(is_finite).collect()
     }
 
@@ -181,6 +189,12 @@ impl Run {
         });
         points.filter(is_finite).collect()
     }
+}
+
+fn curve(validations: &[Validation], over: Over, number: impl Fn(&Validation) -> f64) -> Curve {
+    let points = validations.iter();
+    let points = points.map(|v| (over.place(v.update, v.seconds), number(v)));
+    points.filter(is_finite).collect()
 }
 
 /// What is not a number has no place in a curve.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use transformer_program::run_file::Corpora;
 use transformer_train::{
     Corpus, CorpusError, CorpusFiles, PairCache, TRAINING_FILE, UnusablePairs, VALIDATION_FILE,
 };
@@ -21,6 +22,8 @@ pub struct Data {
     pub valid: Corpus,
     /// Those that the files of pairs to validate on have besides.
     pub valid_unusable: UnusablePairs,
+    /// The files that these were read from.
+    pub valid_files: Vec<PathBuf>,
     /// How many of these were held out of the others.
     pub held_out: usize,
     /// A line about what was held out, where the run does not say how much.
@@ -45,7 +48,11 @@ impl Data {
     /// When a file cannot be read, or nothing would be left to train on.
     pub fn read(plan: &Plan, earlier: Option<&Earlier>) -> Result<Self> {
         if let Some(earlier) = earlier
-            && let Some(SavedPairs { train, valid }) = earlier.pairs(&plan.run)?
+            && let Some(SavedPairs {
+                train,
+                valid,
+                valid_file,
+            }) = earlier.pairs(&plan.run)?
         {
             return Ok(Self {
                 train: match train {
@@ -54,6 +61,7 @@ impl Data {
                 },
                 valid,
                 valid_unusable: UnusablePairs::default(),
+                valid_files: vec![valid_file],
                 held_out: 0,
                 note: None,
             });
@@ -61,12 +69,13 @@ impl Data {
         let files = plan.run.data.train.files();
         match &plan.run.data.valid {
             None => Self::held_out(plan, earlier, files),
-            Some(valid) => {
-                let (valid, valid_unusable) = valid.files().read()?;
+            Some(corpora) => {
+                let (valid, valid_unusable) = corpora.files().read()?;
                 Ok(Self {
                     train: Training::Given(files),
                     valid,
                     valid_unusable,
+                    valid_files: paths_of(corpora),
                     held_out: 0,
                     note: None,
                 })
@@ -105,9 +114,14 @@ impl Data {
             held_out: valid.len(),
             valid,
             valid_unusable: UnusablePairs::default(),
+            valid_files: paths_of(&plan.run.data.train),
             note,
         })
     }
+}
+
+fn paths_of(corpora: &Corpora) -> Vec<PathBuf> {
+    corpora.paths().map(Path::to_owned).collect()
 }
 
 /// Checks that a new run in `out` would overwrite none of the files that it reads.
@@ -117,9 +131,7 @@ impl Data {
 pub fn check_files(plan: &Plan, out: &Path) -> Result {
     let corpora = [Some(&plan.run.data.train), plan.run.data.valid.as_ref()];
     let corpora = corpora.into_iter().flatten();
-    let read: Vec<PathBuf> = corpora
-        .flat_map(|corpora| corpora.paths().map(Path::to_owned))
-        .collect();
+    let read: Vec<PathBuf> = corpora.flat_map(paths_of).collect();
     for written in [TRAINING_FILE, VALIDATION_FILE] {
         refuse_overwriting(&read, &out.join(written))?;
     }

@@ -75,7 +75,7 @@ impl Earlier {
         let path = directory.join(RUN_FILE);
         let file = match path.exists() {
             true => {
-                let values = Values::from_file(&path)?;
+                let values = Values::from_file_of_run(&path)?;
                 let run = RunFile::read(&values)?;
                 Some(ResolvedFile { values, run })
             }
@@ -154,8 +154,11 @@ impl Earlier {
                 self.directory.display()
             ));
         }
-        let valid = Corpus::from_tsv(valid)?;
-        Ok(Some(SavedPairs { train, valid }))
+        Ok(Some(SavedPairs {
+            train,
+            valid: Corpus::from_tsv(&valid)?,
+            valid_file: valid,
+        }))
     }
 
     /// The training pairs as text, with the weight that they have in the run, `gone` being one of the files that they
@@ -214,6 +217,8 @@ pub struct SavedPairs {
     pub train: SavedTraining,
     /// To validate on.
     pub valid: Corpus,
+    /// The file of the latter.
+    pub valid_file: PathBuf,
 }
 
 /// The training pairs in the directory of a run.

@@ -1,5 +1,7 @@
 //! Errors of the library, in the words of the run file and of the flags.
 
+use std::path::{Path, PathBuf};
+
 use transformer_core::ConfigError;
 use transformer_program::run_file::{Values, key_of};
 use transformer_train::TrainError;
@@ -39,6 +41,27 @@ pub fn train_error(error: TrainError, values: &Values) -> String {
             out.display()
         ),
         error => error.to_string(),
+    }
+}
+
+/// An error of training in `out`, where the pairs to validate on were read from these files.
+pub fn run_error(
+    error: TrainError,
+    values: &Values,
+    valid_files: &[PathBuf],
+    out: &Path,
+) -> String {
+    match error {
+        TrainError::OtherValidation { before, now, .. } => {
+            let files = valid_files.iter();
+            let files: Vec<_> = files.map(|file| file.display().to_string()).collect();
+            let (files, out) = (files.join(", "), out.display());
+            format!(
+                "{files}: {now}, but the run in {out} is validated on {before}; validate on those again, or begin \
+                 a run from its model by --set init.model={out} and another --out"
+            )
+        }
+        error => train_error(error, values),
     }
 }
 

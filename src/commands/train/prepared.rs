@@ -28,6 +28,8 @@ pub struct Prepared {
     pub filtered: Filtered,
     /// Pairs to validate on, as text.
     pub valid_text: Corpus,
+    /// The files that these were read from.
+    pub valid_files: Vec<PathBuf>,
     /// Those of them that are not too long, as pieces.
     pub valid: Tokenized,
     /// Pairs to validate on that were left out when their files were read.
@@ -77,6 +79,7 @@ impl Prepared {
             train: made.examples,
             filtered: made.filtered,
             valid_text: data.valid,
+            valid_files: data.valid_files,
             valid,
             valid_unusable: data.valid_unusable,
             files,

@@ -17,13 +17,13 @@ use transformer_train::{
 };
 
 use super::earlier::CACHE_FILE;
-use super::errors::train_error;
+use super::errors::run_error;
 use super::init::initial_model;
 use super::plan::Plan;
 use super::prepared::Prepared;
-use super::signals::stop_on_signals;
+use super::signals::{exit_code, stop_on_signals};
 use super::validation::by_translating;
-use crate::commands::{Result, counted, validation_line};
+use crate::commands::{Interrupted, Result, counted, validation_line};
 
 /// A run whose keys and data have been checked.
 pub struct Run {
@@ -57,11 +57,12 @@ impl BackendTask for Run {
         } = self;
         let by_translating = by_translating(&plan, &prepared);
         let out = lock.directory().to_owned();
+        let (valid_files, new_cache) = (prepared.valid_files, prepared.new_cache);
         let files = Files {
             run: plan.run.to_toml(),
             train: prepared.files,
             valid: prepared.valid_text,
-            cache: prepared.new_cache,
+            cache: new_cache.clone(),
         };
         let interrupter = Interrupter::new();
         stop_on_signals(&interrupter);
@@ -82,9 +83,16 @@ impl BackendTask for Run {
         }
         let trained = trainer
             .train(prepared.train, prepared.valid.pairs)
-            .map_err(|error| train_error(error, &plan.values))?;
+            .map_err(|error| run_error(error, &plan.values, &valid_files, &out))?;
+        if let Some(cache) = new_cache {
+            // Of a run that had ended: it needs none. Else it has another name by now.
+            let _ = fs::remove_file(cache);
+        }
         say_how_it_went(&trained, made_before, &out);
-        Ok(())
+        match (trained.stopped, exit_code()) {
+            (StopReason::Interrupted, Some(exit_code)) => Err(Interrupted { exit_code }.into()),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Ctrl-C and SIGTERM, which end a training run with a checkpoint.
 
 use std::io;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use burn::train::Interrupter;
 use transformer_program::note;
@@ -10,8 +11,16 @@ struct StopSignal {
     name: &'static str,
     /// The effect of a second one, for the line that answers the first.
     second: &'static str,
-    /// The program's exit code after a second one: 128 and the signal's number.
-    exit_code: i32,
+    /// The program's exit code: 128 and the signal's number, as of a program that the signal has killed.
+    exit_code: u8,
+}
+
+/// The exit code of the first signal; 0 before it.
+static FIRST: AtomicU8 = AtomicU8::new(0);
+
+/// The exit code of a run that a signal has ended; `None` where there was no signal.
+pub fn exit_code() -> Option<u8> {
+    Some(FIRST.load(Ordering::SeqCst)).filter(|&code| code > 0)
 }
 
 static CTRL_C: StopSignal = StopSignal {
@@ -47,8 +56,9 @@ impl StopSignal {
         move || {
             if interrupter.should_stop() {
                 // Without the destructors of C++ libraries, which crash where other threads still compute.
-                signal_hook::low_level::exit(self.exit_code);
+                signal_hook::low_level::exit(self.exit_code.into());
             }
+            FIRST.store(self.exit_code, Ordering::SeqCst);
             note(format_args!("stopping after this update; {}", self.second));
             interrupter.stop(Some(self.name));
         }

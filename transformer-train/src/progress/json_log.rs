@@ -9,18 +9,19 @@ use serde::{Deserialize, Serialize};
 
 use super::observer::{ObserverError, RunObserver, RunStart, TrainingPoint};
 use crate::error::TrainError;
-use crate::validation::Validation;
+use crate::validation::{AverageOutcome, Validation};
 
 /// The file of a run's log, in its directory.
 pub const LOG_FILE: &str = "log.jsonl";
 
-/// Logs a run as JSON lines: an object for each point of training, whose `event` is `training`, and for each
-/// validation, whose `event` is `validation`. The other keys are the fields of [`TrainingPoint`] and of
-/// [`Validation`]. NaN and infinity, for which JSON has no number, are `null`.
+/// Logs a run as JSON lines: an object for each point of training, whose `event` is `training`, for each
+/// validation, whose `event` is `validation`, and for the mean of the last checkpoints, whose `event` is `average`.
+/// The other keys are the fields of [`TrainingPoint`], of [`Validation`] and of [`AverageOutcome`]. NaN and
+/// infinity, for which JSON has no number, are `null`.
 ///
 /// A line is in the file as soon as it is written. A run that is resumed cuts off what was logged after its
 /// checkpoint, also a line that a killed process left half-written, and goes on there: each update is in one
-/// line. Validations of the run that the log lacks, because it was switched on later, are added first.
+/// line. Validations and averages of the run that the log lacks, because it was switched on later, are added first.
 #[derive(Debug)]
 pub struct JsonLog {
     path: PathBuf,
@@ -63,12 +64,10 @@ impl RunObserver for JsonLog {
         let kept = Kept::of(&self.path, start)?;
         let file = self.open(kept.bytes).map_err(TrainError::io(&self.path))?;
         self.file = Some(file);
-        for validation in start.validations {
-            if validation.update > kept.validated {
-                self.write(&Line::Validation(Cow::Borrowed(validation)))?;
-            }
-        }
-        Ok(())
+        let mut missing = kept.missing(start);
+        // An average comes after the validation of its update.
+        missing.sort_by_key(|(update, _)| *update);
+        missing.iter().try_for_each(|(_, line)| self.write(line))
     }
 
     fn on_training(&mut self, point: &TrainingPoint) -> Result<(), ObserverError> {
@@ -77,6 +76,10 @@ impl RunObserver for JsonLog {
 
     fn on_validation(&mut self, validation: &Validation) -> Result<(), ObserverError> {
         self.write(&Line::Validation(Cow::Borrowed(validation)))
+    }
+
+    fn on_average(&mut self, average: &AverageOutcome) -> Result<(), ObserverError> {
+        self.write(&Line::Average(Cow::Borrowed(average)))
     }
 }
 
@@ -90,6 +93,8 @@ pub struct RunLog {
     pub points: Vec<TrainingPoint>,
     /// The validations, in order.
     pub validations: Vec<Validation>,
+    /// The averages of checkpoints that were made where the run ended, in order.
+    pub averages: Vec<AverageOutcome>,
 }
 
 impl RunLog {
@@ -108,6 +113,7 @@ impl RunLog {
             match line {
                 Line::Training(point) => log.points.push(point.into_owned()),
                 Line::Validation(validation) => log.validations.push(validation.into_owned()),
+                Line::Average(average) => log.averages.push(average.into_owned()),
             }
         }
         Ok(Some(log))
@@ -120,6 +126,7 @@ impl RunLog {
 enum Line<'a> {
     Training(Cow<'a, TrainingPoint>),
     Validation(Cow<'a, Validation>),
+    Average(Cow<'a, AverageOutcome>),
 }
 
 /// The whole lines of a log, each with the bytes to its end; none where there is no file.
@@ -155,6 +162,8 @@ struct Kept {
     bytes: u64,
     /// The update of the last validation in it.
     validated: usize,
+    /// The updates of the averages in it.
+    averaged: Vec<usize>,
 }
 
 impl Kept {
@@ -169,10 +178,34 @@ impl Kept {
                 Line::Validation(validation) if validation.update <= validated => {
                     kept.validated = validation.update;
                 }
+                Line::Average(average) if is_recorded(&average, start) => {
+                    kept.averaged.push(average.validation.update);
+                }
                 _ => break,
             }
             kept.bytes = end;
         }
         Ok(kept)
     }
+
+    /// The lines of the run that it lacks, each with its update.
+    fn missing<'a>(&self, start: &RunStart<'a>) -> Vec<(usize, Line<'a>)> {
+        let validations = start.validations.iter().map(|validation| {
+            let line = Line::Validation(Cow::Borrowed(validation));
+            (validation.update, line)
+        });
+        let averages = start.averages.iter().map(|average| {
+            let line = Line::Average(Cow::Borrowed(average));
+            (average.validation.update, line)
+        });
+        let validations = validations.filter(|(update, _)| *update > self.validated);
+        let averages = averages.filter(|(update, _)| !self.averaged.contains(update));
+        validations.chain(averages).collect()
+    }
+}
+
+/// Whether the run's record has an average of the log.
+fn is_recorded(average: &AverageOutcome, start: &RunStart<'_>) -> bool {
+    let mut recorded = start.averages.iter();
+    recorded.any(|recorded| recorded.is_of(average.validation.update, &average.checkpoints))
 }

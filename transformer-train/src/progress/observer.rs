@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::TrainingConfig;
 use crate::run_state::RunState;
-use crate::validation::{SampleOutput, Validation, null_is_nan};
+use crate::validation::{AverageOutcome, SampleOutput, Validation, null_is_nan};
 
 /// The error of an observer.
 pub type ObserverError = Box<dyn Error + Send + Sync>;
@@ -75,6 +75,17 @@ pub trait RunObserver {
         Ok(())
     }
 
+    /// At the end of the run, after the mean of its last checkpoints was validated
+    /// ([`TrainingConfig::average_last`]). That validation is not passed to
+    /// [`on_validation`](Self::on_validation).
+    ///
+    /// # Errors
+    /// The observer is not called again.
+    fn on_average(&mut self, average: &AverageOutcome) -> Result<(), ObserverError> {
+        let _ = average;
+        Ok(())
+    }
+
     /// After a validation that shows sample outputs ([`TextValidation::samples`](crate::TextValidation::samples)).
     ///
     /// # Errors
@@ -95,6 +106,8 @@ pub struct RunStart<'a> {
     pub seconds: f64,
     /// The validations before, in order.
     pub validations: &'a [Validation],
+    /// The averages of checkpoints that were made before, where the run had ended, in order.
+    pub averages: &'a [AverageOutcome],
     /// How the model is trained.
     pub config: &'a TrainingConfig,
     /// When the run ends, however many updates it has made; `None` without such a limit.
@@ -107,6 +120,7 @@ impl<'a> RunStart<'a> {
             update: state.update,
             seconds: state.seconds,
             validations: &state.validations,
+            averages: &state.averages,
             config: &state.config,
             deadline,
         }

@@ -9,7 +9,7 @@ use super::plain_lines::PlainLines;
 use super::tensorboard::{TENSORBOARD_DIRECTORY, TensorBoardLog};
 use crate::error::TrainError;
 use crate::metrics::{Statistics, UpdateItem};
-use crate::validation::{SampleOutput, Validation};
+use crate::validation::{AverageOutcome, SampleOutput, Validation};
 
 /// The longest wait for a point.
 const POINT_WITHIN: Duration = Duration::from_secs(30);
@@ -180,6 +180,11 @@ impl Watch {
         self.last_point = Instant::now();
     }
 
+    /// Passes on the average of the last checkpoints.
+    pub fn averaged(&mut self, average: &AverageOutcome) {
+        self.tell(|observer| observer.on_average(average));
+    }
+
     /// The errors of the observers that failed.
     pub fn into_errors(self) -> Vec<ObserverError> {
         self.errors
@@ -263,6 +268,7 @@ mod tests {
             update: 4,
             seconds: 10.0,
             validations: &[],
+            averages: &[],
             config: &TrainingConfig::default(),
             deadline: None,
         };

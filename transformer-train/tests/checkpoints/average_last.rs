@@ -12,7 +12,7 @@ use transformer_train::{
 };
 
 use crate::points::{
-    Points, Weights, alone, checkpoint, checkpoints, held_out, model, points, run, trainer,
+    Points, Weights, alone, checkpoint, checkpoints, held_out, model, points, read, run, trainer,
 };
 
 type Tracked = Autodiff<NdArray>;
@@ -96,13 +96,25 @@ fn an_average_that_is_the_best_model_is_kept() {
     assert_eq!(record.averages.len(), 1);
     assert_eq!(record.averages[0].checkpoints, [4, 6, 8]);
 
-    // Resumed where it has ended, the run has the same end.
+    // Resumed where it has ended, the run has the same end, and writes nothing.
+    let before = read(&out);
     let again = train(&average_wins(), &out);
     assert_eq!(outcome(&again).checkpoints, [4, 6, 8]);
     assert!(outcome(&again).kept);
-    assert_eq!(model(&out), expected);
+    assert!(read(&out) == before);
     let record = RunRecord::load(&out).unwrap().unwrap();
     assert_eq!(record.averages.len(), 1);
+
+    // Another average is left to do.
+    let two = TrainingConfig {
+        average_last: 2,
+        ..average_wins()
+    };
+    assert_eq!(outcome(&train(&two, &out)).checkpoints, [6, 8]);
+    let record = RunRecord::load(&out).unwrap().unwrap();
+    assert_eq!(record.averages.len(), 1);
+    assert_eq!(record.averages[0].checkpoints, [6, 8]);
+    let expected = model(&out);
 
     // When it goes on, no later model is better by this number, nor is the next average.
     let longer = TrainingConfig {

@@ -12,7 +12,7 @@ use transformer_train::{
 };
 
 use crate::points::{
-    Points, alone, checkpoint, checkpoints, held_out, model, points, run, trainer,
+    Points, alone, checkpoint, checkpoints, held_out, model, points, read, run, trainer,
 };
 
 type Tracked = Autodiff<NdArray>;
@@ -171,9 +171,11 @@ fn a_run_ends_when_patience_is_over_and_goes_on_with_more_of_it() {
     };
     let ended = train(&patient(Some(3)), &out, scores);
     assert_eq!((ended.stopped, ended.updates), (StopReason::Patience, 10));
+    let before = read(&out);
     let again = train(&patient(Some(3)), &out, scores);
     assert_eq!((again.stopped, again.updates), (StopReason::Patience, 10));
     assert_eq!(again.validations.len(), 5);
+    assert!(read(&out) == before);
     let longer = train(&patient(Some(4)), &out, scores);
     assert_eq!((longer.stopped, longer.updates), (StopReason::Updates, 12));
 

@@ -9,12 +9,14 @@
 //! | `moving_average` | the moving average of the weights |
 //! | `average_last` | the mean of the last checkpoints at the end of a run |
 //! | `killed` | a kill between any two writes |
+//! | `damaged` | damage to checkpoints, and the older one to go on from |
 
 use transformer_instances as _;
 
 mod average_last;
 mod best;
 mod between;
+mod damaged;
 mod killed;
 mod moving_average;
 mod points;

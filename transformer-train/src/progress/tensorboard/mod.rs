@@ -12,7 +12,7 @@ use self::event::{Content, event};
 use self::record::record;
 use super::observer::{ObserverError, RunObserver, RunStart, TrainingPoint};
 use crate::error::TrainError;
-use crate::validation::Validation;
+use crate::validation::{AverageOutcome, Validation};
 
 /// The directory of a run's event files, in its own.
 pub(super) const TENSORBOARD_DIRECTORY: &str = "tensorboard";
@@ -22,8 +22,9 @@ pub(super) const TENSORBOARD_DIRECTORY: &str = "tensorboard";
 /// The scalars have the names `train/loss`, `train/perplexity`, `train/accuracy`, `train/learning_rate`,
 /// `train/tokens_per_second`, `train/gradient_norm` and `train/skipped`, at each [`TrainingPoint`];
 /// `valid/loss`, `valid/perplexity`, `valid/accuracy`, and `valid/` with each name of
-/// [`Trainer::on_validation`](crate::Trainer::on_validation), at each [`Validation`]. Their step is the
-/// update. Numbers that are not finite are left out.
+/// [`Trainer::on_validation`](crate::Trainer::on_validation), at each [`Validation`]; and the same with `average/`
+/// in place of `valid/`, of the mean of the last checkpoints. Their step is the update. Numbers that are not finite
+/// are left out.
 ///
 /// The file of a run that is resumed says so, whereupon TensorBoard drops what it has read of later updates:
 /// they are made again.
@@ -85,20 +86,27 @@ impl RunObserver for TensorBoardLog {
     }
 
     fn on_validation(&mut self, validation: &Validation) -> Result<(), ObserverError> {
-        let means = [
-            ("loss", validation.valid_loss),
-            ("perplexity", validation.valid_nll.exp()),
-            ("accuracy", validation.valid_accuracy),
-        ];
-        let measured = validation.numbers.iter();
-        let measured = measured.map(|(name, &value)| (name.as_str(), value));
-        let scalars: Vec<_> = means
-            .into_iter()
-            .chain(measured)
-            .map(|(name, value)| (format!("valid/{name}"), value))
-            .collect();
-        self.scalars(validation.update, &scalars)
+        self.scalars(validation.update, &named("valid", validation))
     }
+
+    fn on_average(&mut self, average: &AverageOutcome) -> Result<(), ObserverError> {
+        let validation = &average.validation;
+        self.scalars(validation.update, &named("average", validation))
+    }
+}
+
+/// The numbers of a validation, by their names in a group.
+fn named(group: &str, validation: &Validation) -> Vec<(String, f64)> {
+    let means = [
+        ("loss", validation.valid_loss),
+        ("perplexity", validation.valid_nll.exp()),
+        ("accuracy", validation.valid_accuracy),
+    ];
+    let measured = validation.numbers.iter();
+    let measured = measured.map(|(name, &value)| (name.as_str(), value));
+    let all = means.into_iter().chain(measured);
+    all.map(|(name, value)| (format!("{group}/{name}"), value))
+        .collect()
 }
 
 /// Seconds since 1970.

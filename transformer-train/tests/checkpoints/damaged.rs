@@ -1,0 +1,155 @@
+//! Damage to the newest checkpoints: each is found before the run goes on, by file and in one line, which names the
+//! older checkpoint to go on from.
+
+use std::fs;
+use std::path::Path;
+
+use burn_autodiff::Autodiff;
+use burn_ndarray::NdArray;
+use serde_json::Value;
+use transformer_train::{RunRecord, TrainError, TrainingConfig};
+
+use crate::points::{
+    alone, checkpoint, checkpoints, held_out, left, points, read, run, trainer, write,
+};
+
+/// A checkpoint after every second of 8 updates, the last three of which are kept, with all files.
+fn config() -> TrainingConfig {
+    TrainingConfig {
+        updates: 8,
+        validate_every: 2,
+        keep_checkpoints: 3,
+        ema_decay: Some(0.5),
+        ..run()
+    }
+}
+
+/// A resumed run, which has more to do.
+fn resume(out: &Path) -> Result<usize, TrainError> {
+    let longer = TrainingConfig {
+        updates: 9,
+        ..config()
+    };
+    let trained = trainer::<Autodiff<NdArray>>(&longer, out).train(points(), held_out());
+    trained.map(|trained| trained.updates)
+}
+
+fn train(out: &Path) {
+    let trainer = trainer::<Autodiff<NdArray>>(&config(), out);
+    trainer.train(points(), held_out()).unwrap();
+}
+
+/// Another value of one bit, in the middle.
+fn flip(file: &Path) {
+    let mut bytes = fs::read(file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(file, bytes).unwrap();
+}
+
+fn halve(file: &Path) {
+    let bytes = fs::read(file).unwrap();
+    fs::write(file, &bytes[..bytes.len() / 2]).unwrap();
+}
+
+fn remove(file: &Path) {
+    fs::remove_file(file).unwrap();
+}
+
+type Damage = fn(&Path);
+
+#[test]
+fn the_newest_checkpoint_is_refused_by_its_file_and_the_one_before_ends_the_run_alike() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("whole");
+    train(&whole);
+    assert_eq!(checkpoints(&whole), [4, 6, 8]);
+    let damages: [(&str, Damage); 9] = [
+        ("run.json", halve),
+        ("run.json", remove),
+        ("model.safetensors", flip),
+        ("model.safetensors", remove),
+        ("training.safetensors", flip),
+        ("training.safetensors", halve),
+        ("training.safetensors", remove),
+        ("optimizer.mpk", flip),
+        ("optimizer.mpk", remove),
+    ];
+    for (number, (name, damage)) in damages.into_iter().enumerate() {
+        let out = folder.path().join(number.to_string());
+        write(&read(&whole), &out);
+        let [newest, before] = [8, 6].map(|update| checkpoint(&out, update));
+        let file = newest.join(name);
+        damage(&file);
+        let damaged = read(&out);
+        let error = resume(&out).unwrap_err();
+        assert!(matches!(error, TrainError::DamagedCheckpoint { .. }));
+        let error = error.to_string();
+        let start = format!("{}: ", file.display());
+        let end = format!(
+            "; to resume from the older {}, remove {}",
+            before.display(),
+            newest.display()
+        );
+        assert!(
+            error.starts_with(&start) && error.ends_with(&end),
+            "{error}"
+        );
+        assert!(!error.contains('\n'), "{error}");
+        assert!(read(&out) == damaged, "{name} has changed the directory");
+
+        // As the line says.
+        fs::remove_dir_all(&newest).unwrap();
+        train(&out);
+        assert!(left(&out) == left(&whole), "{name}");
+    }
+}
+
+#[test]
+fn all_damaged_checkpoints_are_named_or_that_none_is_whole() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    train(&out);
+    let [oldest, middle, newest] = [4, 6, 8].map(|update| checkpoint(&out, update));
+    // As a copy leaves it that was broken off.
+    fs::remove_dir_all(&newest).unwrap();
+    fs::create_dir(&newest).unwrap();
+    flip(&middle.join("model.safetensors"));
+    let end = format!(
+        "; to resume from the older {}, remove {} and {}",
+        oldest.display(),
+        newest.display(),
+        middle.display()
+    );
+    let error = resume(&out).unwrap_err().to_string();
+    assert!(error.ends_with(&end), "{error}");
+    // The record of the run is read by other commands, too.
+    let error = RunRecord::load(&out).unwrap_err().to_string();
+    assert!(error.ends_with(&end), "{error}");
+
+    halve(&oldest.join("run.json"));
+    let error = resume(&out).unwrap_err().to_string();
+    let end = "; no older checkpoint is whole; begin a run in another directory";
+    assert!(error.ends_with(end), "{error}");
+}
+
+#[test]
+fn checkpoints_of_earlier_versions_are_resumed_without_checksums() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    train(&out);
+    let path = checkpoint(&out, 8).join("run.json");
+    let json = fs::read(&path).unwrap();
+    let mut record: Value = serde_json::from_slice(&json).unwrap();
+    let fields = record.as_object_mut().unwrap();
+    for later in ["file_checksums", "validation_data"] {
+        assert!(fields.remove(later).is_some(), "{later}");
+    }
+    fs::write(&path, record.to_string()).unwrap();
+    assert_eq!(resume(&out).unwrap(), 9);
+    let json = fs::read_to_string(checkpoint(&out, 9).join("run.json")).unwrap();
+    assert!(json.contains("file_checksums") && json.contains("validation_data"));
+}

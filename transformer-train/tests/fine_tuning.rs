@@ -1,5 +1,7 @@
 //! A run that starts from a saved model: from its loss, with parts frozen.
 
+mod support;
+
 use std::path::Path;
 use transformer_instances as _;
 
@@ -8,24 +10,15 @@ use burn::tensor::TensorData;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use safetensors::SafeTensors;
-use transformer_core::{Transformer, TransformerConfig, WEIGHTS_FILE};
+use transformer_core::{Transformer, WEIGHTS_FILE};
 use transformer_train::{
     FreezeError, ProgressDisplay, RunRecord, TokenizedPair, Trained, Trainer, TrainingConfig,
     evaluate, freeze,
 };
 
-type B = Autodiff<NdArray>;
+use support::run::tiny_config;
 
-fn config() -> TransformerConfig {
-    TransformerConfig {
-        d_model: 8,
-        n_heads: 2,
-        d_ff: 16,
-        n_encoder_layers: 1,
-        n_decoder_layers: 1,
-        ..TransformerConfig::base(13)
-    }
-}
+type B = Autodiff<NdArray>;
 
 /// Pairs of a first task; of a second one, shifted.
 fn pairs(shift: u32) -> Vec<TokenizedPair> {
@@ -50,7 +43,7 @@ fn run() -> TrainingConfig {
 
 /// Trains a model on the first task, into a directory.
 fn trained(out: &Path) -> Trained<Transformer<NdArray>> {
-    let model = config().init::<B>(3, &Default::default()).unwrap();
+    let model = tiny_config().init::<B>(3, &Default::default()).unwrap();
     Trainer::new(model, run())
         .display(ProgressDisplay::Silent)
         .directory(out)
@@ -136,7 +129,7 @@ fn frozen_parameters_keep_every_bit_and_all_others_learn() {
 
 #[test]
 fn patterns_that_freeze_nothing_or_everything_are_refused() {
-    let model = || config().init::<B>(0, &Default::default()).unwrap();
+    let model = || tiny_config().init::<B>(0, &Default::default()).unwrap();
     let error = freeze(model(), &["encoder.*", "encodr.*"]).unwrap_err();
     let expected = "`encodr.*` matches no parameter; similar: `encoder.*`, ";
     assert!(error.to_string().starts_with(expected), "{error}");
@@ -191,7 +184,7 @@ fn the_schedule_of_a_run_can_be_continued() {
 fn a_loaded_model_has_gradients() {
     let folder = tempfile::tempdir().unwrap();
     let device = Default::default();
-    config()
+    tiny_config()
         .init::<NdArray>(3, &device)
         .unwrap()
         .save(folder.path())

@@ -16,7 +16,7 @@ use transformer_train::{
     evaluate, freeze,
 };
 
-use support::run::tiny_config;
+use support::run::tiny_config as config;
 
 type B = Autodiff<NdArray>;
 
@@ -43,7 +43,7 @@ fn run() -> TrainingConfig {
 
 /// Trains a model on the first task, into a directory.
 fn trained(out: &Path) -> Trained<Transformer<NdArray>> {
-    let model = tiny_config().init::<B>(3, &Default::default()).unwrap();
+    let model = config().init::<B>(3, &Default::default()).unwrap();
     Trainer::new(model, run())
         .display(ProgressDisplay::Silent)
         .directory(out)
@@ -129,7 +129,7 @@ fn frozen_parameters_keep_every_bit_and_all_others_learn() {
 
 #[test]
 fn patterns_that_freeze_nothing_or_everything_are_refused() {
-    let model = || tiny_config().init::<B>(0, &Default::default()).unwrap();
+    let model = || config().init::<B>(0, &Default::default()).unwrap();
     let error = freeze(model(), &["encoder.*", "encodr.*"]).unwrap_err();
     let expected = "`encodr.*` matches no parameter; similar: `encoder.*`, ";
     assert!(error.to_string().starts_with(expected), "{error}");
@@ -184,7 +184,7 @@ fn the_schedule_of_a_run_can_be_continued() {
 fn a_loaded_model_has_gradients() {
     let folder = tempfile::tempdir().unwrap();
     let device = Default::default();
-    tiny_config()
+    config()
         .init::<NdArray>(3, &device)
         .unwrap()
         .save(folder.path())

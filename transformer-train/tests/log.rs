@@ -1,30 +1,36 @@
 //! The logs of a run: exact numbers, each update once, also after a kill and a resume.
 
-mod support;
-
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use transformer_instances as _;
 
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use serde_json::Value;
-use transformer_core::Transformer;
+use transformer_core::{Transformer, TransformerConfig};
 use transformer_train::{
-    ObserverError, ProgressDisplay, RunLog, RunObserver, RunStart, Trained, Trainer,
+    ObserverError, ProgressDisplay, RunLog, RunObserver, RunStart, TokenizedPair, Trained, Trainer,
     TrainingConfig, TrainingPoint, Validation,
 };
-
-use support::run::{alone, pairs, tiny_config};
 
 type B = Autodiff<NdArray>;
 type Model = Transformer<NdArray>;
 
+const D_MODEL: usize = 8;
 const WARMUP: usize = 4;
 
 fn trainer(updates: usize) -> Trainer<B, Transformer<B>> {
-    let model = tiny_config().init(3, &Default::default()).unwrap();
+    let config = TransformerConfig {
+        d_model: D_MODEL,
+        n_heads: 2,
+        d_ff: 16,
+        n_encoder_layers: 1,
+        n_decoder_layers: 1,
+        ..TransformerConfig::base(13)
+    };
+    let model = config.init(3, &Default::default()).unwrap();
     let run = TrainingConfig {
         batch_tokens: 20,
         updates,
@@ -36,10 +42,26 @@ fn trainer(updates: usize) -> Trainer<B, Transformer<B>> {
     trainer.observe_every(3)
 }
 
+/// Enough for several batches.
+fn pairs() -> Vec<TokenizedPair> {
+    (0..12)
+        .map(|index| TokenizedPair {
+            source: vec![3 + index % 10; 1 + index as usize % 4],
+            target: vec![3 + index % 10],
+        })
+        .collect()
+}
+
 /// A run in `out` with its log, from the newest checkpoint there.
 fn logged(updates: usize, out: &Path) -> Trained<Model> {
     let trainer = trainer(updates).directory(out).log_json(true).resume(true);
     trainer.train(pairs(), pairs()).unwrap()
+}
+
+/// Burn draws dropout from one generator per process: a test that trains must hold this lock.
+fn alone() -> MutexGuard<'static, ()> {
+    static GENERATOR: Mutex<()> = Mutex::new(());
+    GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn lines(out: &Path) -> Vec<Value> {
@@ -105,7 +127,7 @@ fn json_lines_have_the_numbers_of_the_run() {
         loss += number("loss") * count("tokens") as f64;
         // The paper's rate: equation 3.
         let (s, w) = (update as f64, WARMUP as f64);
-        let rate = (tiny_config().d_model as f64).powf(-0.5) * s.powf(-0.5).min(s * w.powf(-1.5));
+        let rate = (D_MODEL as f64).powf(-0.5) * s.powf(-0.5).min(s * w.powf(-1.5));
         assert!(is_close(number("learning_rate"), rate), "{line}");
         let speed = number("tokens") / (number("seconds") - seconds);
         assert!(is_close(number("tokens_per_second"), speed), "{line}");

@@ -21,9 +21,9 @@ pub(super) const TENSORBOARD_DIRECTORY: &str = "tensorboard";
 ///
 /// The scalars have the names `train/loss`, `train/perplexity`, `train/accuracy`, `train/learning_rate`,
 /// `train/tokens_per_second`, `train/gradient_norm` and `train/skipped`, at each [`TrainingPoint`];
-/// `valid/loss`, `valid/perplexity`, `valid/accuracy`, and `valid/` with the name of each of the other
-/// [numbers](Validation::numbers), at each [`Validation`]. Their step is the update. Numbers that are not finite
-/// are left out.
+/// `valid/loss`, `valid/perplexity`, `valid/accuracy`, and `valid/` with each name of
+/// [`Trainer::on_validation`](crate::Trainer::on_validation), at each [`Validation`]. Their step is the
+/// update. Numbers that are not finite are left out.
 ///
 /// The file of a run that is resumed says so, whereupon TensorBoard drops what it has read of later updates:
 /// they are made again.

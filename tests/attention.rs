@@ -5,19 +5,10 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use support::{fails, succeeds, trained, with_model};
+use support::{fails, labels, succeeds, trained, with_model};
 
 /// The darkest field of a picture, and the lightest: all the attention, and none.
 const SHADES: [&str; 2] = ["#08306B", "#EEF2F7"];
-
-/// Every text of a picture: the title, then the tokens of rows and columns.
-fn labels(svg: &str) -> Vec<&str> {
-    svg.split("<text ")
-        .skip(1)
-        .filter_map(|text| text.split_once('>')?.1.split_once("</text>"))
-        .map(|(label, _)| label.trim())
-        .collect()
-}
 
 /// The decoder's attention to itself: every token named beside its row and above its column, and no
 /// row with a shade above the diagonal.
@@ -33,6 +24,7 @@ fn attention_is_drawn_with_rows_that_attend_and_columns_that_are_attended_to() {
     let svg = folder.path().join("attention.svg");
     draw(&svg, &["--kind", "decoder", "--layer", "2", "--head", "3"]);
     let svg = fs::read_to_string(&svg).expect("a picture");
+    // The title, then the tokens of the rows and of the columns.
     let labels = labels(&svg);
     let count = (labels.len() - 1) / 2;
     assert_eq!(labels[0], "layer 2, head 3");
@@ -62,12 +54,12 @@ fn attention_is_drawn_with_rows_that_attend_and_columns_that_are_attended_to() {
         fs::read_to_string(&svg).expect("a picture")
     };
     let encoder = of_kind("encoder");
-    let encoder = self::labels(&encoder);
+    let encoder = support::labels(&encoder);
     let (source, columns) = encoder[1..].split_at((encoder.len() - 1) / 2);
     assert_eq!(source, columns);
     assert_eq!(source.last(), Some(&"&lt;eos&gt;"));
     let cross = of_kind("cross");
-    let mut cross = self::labels(&cross)[1..].to_vec();
+    let mut cross = support::labels(&cross)[1..].to_vec();
     let mut tokens = [source, &labels[1..=count]].concat();
     cross.sort_unstable();
     tokens.sort_unstable();

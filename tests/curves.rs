@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use support::{fails, folder, program, succeeds, train, trained};
+use support::{fails, folder, labels, program, succeeds, train, trained};
 
 /// The colours of the first two runs.
 const COLORS: [&str; 2] = ["#0072B2", "#D55E00"];
@@ -46,15 +46,6 @@ fn lines(svg: &str) -> Vec<Line<'_>> {
             .collect(),
     });
     lines.filter(|line| COLORS.contains(&line.color)).collect()
-}
-
-/// Every text of a picture.
-fn labels(svg: &str) -> Vec<&str> {
-    svg.split("<text ")
-        .skip(1)
-        .filter_map(|text| text.split_once('>')?.1.split_once("</text>"))
-        .map(|(label, _)| label.trim())
-        .collect()
 }
 
 /// A run with a log, and one without: its checkpoint, as of which it has the same validations.
@@ -128,7 +119,7 @@ fn each_run_and_number_is_named_and_each_point_is_drawn() {
     // Without --numbers, those that runs have; over the time that they took.
     let svg = draw("seconds.svg", &["--over", "seconds"]);
     let svg = String::from_utf8(svg).expect("text");
-    let labels = self::labels(&svg);
+    let labels = support::labels(&svg);
     for title in ["learning rate", "seconds of training"] {
         assert!(labels.contains(&title), "{title}: {labels:?}");
     }

@@ -30,8 +30,8 @@ Examples:
 
 /// Measures a model on sentence pairs: loss and perplexity, and its translations by --metrics.
 ///
-/// `bleu` and `chrf` are those of sacreBLEU, with its signatures. The others compare tokens, which white space
-/// separates: `exact_match` is the share of the lines that are exactly right, and `wer` that of the lines that
+/// `bleu` and `chrf` are those of sacreBLEU, with its signatures. The others compare tokens, which spaces
+/// separate: `exact_match` is the share of the lines that are exactly right, and `wer` that of the lines that
 /// are not, the word error rate where a line is a word and its tokens are phones. `token_error_rate` is edits for
 /// each token: the word error rate where a line is a sentence, the phone error rate where it is a word.
 #[derive(Debug, Args)]

@@ -99,6 +99,15 @@ pub fn file(folder: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
     path
 }
 
+/// Every text of a picture.
+pub fn labels(svg: &str) -> Vec<&str> {
+    svg.split("<text ")
+        .skip(1)
+        .filter_map(|text| text.split_once('>')?.1.split_once("</text>"))
+        .map(|(label, _)| label.trim())
+        .collect()
+}
+
 /// A fixture of the comparison with PyTorch.
 pub fn fixture(system: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

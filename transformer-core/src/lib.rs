@@ -120,5 +120,5 @@ pub use text::{TextError, TextSearch, Tokenizer, Tokenizers, Translation, Transl
 pub use transformer::{Encoded, Transformer};
 pub use weights::{
     SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, load_weights,
-    save_weights,
+    run_of_checkpoint, save_weights,
 };

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::module::Module;
 use burn::tensor::DType;
@@ -32,6 +32,18 @@ pub const TOKENIZER_FILE: &str = "tokenizer.json";
 pub const SOURCE_TOKENIZER_FILE: &str = "source_tokenizer.json";
 /// The file of the target's tokenizer, where the source has another.
 pub const TARGET_TOKENIZER_FILE: &str = "target_tokenizer.json";
+/// The folder of a run's checkpoints, in the run's directory.
+const CHECKPOINTS: &str = "checkpoints";
+
+/// The directory of the run that a checkpoint (`run/checkpoints/update-…`) belongs to; `None` for other
+/// directories.
+pub fn run_of_checkpoint(directory: impl AsRef<Path>) -> Option<PathBuf> {
+    // Resolved, because a path such as `.` does not say where it is.
+    let directory = directory.as_ref().canonicalize().ok()?;
+    let below = directory.parent()?;
+    let run = below.parent()?;
+    (below.file_name()? == CHECKPOINTS).then(|| run.to_owned())
+}
 
 /// Writes every parameter of a module into a `.safetensors` file, under its path in the module. The
 /// file's folder is created if missing.
@@ -238,5 +250,22 @@ fn read_weights<B: Backend, M: Module<B>>(module: &mut M, path: &Path) -> Result
             "not the weights of this model: {}",
             problems.join("; ")
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_is_below_its_run() {
+        let run = tempfile::tempdir().unwrap();
+        let checkpoint = run.path().join("checkpoints/update-00000004");
+        fs::create_dir_all(&checkpoint).unwrap();
+        let expected = run.path().canonicalize().unwrap();
+        assert_eq!(run_of_checkpoint(&checkpoint), Some(expected));
+        for other in [run.path(), &run.path().join("none")] {
+            assert_eq!(run_of_checkpoint(other), None);
+        }
     }
 }

@@ -24,6 +24,7 @@ use crate::validation::Validation;
 #[serde(deny_unknown_fields)]
 pub struct Criterion {
     /// Its name: `loss`, `perplexity`, `accuracy`, or one that
+    /// [`Trainer::validate_with`](crate::Trainer::validate_with) or
     /// [`Trainer::on_validation`](crate::Trainer::on_validation) measures ([`Validation::number`]).
     pub number: String,
     /// Which values are better.

@@ -34,7 +34,8 @@ pub struct Validation {
     pub valid_nll: f64,
     /// Share of the validation labels that were the model's first choice, in percent.
     pub valid_accuracy: f64,
-    /// The numbers that [`Trainer::on_validation`](crate::Trainer::on_validation) measured, by name.
+    /// The numbers that [`Trainer::validate_with`](crate::Trainer::validate_with) and
+    /// [`Trainer::on_validation`](crate::Trainer::on_validation) measured, by name.
     #[serde(default, deserialize_with = "nulls_are_nan")]
     pub numbers: BTreeMap<String, f64>,
 }

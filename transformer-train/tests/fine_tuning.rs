@@ -1,5 +1,7 @@
 //! A run that starts from a saved model: from its loss, with parts frozen.
 
+mod support;
+
 use std::path::Path;
 use transformer_instances as _;
 
@@ -8,24 +10,15 @@ use burn::tensor::TensorData;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use safetensors::SafeTensors;
-use transformer_core::{Transformer, TransformerConfig, WEIGHTS_FILE};
+use transformer_core::{Transformer, WEIGHTS_FILE};
 use transformer_train::{
     FreezeError, ProgressDisplay, RunRecord, TokenizedPair, Trained, Trainer, TrainingConfig,
     evaluate, freeze,
 };
 
-type B = Autodiff<NdArray>;
+use support::run::tiny_config as config;
 
-fn config() -> TransformerConfig {
-    TransformerConfig {
-        d_model: 8,
-        n_heads: 2,
-        d_ff: 16,
-        n_encoder_layers: 1,
-        n_decoder_layers: 1,
-        ..TransformerConfig::base(13)
-    }
-}
+type B = Autodiff<NdArray>;
 
 /// Pairs of a first task; of a second one, shifted.
 fn pairs(shift: u32) -> Vec<TokenizedPair> {

@@ -1,15 +1,19 @@
 //! The directory of a run: it is written by one run at a time, and by none that is refused.
 
+mod support;
+
 use std::fs;
 use std::path::Path;
 use transformer_instances as _;
 
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
-use transformer_core::{Transformer, TransformerConfig};
+use transformer_core::Transformer;
 use transformer_train::{
     ProgressDisplay, RunLock, TokenizedPair, TrainError, Trainer, TrainingConfig, holds_model,
 };
+
+use support::run::tiny_config;
 
 type B = Autodiff<NdArray>;
 
@@ -23,15 +27,7 @@ fn run() -> TrainingConfig {
 }
 
 fn trainer(config: TrainingConfig) -> Trainer<B, Transformer<B>> {
-    let model = TransformerConfig {
-        d_model: 8,
-        n_heads: 2,
-        d_ff: 16,
-        n_encoder_layers: 1,
-        n_decoder_layers: 1,
-        ..TransformerConfig::base(13)
-    };
-    let model = model.init(3, &Default::default()).unwrap();
+    let model = tiny_config().init(3, &Default::default()).unwrap();
     Trainer::new(model, config).display(ProgressDisplay::Silent)
 }
 

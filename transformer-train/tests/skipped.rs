@@ -1,9 +1,9 @@
 //! An update whose loss or gradients are not finite is skipped, counted and reported; a number of them in a
 //! row ends the run.
 
-use std::io::{self, Write};
+mod support;
+
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
@@ -14,6 +14,8 @@ use transformer_train::{
     Checksum, Example, Lengths, Objective, PlainLines, ProgressDisplay, Schedule, TokenSums,
     TrainError, Trained, Trainer, TrainingConfig,
 };
+
+use support::run::Page;
 
 type Tracked = Autodiff<NdArray>;
 
@@ -220,20 +222,6 @@ fn a_validation_whose_loss_is_not_a_number_ends_the_run() {
     );
 }
 
-/// A file in memory.
-#[derive(Clone, Default)]
-struct Page(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Page {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// The plain lines of a run with these examples.
 fn lines(examples: Vec<Kind>) -> Vec<String> {
     let page = Page::default();
@@ -242,8 +230,7 @@ fn lines(examples: Vec<Kind>) -> Vec<String> {
         .train(examples, vec![Good])
         .unwrap();
     assert_eq!(trained.updates, 8);
-    let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
-    text.lines().map(str::to_owned).collect()
+    page.text().lines().map(str::to_owned).collect()
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Validation by decoding: its numbers are those of `Translator` and of the metrics, its samples are shown.
 
-use std::io::{self, Write};
+mod support;
+
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use transformer_instances as _;
 
 use burn_autodiff::Autodiff;
@@ -15,6 +15,8 @@ use transformer_train::{
     Corpus, Pair, PlainLines, ProgressDisplay, TextValidation, TokenizedPair, TrainError, Trainer,
     TrainingConfig, train_bpe,
 };
+
+use support::run::{Page, alone};
 
 type B = Autodiff<NdArray>;
 
@@ -72,12 +74,6 @@ fn options() -> DecodeOptions {
     }
 }
 
-/// Burn draws dropout from one generator per process: a test that trains must hold this lock.
-fn alone() -> MutexGuard<'static, ()> {
-    static GENERATOR: Mutex<()> = Mutex::new(());
-    GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[test]
 fn numbers_equal_those_of_a_translator_and_the_metrics() {
     let _alone = alone();
@@ -126,20 +122,6 @@ fn numbers_equal_those_of_a_translator_and_the_metrics() {
     assert!(chrf(1) > 0.0, "{} and {}", chrf(0), chrf(1));
 }
 
-/// A file in memory.
-#[derive(Clone, Default)]
-struct Page(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Page {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
 fn samples_follow_the_line_of_their_validation() {
     let _alone = alone();
@@ -161,7 +143,7 @@ fn samples_follow_the_line_of_their_validation() {
         .unwrap();
     let translator = Translator::new(trained.model, tokenizers).unwrap();
     let translator = translator.with_options(options()).unwrap();
-    let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+    let text = page.text();
     let lines: Vec<_> = text.lines().collect();
     let starts: Vec<_> = (0..lines.len())
         .filter(|&line| lines[line].starts_with("validation"))

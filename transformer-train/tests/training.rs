@@ -1,10 +1,11 @@
 //! The promises of training: an update is one step for any number of batches, a resumed run equals the
 //! run that was not stopped, and no model is overwritten.
 
+mod support;
+
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use transformer_instances as _;
 
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
@@ -20,20 +21,15 @@ use transformer_train::{
     TrainError, Trainer, TrainingConfig, TrainingModel, Update, clip_global_norm,
 };
 
+use support::run::{alone, tiny_config};
+
 type Inner = NdArray;
 type B = Autodiff<Inner>;
 
-const VOCAB_SIZE: usize = 13;
-
 fn model_config() -> TransformerConfig {
     TransformerConfig {
-        d_model: 8,
-        n_heads: 2,
-        d_ff: 16,
-        n_encoder_layers: 1,
-        n_decoder_layers: 1,
         tying: WeightTying::All,
-        ..TransformerConfig::base(VOCAB_SIZE)
+        ..tiny_config()
     }
 }
 
@@ -65,12 +61,6 @@ fn run() -> TrainingConfig {
         validate_every: 4,
         ..TrainingConfig::default()
     }
-}
-
-/// Burn draws dropout from one generator per process: a test that trains must hold this lock.
-fn alone() -> MutexGuard<'static, ()> {
-    static GENERATOR: Mutex<()> = Mutex::new(());
-    GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn trainer(config: TrainingConfig) -> Trainer<B, Transformer<B>> {

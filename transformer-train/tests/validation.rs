@@ -1,41 +1,25 @@
 //! The hook of a validation: its numbers are shown and recorded, and it can end the run.
 
+mod support;
+
 use std::fs;
-use std::io::{self, Write};
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use transformer_instances as _;
 
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
-use transformer_core::{Transformer, TransformerConfig};
+use transformer_core::Transformer;
 use transformer_train::{
-    HookError, Measurement, PlainLines, ProgressDisplay, StopReason, TokenizedPair, Trainer,
-    TrainingConfig, ValidationContext, ValidationMetrics, evaluate,
+    HookError, Measurement, PlainLines, ProgressDisplay, StopReason, Trainer, TrainingConfig,
+    ValidationContext, ValidationMetrics, evaluate,
 };
+
+use support::run::{Page, alone, pairs, tiny_config};
 
 type B = Autodiff<NdArray>;
 
 fn model() -> Transformer<B> {
-    let config = TransformerConfig {
-        d_model: 8,
-        n_heads: 2,
-        d_ff: 16,
-        n_encoder_layers: 1,
-        n_decoder_layers: 1,
-        ..TransformerConfig::base(13)
-    };
-    config.init(3, &Default::default()).unwrap()
-}
-
-/// Enough for several batches.
-fn pairs() -> Vec<TokenizedPair> {
-    (0..12)
-        .map(|index| TokenizedPair {
-            source: vec![3 + index % 10; 1 + index as usize % 4],
-            target: vec![3 + index % 10],
-        })
-        .collect()
+    tiny_config().init(3, &Default::default()).unwrap()
 }
 
 fn trainer() -> Trainer<B, Transformer<B>> {
@@ -47,12 +31,6 @@ fn trainer() -> Trainer<B, Transformer<B>> {
         ..TrainingConfig::default()
     };
     Trainer::new(model(), run).display(ProgressDisplay::Silent)
-}
-
-/// Burn draws dropout from one generator per process: a test that trains must hold this lock.
-fn alone() -> MutexGuard<'static, ()> {
-    static GENERATOR: Mutex<()> = Mutex::new(());
-    GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[test]
@@ -246,20 +224,6 @@ fn numbers_without_a_name_are_an_error() {
     assert_eq!(error.to_string(), expected);
 }
 
-/// A file in memory.
-#[derive(Clone, Default)]
-struct Page(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Page {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
 fn numbers_are_in_the_plain_line_of_a_validation() {
     let _alone = alone();
@@ -271,7 +235,7 @@ fn numbers_are_in_the_plain_line_of_a_validation() {
         })
         .train(pairs(), pairs())
         .unwrap();
-    let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+    let text = page.text();
     let lines: Vec<_> = text.lines().collect();
     let validations: Vec<_> = lines
         .iter()

@@ -2,17 +2,15 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Deserialize;
+use transformer_core::run_of_checkpoint;
 use transformer_program::run_file::RUN_FILE;
 use transformer_train::metrics::TextMetric;
 
 use crate::commands::Result;
-
-/// The folder of a run's checkpoints, each of which is a model directory.
-const CHECKPOINTS: &str = "checkpoints";
 
 /// Without `--metrics`, and without a run that names its own.
 const DEFAULT: [TextMetric; 2] = [TextMetric::Bleu, TextMetric::Chrf];
@@ -36,12 +34,14 @@ pub fn parser() -> impl TypedValueParser<Value = TextMetric> {
         .try_map(|key| key.parse::<TextMetric>())
 }
 
-/// The metrics of the run that trained the model in a directory; BLEU and chrF if it names none.
+/// The metrics of the run that trained the model in a directory, which may be one of the run's checkpoints; BLEU
+/// and chrF if it names none.
 ///
 /// # Errors
 /// When the run's file cannot be read, or holds a metric that there is not.
 pub fn of_model(model: &Path) -> Result<Vec<TextMetric>> {
-    let path = run_file(model);
+    let of_checkpoint = run_of_checkpoint(model);
+    let path = of_checkpoint.as_deref().unwrap_or(model).join(RUN_FILE);
     let problem = |problem: &str| {
         let path = path.display();
         let problem = problem.replace('\n', " ");
@@ -60,16 +60,6 @@ pub fn of_model(model: &Path) -> Result<Vec<TextMetric>> {
     match run.validation.metrics {
         none if none.is_empty() => Ok(DEFAULT.into()),
         metrics => Ok(metrics),
-    }
-}
-
-/// The file of the run that trained the model in a directory, which may be one of the run's checkpoints.
-fn run_file(model: &Path) -> PathBuf {
-    // Resolved, because a path such as `.` does not say where it is.
-    let path = model.canonicalize().unwrap_or_else(|_| model.to_owned());
-    match path.parent() {
-        Some(below) if below.ends_with(CHECKPOINTS) => below.with_file_name(RUN_FILE),
-        _ => model.join(RUN_FILE),
     }
 }
 

@@ -10,7 +10,9 @@ use super::bpe_dropout::Merges;
 use crate::error::{DecodeError, DecodeOptionsError, ModelError};
 use crate::files::replace_file_with;
 use crate::special_tokens::SpecialTokens;
-use crate::weights::{SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE};
+use crate::weights::{
+    SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, run_of_checkpoint,
+};
 
 /// Text that cannot be read, written or translated.
 #[derive(Debug, thiserror::Error)]
@@ -370,13 +372,7 @@ impl Tokenizers {
         if Self::are_in(model) {
             return Some(model.to_owned());
         }
-        // Resolved, because a path such as `.` does not say where it is.
-        let model = model.canonicalize().ok()?;
-        let below = model
-            .parent()
-            .filter(|below| below.ends_with("checkpoints"))?;
-        let run = below.parent().filter(|run| Self::are_in(run))?;
-        Some(run.to_owned())
+        run_of_checkpoint(model).filter(|run| Self::are_in(run))
     }
 
     /// Reads the tokenizers of a model directory; those of a checkpoint are in the directory of its run.

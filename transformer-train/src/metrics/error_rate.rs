@@ -52,7 +52,7 @@ impl ErrorRates {
     }
 }
 
-/// The errors of hypotheses against one reference each, whose tokens are separated by white space.
+/// The errors of hypotheses against one reference each, of tokens that are separated by spaces.
 ///
 /// With E(h, r) the Levenshtein distance of two lists of tokens and |r| the length of one:
 ///

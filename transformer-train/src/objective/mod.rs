@@ -96,7 +96,8 @@ pub trait Objective<B: Backend>: Module<B> {
     /// Checks that the model can learn from an example.
     ///
     /// # Errors
-    /// The problem with the example. The run then does not start.
+    /// The problem with the example, which is then an error of the run: before it starts for examples in a list, and
+    /// when they are read for those of another [`ExampleSource`](crate::ExampleSource).
     fn check(&self, _example: &Self::Example) -> Result<(), ExampleProblem> {
         Ok(())
     }

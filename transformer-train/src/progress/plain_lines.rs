@@ -10,9 +10,9 @@ use crate::validation::{SampleOutput, Validation};
 /// A line for each point of training, for each validation and for each update that is skipped; after that of a
 /// validation, three for each of its sample outputs.
 ///
-/// Lines have the update, the time since the command began, an estimate of the time left, and the numbers: those
-/// that training and validation share come first. The loss is called `smoothed loss` where labels are smoothed;
-/// perplexity is without smoothing, so that it is not `exp` of that.
+/// Lines have the update, the time since the run was started or resumed, an estimate of the time left, and the
+/// numbers: those that training and validation share come first. The loss is called `smoothed loss` where labels
+/// are smoothed; perplexity is without smoothing, so that it is not `exp` of that.
 pub struct PlainLines {
     out: Box<dyn Write>,
     /// From the run's start.

@@ -1,6 +1,8 @@
-//! Parts shared by the tests of corpora in files: small corpora and their tokenizers.
+//! Parts shared by the tests: small corpora in files and their tokenizers.
 
 #![allow(dead_code, reason = "each test uses some of these")]
+
+pub mod run;
 
 use std::fs;
 use std::path::PathBuf;

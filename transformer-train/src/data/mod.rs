@@ -51,7 +51,7 @@ pub use text_reader::TextReader;
 pub use tokenize::Tokenized;
 #[cfg(feature = "text")]
 pub use tokenizer::{
-    MIN_VOCAB_SIZE, TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer,
+    MAX_VOCAB_SIZE, MIN_VOCAB_SIZE, TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer,
 };
 pub use update::Update;
 pub(crate) use update_loader::{LoadedUpdate, NoLoader, UpdateLoader};

@@ -69,7 +69,8 @@ fn main() -> ExitCode {
         // The reader of our output, such as `head`, has read enough.
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
-            note(format_args!("error: {error}"));
+            let error = error.to_string();
+            note(format_args!("error: {}", error.replace(['\n', '\r'], " ")));
             ExitCode::FAILURE
         }
     }

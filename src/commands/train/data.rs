@@ -1,5 +1,6 @@
 //! The pairs of a run as text: read from their files, some held out, or those that an earlier command has left.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use transformer_train::{
@@ -55,6 +56,9 @@ impl Data {
                 note: None,
             });
         }
+        for path in named_files(plan) {
+            check_is_there(path)?;
+        }
         let files = plan.run.data.train.files();
         match &plan.run.data.valid {
             None => Self::held_out(plan, earlier, files),
@@ -88,6 +92,12 @@ impl Data {
         };
         let (train, valid) = match files.hold_out(held_out, plan.training.seed) {
             Ok(parts) => parts,
+            Err(CorpusError::TooFewSources { distinct: 1, .. }) => {
+                return Err(
+                    "all pairs have the same source sentence, and none can be held out to validate on; name other pairs for that by --valid FILE"
+                        .into(),
+                );
+            }
             Err(CorpusError::TooFewSources { asked, distinct }) => {
                 let sources = counted(distinct, "distinct source sentence");
                 let rule =
@@ -105,16 +115,33 @@ impl Data {
     }
 }
 
-/// Checks that a new run in `out` would overwrite none of the files that it reads.
-///
-/// # Errors
-/// The first file that is both read and written.
-pub fn check_files(plan: &Plan, out: &Path) -> Result {
+/// The files that the run names: of the pairs to train on, and of those to validate on.
+fn named_files(plan: &Plan) -> impl Iterator<Item = &Path> {
     let corpora = [Some(&plan.run.data.train), plan.run.data.valid.as_ref()];
     let corpora = corpora.into_iter().flatten();
-    let read: Vec<PathBuf> = corpora
-        .flat_map(|corpora| corpora.paths().map(Path::to_owned))
-        .collect();
+    corpora.flat_map(|corpora| corpora.paths())
+}
+
+/// Checks that a file is there, before those named before it are read.
+fn check_is_there(path: &Path) -> std::result::Result<(), CorpusError> {
+    let path = path.to_owned();
+    match fs::metadata(&path) {
+        Ok(file) if file.is_dir() => Err(CorpusError::Directory { path }),
+        Ok(_) => Ok(()),
+        Err(source) => Err(CorpusError::Open { path, source }),
+    }
+}
+
+/// Checks that a new run can have `out` as its directory, and would overwrite none of the files that it reads.
+///
+/// # Errors
+/// When `out` is a file; the first file that is both read and written.
+pub fn check_files(plan: &Plan, out: &Path) -> Result {
+    if out.exists() && !out.is_dir() {
+        let out = out.display();
+        return Err(format!("{out} is not a directory; choose another --out").into());
+    }
+    let read: Vec<PathBuf> = named_files(plan).map(Path::to_owned).collect();
     for written in [TRAINING_FILE, VALIDATION_FILE] {
         refuse_overwriting(&read, &out.join(written))?;
     }

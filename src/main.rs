@@ -96,7 +96,10 @@ fn exit_code(error: &(dyn Error + 'static)) -> ExitCode {
         // Its reader, such as `head`, has read enough.
         Some(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
         Some(error) => note(format_args!("error: standard output: {error}")),
-        None => note(format_args!("error: {error}")),
+        None => {
+            let line = error.to_string().replace(['\n', '\r'], " ");
+            note(format_args!("error: {line}"));
+        }
     }
     ExitCode::FAILURE
 }

@@ -119,7 +119,7 @@ fn what_is_wrong_with_a_file_is_named_by_line_and_key() {
         ),
         (
             "training = 3\n",
-            "line 1: `training`: must be a section, `[training]`",
+            "line 1: `training`: is a table, `[training]`, whose keys have values, such as `training.seed`",
         ),
         (
             "[model]\neos_id = 3\n",
@@ -127,7 +127,7 @@ fn what_is_wrong_with_a_file_is_named_by_line_and_key() {
         ),
         (
             "[training]\nwarmup = \"many\"\n",
-            "line 2: `training.warmup` = \"many\": must be a whole number, 0 or more",
+            "line 2: `training.warmup` = \"many\": must be a whole number of at least 1",
         ),
         (
             "[training]\nwarmup = 0\n",
@@ -158,6 +158,50 @@ fn what_is_wrong_with_a_file_is_named_by_line_and_key() {
             "line 2: `tokenizer.shared` = true: contradicts `tokenizer.target_kind`, or `tokenizer.source_file` and `tokenizer.target_file`",
         ),
         (
+            "[training]\nlr = 0.001\n",
+            "line 2: unknown key `training.lr`; did you mean `training.peak_rate`?",
+        ),
+        (
+            "[training]\nupdates = -1\n",
+            "line 2: `training.updates` = -1: must be a whole number of at least 1",
+        ),
+        (
+            "[training]\nupdates = 9223372036854775808\n",
+            "line 2: `training.updates`: is out of range: whole numbers are at most 9223372036854775807",
+        ),
+        (
+            "[model]\npositions = \"learned\"\n",
+            "line 2: `model.positions` = \"learned\": must be \"sinusoidal\", or learned with a number of positions, such as { learned = { max_len = 256 } }",
+        ),
+        (
+            "[model]\npositions = { learned = { max_len = 0 } }\n",
+            "line 2: `model.positions.learned.max_len` is 0; it must be at least 1",
+        ),
+        (
+            "[model]\npositions = { learned = { max_len = 1 } }\n",
+            "line 2: `model.positions` = { learned = { max_len = 1 } }: must be 2 or more positions, for a piece and the token that ends it",
+        ),
+        (
+            "[data]\nvalid = []\n",
+            "line 2: `data.valid` = []: must name a file of pairs, or be absent",
+        ),
+        (
+            "[tokenizer]\nfile = \"\"\n",
+            "line 2: `tokenizer.file` = \"\": must not be empty",
+        ),
+        (
+            "[tokenizer]\nvocab_size = 9223372036854775807\n",
+            "line 2: `tokenizer.vocab_size` = 9223372036854775807: must be at most 16777216",
+        ),
+        (
+            "[tokenizer]\nkind = \"bpe\"\nfile = \"a.json\"\n",
+            "line 2: `tokenizer.kind` = \"bpe\": `tokenizer.kind` has no effect beside `tokenizer.file`, which gives the tokenizer; leave out one of the two",
+        ),
+        (
+            "[init]\nmodel = \"m\"\n[tokenizer]\nshared = true\n",
+            "line 4: `tokenizer.shared` = true: `tokenizer.shared` has no effect beside `init.model`, which gives the tokenizer; leave out one of the two",
+        ),
+        (
             "[tokenizer]\nsource_file = \"a.json\"\n",
             "line 2: `tokenizer.source_file` = \"a.json\": needs `tokenizer.target_file` beside it",
         ),
@@ -178,8 +222,135 @@ fn what_is_wrong_with_a_file_is_named_by_line_and_key() {
     let error = fails(command.args(["--dry-run", "--set", "training.warmup=many"]));
     assert_eq!(
         error,
-        "error: --set training.warmup=many: must be a whole number, 0 or more"
+        "error: --set training.warmup=many: must be a whole number of at least 1"
     );
+}
+
+/// A tokenizer of words, in which these are the first three tokens.
+fn words(folder: &Path, name: &str, first: [&str; 3]) -> PathBuf {
+    let [a, b, c] = first;
+    let vocab = format!(r#"{{"{a}": 0, "{b}": 1, "{c}": 2, "<unk>": 3, "one": 4}}"#);
+    let json = format!(
+        r#"{{
+            "version": "1.0",
+            "added_tokens": [],
+            "pre_tokenizer": {{"type": "WhitespaceSplit"}},
+            "model": {{"type": "WordLevel", "vocab": {vocab}, "unk_token": "<unk>"}}
+        }}"#
+    );
+    file(folder, name, json)
+}
+
+/// The data have an error in their first line, which nobody sees.
+#[test]
+fn what_can_be_known_is_refused_before_any_pair_is_read_in_a_dry_run_and_in_a_run() {
+    let folder = folder();
+    let data = file(folder.path(), "bad.tsv", "no tab\n");
+    let missing = folder.path().join("missing.tsv").display().to_string();
+    let missing_data = vec![
+        "--data".to_owned(),
+        data.display().to_string(),
+        missing.clone(),
+    ];
+    let set = |settings: &[&str]| -> Vec<String> {
+        let settings = settings.iter().map(|&setting| setting.to_owned());
+        settings
+            .flat_map(|text| ["--set".to_owned(), text])
+            .collect()
+    };
+    let good = words(folder.path(), "words.json", ["<pad>", "<bos>", "<eos>"]);
+    let bad = words(folder.path(), "other.json", ["<eos>", "<bos>", "<pad>"]);
+    let [good_file, bad_file] =
+        [&good, &bad].map(|file| format!("tokenizer.file={}", file.display()));
+    let cases = [
+        (
+            set(&["validation.beam=2000"]),
+            "--set validation.beam=2000: must be at most 1000".to_owned(),
+        ),
+        (
+            set(&["init.freeze=[\"encodr.*\"]"]),
+            "--set init.freeze=[\"encodr.*\"]: `encodr.*` matches no parameter; similar: `encoder.*`, "
+                .into(),
+        ),
+        (
+            set(&["init.freeze=[\"*\"]"]),
+            "--set init.freeze=[\"*\"]: all ".into(),
+        ),
+        (
+            set(&["validation.metrics=[\"wer\", \"bleu\", \"word_error_rate\"]"]),
+            "--set validation.metrics=[\"wer\", \"bleu\", \"word_error_rate\"]: names `wer` twice".into(),
+        ),
+        (
+            set(&[&good_file, "tokenizer.dropout=0.1"]),
+            format!(
+                "--set tokenizer.dropout=0.1: {}: dropout is for BPE tokenizers; this one is WordLevel",
+                good.display()
+            ),
+        ),
+        (
+            set(&[&bad_file]),
+            format!(
+                "{}: `<pad>` is token 2, but the model's `pad_id` is 0",
+                bad.display()
+            ),
+        ),
+        (
+            set(&["tokenizer.kind=words", "tokenizer.vocab_size=4"]),
+            "--set tokenizer.vocab_size=4: must be at least 5, for the special tokens and a token of text".into(),
+        ),
+        (
+            set(&["init.model=nowhere"]),
+            "--set init.model=nowhere: nowhere/config.json: ".into(),
+        ),
+        (
+            set(&["model.n_heads=16777216", "model.d_k=16777216", "model.d_v=1"]),
+            "the sizes in `[model]` make ".into(),
+        ),
+        (
+            missing_data,
+            format!("{missing}: cannot open: "),
+        ),
+    ];
+    for (arguments, problem) in cases {
+        for is_dry in [true, false] {
+            let out = folder.path().join("model");
+            let mut command = program("train");
+            match is_dry {
+                true => command.arg("--dry-run"),
+                false => command.arg("--out").arg(&out),
+            };
+            if !arguments.contains(&missing) {
+                command.arg("--data").arg(&data);
+            }
+            let error = fails(command.args(&arguments));
+            let expected = format!("error: {problem}");
+            assert!(error.starts_with(&expected), "{error}, not {expected}");
+            assert!(!out.exists());
+        }
+    }
+    let mut command = program("train");
+    command.arg("--data").arg(&data).arg("--out").arg(&data);
+    let error = fails(&mut command);
+    let advice = "is not a directory; choose another --out";
+    assert_eq!(error, format!("error: {} {advice}", data.display()));
+}
+
+#[test]
+fn a_dry_run_refuses_what_a_resume_refuses() {
+    let (_folder, model) = trained();
+    for (setting, problem) in [
+        ("training.warmup=9", "made with `training.warmup` 4, not 9"),
+        (
+            "model.dropout=0.3",
+            "made with `model.dropout` 0.1, not 0.3",
+        ),
+    ] {
+        for flags in [&["--plain", "--dry-run"][..], &["--plain"]] {
+            let error = fails(resume(&model).args(["--set", setting]).args(flags));
+            assert!(error.contains(problem), "{error}");
+        }
+    }
+    succeeds(resume(&model).arg("--dry-run"));
 }
 
 /// The pairs that the run was given are gone by then: it goes on with those in its directory.
@@ -197,6 +368,8 @@ fn a_run_goes_on_by_its_directory_alone_to_the_weights_of_one_that_never_stopped
     fs::remove_file(corpus(folder.path())).expect("the corpus");
     let out = succeeds(resume(&parts).args(["--updates", "4"]));
     assert!(out.contains("done: 4 updates"), "{out}");
+    // The pairs held out for validation are not among those left out.
+    assert!(!out.contains("left out"), "{out}");
     assert!(weights(&whole, 4) == weights(&parts, 4));
 
     // As if it had been killed before its last checkpoint: nothing needs to be said again.
@@ -587,8 +760,30 @@ fn a_run_starts_from_a_model_with_its_tokenizer_and_goes_on_by_itself() {
         error.contains("of which only dropout can differ"),
         "{error}"
     );
+    for (arguments, subject) in [
+        (["--vocab-size", "300"], "--vocab-size 300"),
+        (
+            ["--set", "tokenizer.vocab_size=300"],
+            "--set tokenizer.vocab_size=300",
+        ),
+    ] {
+        let error = fails(start().args(arguments));
+        let contradiction = "`tokenizer.vocab_size` has no effect beside `init.model`, which gives the tokenizer; leave out one of the two";
+        assert_eq!(error, format!("error: {subject}: {contradiction}"));
+    }
     let printed = succeeds(start().args(["--set", "model.dropout=0.2"]));
     assert!(printed.contains(" tensors frozen"), "{printed}");
+    // It records no key without effect, and can be given as it is.
+    let written = out.join("run.toml");
+    let text = fs::read_to_string(&written).expect("run.toml");
+    let line = "# vocab_size has no effect beside init.model";
+    assert!(text.lines().any(|found| found == line), "{text}");
+    succeeds(
+        program("train")
+            .arg("--dry-run")
+            .arg("--config")
+            .arg(written),
+    );
 
     let run = read(&out.join("run.toml"));
     assert_eq!((run.model.preset, run.model.d_ff), (None, Some(512)));

@@ -276,6 +276,21 @@ fn a_dry_run_counts_and_holds_out_a_tenth() {
     assert_eq!(listed(&model), before);
 }
 
+#[test]
+fn pairs_of_one_source_cannot_be_held_out() {
+    let folder = folder();
+    let data = file(folder.path(), "one.tsv", "one\tun\none\tune\n");
+    let none: &[&str] = &[];
+    for flags in [none, &["--hold-out", "1"], &["--hold-out", "5"]] {
+        let mut command = program("train");
+        let error = fails(command.args(["--dry-run", "--data"]).arg(&data).args(flags));
+        assert_eq!(
+            error,
+            "error: all pairs have the same source sentence, and none can be held out to validate on; name other pairs for that by --valid FILE"
+        );
+    }
+}
+
 fn listed(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("a folder");
     let mut paths: Vec<_> = entries

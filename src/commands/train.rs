@@ -39,7 +39,7 @@ use self::flags::Flags;
 use self::plan::Plan;
 use self::prepared::Prepared;
 use self::run::Run;
-use self::tokenizers::tokenizers;
+use self::tokenizers::{given_tokenizers, trained_tokenizers};
 use super::{Common, Result};
 
 const EXAMPLES: &str = "\
@@ -112,10 +112,14 @@ impl Train {
         if let Some(out) = self.directory().filter(|_| is_new) {
             check_files(&plan, out)?;
         }
+        let given = given_tokenizers(&mut plan, earlier.as_ref())?;
         let data = Data::read(&plan, earlier.as_ref())?;
-        let tokenizers = tokenizers(&mut plan, earlier.as_ref(), &data.train)?;
+        let tokenizers = match given {
+            Some(given) => given,
+            None => trained_tokenizers(&mut plan, &data.train)?,
+        };
         let Some(out) = self.directory() else {
-            let prepared = Prepared::new(&mut plan, data, tokenizers, None)?;
+            let prepared = Prepared::new(&plan, data, tokenizers, None)?;
             let report = dry_run::report(&plan, &prepared)?;
             return Ok(io::stdout().write_all(report.as_bytes())?);
         };
@@ -123,7 +127,7 @@ impl Train {
             Some(lock) => lock,
             None => RunLock::acquire(out).map_err(|error| train_error(error, &plan.values))?,
         };
-        let prepared = Prepared::new(&mut plan, data, tokenizers, Some(out))?;
+        let prepared = Prepared::new(&plan, data, tokenizers, Some(out))?;
         let run = Run {
             plan,
             prepared,

@@ -1,12 +1,12 @@
 //! The numbers by which validations are compared.
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, IntoDeserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use transformer_train::Goal;
 use transformer_train::metrics::TextMetric;
 
 /// A number by which one validation is better than another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BestBy {
     /// The label-smoothed loss.
     Loss,
@@ -14,49 +14,68 @@ pub enum BestBy {
     Perplexity,
     /// The token accuracy.
     Accuracy,
-    /// [`TextMetric::Bleu`].
-    Bleu,
-    /// [`TextMetric::Chrf`].
-    Chrf,
-    /// [`TextMetric::ExactMatch`].
-    ExactMatch,
-    /// [`TextMetric::WordErrorRate`].
-    #[serde(rename = "wer", alias = "word_error_rate")]
-    WordErrorRate,
-    /// [`TextMetric::TokenErrorRate`].
-    TokenErrorRate,
+    /// A number that is measured by translating.
+    Metric(TextMetric),
 }
 
 impl BestBy {
+    /// The numbers of every validation.
+    const OWN: [Self; 3] = [Self::Loss, Self::Perplexity, Self::Accuracy];
+
     /// The metric that measures it; `None` for the numbers of every validation.
     pub fn metric(self) -> Option<TextMetric> {
         match self {
+            Self::Metric(metric) => Some(metric),
             Self::Loss | Self::Perplexity | Self::Accuracy => None,
-            Self::Bleu => Some(TextMetric::Bleu),
-            Self::Chrf => Some(TextMetric::Chrf),
-            Self::ExactMatch => Some(TextMetric::ExactMatch),
-            Self::WordErrorRate => Some(TextMetric::WordErrorRate),
-            Self::TokenErrorRate => Some(TextMetric::TokenErrorRate),
+        }
+    }
+
+    /// Its name in a run file.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Metric(metric) => metric.key(),
+            own => own.number(),
         }
     }
 
     /// Its name in the record of a run.
     pub fn number(self) -> &'static str {
-        match (self, self.metric()) {
-            (_, Some(metric)) => metric.name(),
-            (Self::Perplexity, None) => "perplexity",
-            (Self::Accuracy, None) => "accuracy",
-            (_, None) => "loss",
+        match self {
+            Self::Loss => "loss",
+            Self::Perplexity => "perplexity",
+            Self::Accuracy => "accuracy",
+            Self::Metric(metric) => metric.name(),
         }
     }
 
     /// Which of its values are better.
     pub fn goal(self) -> Goal {
-        match (self, self.metric()) {
-            (_, Some(metric)) => metric.goal(),
-            (Self::Accuracy, None) => Goal::Highest,
-            (_, None) => Goal::Lowest,
+        match self {
+            Self::Loss | Self::Perplexity => Goal::Lowest,
+            Self::Accuracy => Goal::Highest,
+            Self::Metric(metric) => metric.goal(),
         }
+    }
+}
+
+impl Serialize for BestBy {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.key())
+    }
+}
+
+impl<'de> Deserialize<'de> for BestBy {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        if let Some(own) = Self::OWN.into_iter().find(|own| own.key() == name) {
+            return Ok(own);
+        }
+        let metric: Result<_, D::Error> = TextMetric::deserialize(name.into_deserializer());
+        metric.map(Self::Metric).map_err(|_| {
+            let own = Self::OWN.map(Self::key).into_iter();
+            let names: Vec<_> = own.chain(TextMetric::ALL.map(TextMetric::key)).collect();
+            D::Error::custom(format!("expected one of `{}`", names.join("`, `")))
+        })
     }
 }
 
@@ -74,10 +93,12 @@ mod tests {
                 (metric.name(), metric.goal())
             );
         }
+        for own in BestBy::OWN {
+            let written = toml::Value::try_from(own).unwrap();
+            assert_eq!(written.try_into::<BestBy>().unwrap(), own);
+            assert_eq!((own.metric(), own.key()), (None, own.number()));
+        }
         assert_eq!(BestBy::Accuracy.goal(), Goal::Highest);
-        assert_eq!(
-            (BestBy::Loss.number(), BestBy::Loss.goal()),
-            ("loss", Goal::Lowest)
-        );
+        assert_eq!(BestBy::Loss.goal(), Goal::Lowest);
     }
 }

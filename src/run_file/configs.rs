@@ -22,21 +22,27 @@ const RENAMED: [(&str, &str); 9] = [
     ("checkpoint_minutes", "checkpoint.every_minutes"),
     ("src_vocab_size", "tokenizer.vocab_size"),
     ("tgt_vocab_size", "tokenizer.vocab_size"),
-    ("max_len", "model.positions"),
+    ("max_len", "model.positions.learned.max_len"),
 ];
 
 /// Sections whose keys have the library's names.
 const SAME_NAMES: [&str; 4] = ["training", "model", "validation", "checkpoint"];
 
-/// The key that sets an option of the library's configurations, such as `training.warmup` for `warmup`.
-pub fn key_of(option: &str) -> Option<&'static Key> {
+/// The path of an option of the library's configurations, such as `training.warmup` for `warmup`: a key's, or that
+/// of a part of its value.
+pub fn path_of(option: &str) -> Option<&'static str> {
     let renamed = RENAMED.iter().find(|(library, _)| *library == option);
-    if let Some((_, path)) = renamed {
-        return key::find(path);
-    }
-    SAME_NAMES
-        .iter()
-        .find_map(|section| key::find(&format!("{section}.{option}")))
+    let of_same_name = || {
+        let mut sections = SAME_NAMES.iter();
+        let key = sections.find_map(|section| key::find(&format!("{section}.{option}")));
+        key.map(|key| key.path)
+    };
+    renamed.map(|(_, path)| *path).or_else(of_same_name)
+}
+
+/// The key that sets an option of the library's configurations.
+pub fn key_of(option: &str) -> Option<&'static Key> {
+    key::of_path(path_of(option)?).map(|(key, _)| key)
 }
 
 /// Of a model that is there already, what can be changed: it has no weights.
@@ -218,6 +224,17 @@ mod tests {
         let json = serde_json::to_value(TrainingConfig::default()).unwrap();
         for option in json.as_object().unwrap().keys() {
             assert!(key_of(option).is_some(), "{option}");
+        }
+    }
+
+    #[test]
+    fn an_option_may_be_a_part_of_a_value() {
+        let key = key_of("max_len").unwrap();
+        assert_eq!(key.path, "model.positions");
+        assert_eq!(path_of("max_len"), Some("model.positions.learned.max_len"));
+        for (option, path) in RENAMED {
+            let key = key_of(option).unwrap();
+            assert!(path.starts_with(key.path), "{option}");
         }
     }
 

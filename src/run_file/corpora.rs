@@ -73,10 +73,16 @@ const FORMS: &str =
 
 fn entry(value: Value) -> Result<CorpusEntry, String> {
     let table: Table = match value {
-        Value::String(path) => return Ok(CorpusFile::tsv(path).into()),
+        Value::String(path) => Table {
+            file: Some(path.into()),
+            ..Table::default()
+        },
         Value::Table(_) => match value.try_into() {
             Ok(table) => table,
-            Err(error) => return Err(format!("{}; {FORMS}", error.message())),
+            Err(error) => {
+                let problem = error.message().replace("expected f64", "expected a number");
+                return Err(format!("{problem}; {FORMS}"));
+            }
         },
         _ => return Err(FORMS.into()),
     };
@@ -85,6 +91,9 @@ fn entry(value: Value) -> Result<CorpusEntry, String> {
         (None, Some(source), Some(target)) => CorpusFile::parallel(source, target),
         _ => return Err(FORMS.into()),
     };
+    if file.paths().iter().any(|path| path.as_os_str().is_empty()) {
+        return Err(format!("the name of a file is empty; {FORMS}"));
+    }
     let weight = table.weight.unwrap_or(1.0);
     match weight > 0.0 && weight.is_finite() {
         true => Ok(CorpusEntry { file, weight }),
@@ -173,6 +182,19 @@ mod tests {
             ("{ source = \"b\" }", FORMS),
             ("{ flie = \"a\" }", "unknown field `flie`"),
             ("{ file = \"a\", weight = 0 }", "weight 0: must be positive"),
+            (
+                "{ file = \"a\", weight = nan }",
+                "weight NaN: must be positive",
+            ),
+            (
+                "{ file = \"a\", weight = \"2\" }",
+                "expected a number; a corpus is",
+            ),
+            ("\"\"", "the name of a file is empty"),
+            (
+                "[\"a\", { source = \"b\", target = \"\" }]",
+                "the name of a file is empty",
+            ),
         ] {
             let found = read(text).unwrap_err();
             assert!(found.contains(problem), "{found}");

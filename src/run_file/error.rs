@@ -38,24 +38,24 @@ pub enum RunFileError {
         path: PathBuf,
     },
     /// There is no such key.
-    #[error("{place}: unknown key `{key}`; did you mean {nearest}?")]
+    #[error("{place}: unknown key `{key}`; {advice}")]
     UnknownKey {
         /// The file and line, or the argument.
         place: String,
         /// The key.
         key: String,
-        /// The nearest known ones, in backticks.
-        nearest: String,
+        /// The key that was probably meant, or those that there are.
+        advice: String,
     },
     /// There is no such section.
-    #[error("{place}: unknown section `[{section}]`; did you mean `[{nearest}]`?")]
+    #[error("{place}: unknown section `[{section}]`; {advice}")]
     UnknownSection {
         /// The file and line.
         place: String,
         /// The section.
         section: String,
-        /// The nearest known one.
-        nearest: &'static str,
+        /// The section that was probably meant, or those that there are.
+        advice: String,
     },
     /// A `--set` without a key and a value.
     #[error("--set {text}: must be KEY=VALUE, such as training.updates=1000")]

@@ -1,7 +1,6 @@
 //! Keys of a run file, and the macro by which each of them is written once.
 
 use serde::Serialize;
-use strsim::damerau_levenshtein;
 use toml::Value;
 
 use super::keys::SECTIONS;
@@ -68,8 +67,10 @@ macro_rules! section {
 
             /// The section as the values say it.
             pub(super) fn read(values: &Values) -> Result<Self, RunFileError> {
+                let mut keys = Self::SECTION.keys.iter();
+                let mut next = || keys.next().expect("a key for each field");
                 Ok(Self {
-                    $($name: values.read(concat!($section, ".", stringify!($name)), $default)?,)+
+                    $($name: values.read(next(), $default)?,)+
                 })
             }
 
@@ -97,31 +98,17 @@ pub(super) fn find(path: &str) -> Option<&'static Key> {
     all().find(|key| key.path == path)
 }
 
-/// The known keys that are nearest to an unknown one, for an error.
-///
-/// Nearest is the fewest letters to change. To write the right name in the wrong section, or in none, counts
-/// as two.
-pub(super) fn nearest(path: &str) -> String {
-    let (section, name) = path.rsplit_once('.').unwrap_or(("", path));
-    let distance = |key: &Key| {
-        let moved = match key.path == format!("{section}.{}", key.name) {
-            true => 0,
-            false => 2,
-        };
-        damerau_levenshtein(path, key.path).min(damerau_levenshtein(name, key.name) + moved)
-    };
-    let least = all().map(distance).min();
-    let nearest = all().filter(|key| Some(distance(key)) == least);
-    let nearest: Vec<_> = nearest.map(|key| format!("`{}`", key.path)).collect();
-    nearest.join(" or ")
-}
+/// Keys whose values may be tables, whose parts are set by longer paths, such as `model.positions.learned.max_len`.
+const WITH_PARTS: [&str; 3] = ["model.positions", "data.train", "data.valid"];
 
-/// The section whose name is nearest to an unknown one.
-pub(super) fn nearest_section(name: &str) -> &'static str {
-    let nearest = SECTIONS
-        .iter()
-        .min_by_key(|section| damerau_levenshtein(name, section.name));
-    nearest.map_or("", |section| section.name)
+/// The key of a path, and the part of its value that the path goes on to.
+pub(super) fn of_path(path: &str) -> Option<(&'static Key, &str)> {
+    let part = |key: &'static Key| {
+        let part = path.strip_prefix(key.path)?.strip_prefix('.')?;
+        WITH_PARTS.contains(&key.path).then_some((key, part))
+    };
+    let whole = find(path).map(|key| (key, ""));
+    whole.or_else(|| all().find_map(part))
 }
 
 #[cfg(test)]
@@ -137,18 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_key_is_the_one_that_was_meant() {
-        for (unknown, expected) in [
-            ("model.d_modle", "`model.d_model`"),
-            ("model.dropuot", "`model.dropout`"),
-            ("training.warm_up", "`training.warmup`"),
-            ("training.d_model", "`model.d_model`"),
-            ("warmup", "`training.warmup`"),
-            ("checkpoints.keep_last", "`checkpoint.keep_last`"),
-            ("training.dropout", "`tokenizer.dropout` or `model.dropout`"),
-        ] {
-            assert_eq!(nearest(unknown), expected, "{unknown}");
-        }
-        assert_eq!(nearest_section("trainig"), "training");
+    fn a_path_goes_on_below_keys_with_parts_only() {
+        let found = |path| of_path(path).map(|(key, part)| (key.path, part));
+        assert_eq!(found("training.updates"), Some(("training.updates", "")));
+        assert_eq!(
+            found("model.positions.learned.max_len"),
+            Some(("model.positions", "learned.max_len"))
+        );
+        assert_eq!(found("training.updates.x"), None);
+        assert_eq!(found("training"), None);
     }
 }

@@ -75,13 +75,14 @@ section! {
     /// `target_file`, say otherwise.
     shared: Option<bool> = None;
 
-    /// A tokenizer for both sides, in Hugging Face's format (`tokenizer.json`); then none is trained.
+    /// A tokenizer for both sides, in Hugging Face's format (`tokenizer.json`); then none is trained, and neither kind
+    /// nor size may be given.
     file: Option<PathBuf> = None;
 
-    /// The source's tokenizer, in Hugging Face's format, together with `target_file`.
+    /// The source's tokenizer, in Hugging Face's format, together with `target_file`, in place of kinds and size.
     source_file: Option<PathBuf> = None;
 
-    /// The target's tokenizer, in Hugging Face's format, together with `source_file`.
+    /// The target's tokenizer, in Hugging Face's format, together with `source_file`, in place of kinds and size.
     target_file: Option<PathBuf> = None;
 
     /// The probability of dropping a merge of BPE (BPE dropout), drawn anew for each pair in each epoch; 0 for none.
@@ -166,7 +167,7 @@ section! {
     InitKeys, "init":
 
     /// Directory of the model to start from. Its tokenizers and its configuration are this run's: of `[model]` only
-    /// dropout may differ, and of `[tokenizer]` only `dropout` is read.
+    /// dropout may differ, and of `[tokenizer]` only `dropout` may be given.
     model: Option<PathBuf> = None;
 
     /// Parameters that training does not change, by patterns of their names, such as `["encoder.*"]`; `*` stands for any
@@ -233,7 +234,7 @@ section! {
 
     /// What is measured by translating, beside loss, perplexity and token accuracy: any of `"bleu"`, `"chrf"`,
     /// `"exact_match"`, `"wer"` (lines that are not exactly right, such as the phones of a word) and
-    /// `"token_error_rate"` (edits for each token between white space).
+    /// `"token_error_rate"` (edits for each token between spaces).
     metrics: Vec<TextMetric> = Vec::new();
 
     /// Hypotheses of the beam search that translates; 1 is greedy decoding.

@@ -3,24 +3,30 @@
 //! | file | has |
 //! |---|---|
 //! | `keys` | every key: its name, type and default, and the text that the guide and `run.toml` show |
+//! | `types` | what a value must be, where it is of another type |
 //! | `values` | the values given by a file, by flags, by `--set`, each with the place that gave it |
+//! | `unknown` | keys and sections that there are not, and those that were probably meant |
 //! | `rules` | what values must be, and which of them contradict each other |
+//! | `effects` | keys that have no effect beside another one |
 //! | `configs` | the library's configurations of a run |
 //! | `text` | `run.toml`, and the guide's tables |
 
 mod choices;
 mod configs;
 mod corpora;
+mod effects;
 mod error;
 mod key;
 mod keys;
 mod preset;
 mod rules;
 mod text;
+mod types;
+mod unknown;
 mod values;
 
 pub use choices::BestBy;
-pub use configs::key_of;
+pub use configs::{key_of, path_of};
 pub use corpora::{Corpora, CorpusEntry};
 pub use error::RunFileError;
 pub use key::{Key, Section};

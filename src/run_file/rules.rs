@@ -1,9 +1,14 @@
 //! What values must be, beyond their type, and which contradict each other. The ranges that the library checks
-//! (`TrainingConfig::validate`, `TransformerConfig::validate`) are not here again.
+//! (`TrainingConfig::validate`, `TransformerConfig::validate`) are not here again; those of beams and vocabularies
+//! (`DecodeOptions::validate`, `TokenizerConfig::validate`) are asked for.
 
 use std::fmt::Display;
 
-use transformer_train::TokenizerKind;
+use transformer_core::{DecodeOptions, DecodeOptionsError, Positions, SPECIAL_TOKENS};
+use transformer_train::metrics::TextMetric;
+use transformer_train::{
+    MAX_VOCAB_SIZE, MIN_VOCAB_SIZE, TokenizerConfig, TokenizerError, TokenizerKind,
+};
 
 use super::RunFile;
 use super::error::RunFileError;
@@ -73,8 +78,11 @@ impl RunFile {
     /// The first rule that is broken, by the place that gave the value.
     pub(super) fn check(&self, values: &Values) -> Result<(), RunFileError> {
         let rules = Rules(values);
+        self.check_effects(values)?;
         self.check_data(&rules)?;
+        self.check_paths(&rules)?;
         self.check_tokenizer(&rules)?;
+        self.check_vocabulary(&rules)?;
         self.check_model(&rules)?;
         self.check_validation(&rules)?;
         rules.require(
@@ -90,6 +98,22 @@ impl RunFile {
             in_time,
             &format!("must be above 0, and at most {MOST_MINUTES}"),
         )
+    }
+
+    /// An empty path would be the current directory.
+    fn check_paths(&self, rules: &Rules<'_>) -> Result<(), RunFileError> {
+        for (path, value) in [
+            ("init.model", &self.init.model),
+            ("tokenizer.file", &self.tokenizer.file),
+            ("tokenizer.source_file", &self.tokenizer.source_file),
+            ("tokenizer.target_file", &self.tokenizer.target_file),
+        ] {
+            if let Some(value) = value {
+                let is_path = !value.as_os_str().is_empty();
+                rules.require(path, shown(value), is_path, "must not be empty")?;
+            }
+        }
+        Ok(())
     }
 
     fn check_data(&self, rules: &Rules<'_>) -> Result<(), RunFileError> {
@@ -115,12 +139,17 @@ impl RunFile {
         let Some(valid) = &self.data.valid else {
             return Ok(());
         };
-        let is_plain = !valid.0.is_empty() && valid.0.iter().all(|entry| entry.weight == 1.0);
         rules.require(
             "data.valid",
             shown(valid),
-            is_plain,
-            "must be a corpus, without weights",
+            !valid.is_empty(),
+            "must name a file of pairs, or be absent",
+        )?;
+        rules.require(
+            "data.valid",
+            shown(valid),
+            valid.0.iter().all(|entry| entry.weight == 1.0),
+            "must have no weight: each pair is validated on once",
         )
     }
 
@@ -177,6 +206,37 @@ impl RunFile {
         )
     }
 
+    /// The vocabulary of tokenizers that are to be trained.
+    fn check_vocabulary(&self, rules: &Rules<'_>) -> Result<(), RunFileError> {
+        let path = "tokenizer.vocab_size";
+        if self.overruled_by(path).is_some() {
+            return Ok(());
+        }
+        let tokenizer = &self.tokenizer;
+        let vocab_size = tokenizer.vocab_size;
+        for kind in [Some(tokenizer.kind), tokenizer.target_kind]
+            .into_iter()
+            .flatten()
+        {
+            let rule = match (TokenizerConfig { kind, vocab_size }).validate() {
+                Ok(()) => continue,
+                Err(TokenizerError::VocabTooSmall { .. }) => format!(
+                    "must be at least {MIN_VOCAB_SIZE}, for the special tokens and the 256 bytes"
+                ),
+                Err(TokenizerError::VocabWithoutText { .. }) => format!(
+                    "must be at least {}, for the special tokens and a token of text",
+                    SPECIAL_TOKENS.len() + 1
+                ),
+                Err(TokenizerError::VocabTooLarge { .. }) => {
+                    format!("must be at most {MAX_VOCAB_SIZE}")
+                }
+                Err(error) => error.to_string(),
+            };
+            rules.require(path, vocab_size, false, &rule)?;
+        }
+        Ok(())
+    }
+
     /// What can be said of the model before its preset is known.
     fn check_model(&self, rules: &Rules<'_>) -> Result<(), RunFileError> {
         rules.require(
@@ -192,6 +252,14 @@ impl RunFile {
             );
             return rules.require("model.preset", shown(preset), false, &rule);
         }
+        if let Some(positions @ Positions::Learned { max_len: 1 }) = &self.model.positions {
+            return rules.require(
+                "model.positions",
+                shown(positions),
+                false,
+                "must be 2 or more positions, for a piece and the token that ends it",
+            );
+        }
         let separate = !self.tokenizer.is_shared() && self.init.model.is_none();
         match self.model.tying {
             Some(tying) if separate => rules.require(
@@ -206,17 +274,40 @@ impl RunFile {
 
     fn check_validation(&self, rules: &Rules<'_>) -> Result<(), RunFileError> {
         let validation = &self.validation;
-        let counts = [
-            ("validation.beam", Some(validation.beam)),
-            ("validation.sentences", validation.sentences),
-        ];
-        for (path, count) in counts {
-            rules.number(path, count, |count| count > 0, "must be at least 1")?;
+        rules.number(
+            "validation.sentences",
+            validation.sentences,
+            |count| count > 0,
+            "must be at least 1",
+        )?;
+        match DecodeOptions::beam(validation.beam).validate() {
+            Ok(()) => {}
+            Err(DecodeOptionsError::Range { value, rule, .. }) => {
+                let rule = format!("must be {rule}");
+                rules.require("validation.beam", value, false, &rule)?;
+            }
+            Err(error) => {
+                rules.require(
+                    "validation.beam",
+                    validation.beam,
+                    false,
+                    &error.to_string(),
+                )?;
+            }
+        }
+        let metrics = &validation.metrics;
+        let twice = |(at, metric): (usize, &TextMetric)| {
+            let is_again = metrics[..at].contains(metric);
+            is_again.then(|| metric.key())
+        };
+        if let Some(key) = metrics.iter().enumerate().find_map(twice) {
+            let rule = format!("names `{key}` twice");
+            rules.require("validation.metrics", shown(metrics), false, &rule)?;
         }
         let best_by = validation.best_by;
         let is_measured = best_by
             .metric()
-            .is_none_or(|metric| validation.metrics.contains(&metric));
+            .is_none_or(|metric| metrics.contains(&metric));
         rules.require(
             "validation.best_by",
             shown(&best_by),

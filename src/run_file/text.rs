@@ -21,7 +21,7 @@ pub(super) fn is_whole(text: &str) -> bool {
 }
 
 impl RunFile {
-    /// The text of `run.toml`, which reads as the same run.
+    /// The text of `run.toml`, which reads as the same run. Keys without an effect are not in it.
     pub fn to_toml(&self) -> String {
         let mut text = HEADER.to_owned();
         for (section, values) in SECTIONS.iter().zip(self.values()) {
@@ -31,9 +31,10 @@ impl RunFile {
             for (key, value) in section.keys.iter().zip(values) {
                 text.push('\n');
                 comment(&mut text, key.text);
-                text += &match value {
-                    Some(value) => format!("{} = {value}\n", key.name),
-                    None => format!("# {} is absent\n", key.name),
+                text += &match (self.overruled_by(key.path), value) {
+                    (Some(other), _) => format!("# {} has no effect beside {other}\n", key.name),
+                    (None, Some(value)) => format!("{} = {value}\n", key.name),
+                    (None, None) => format!("# {} is absent\n", key.name),
                 };
             }
         }

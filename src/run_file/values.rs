@@ -5,15 +5,15 @@ use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 use toml::{Spanned, Table, Value};
 
 use super::error::RunFileError;
 use super::key::{self, Key};
-use super::keys::SECTIONS;
 use super::text::is_whole;
+use super::types::KeyType;
+use super::unknown::{is_table, section, unknown_key, unknown_section};
 
 /// The key whose value replaces those of its section that were given before it.
 const PRESET: &str = "model.preset";
@@ -99,11 +99,14 @@ impl Values {
             let form = || RunFileError::Setting { text: text.clone() };
             let (path, value) = text.split_once('=').ok_or_else(form)?;
             let path = path.trim();
-            let place = || format!("--set {text}");
-            let (key, below) = known(path).ok_or_else(|| unknown(place(), path))?;
+            let place = format!("--set {text}");
+            let (key, part) = match key::of_path(path) {
+                Some(found) => found,
+                None => return Err(unknown_key(place, path)),
+            };
             let value = match value.trim() {
                 "" => None,
-                value => Some(nested(below, toml_or_text(value))),
+                value => Some(nested(part, toml_or_text(value, &place)?)),
             };
             let origin = Origin::Setting(text.clone());
             values.given.insert(key.path, Given { value, origin });
@@ -116,11 +119,14 @@ impl Values {
     /// # Errors
     /// When the key is unknown, or TOML has no such value: an integer above 2⁶³ - 1, a path that is not UTF-8.
     pub fn set_by_flag(&mut self, path: &str, value: impl Serialize) -> Result<(), RunFileError> {
-        let key = key::find(path).ok_or_else(|| unknown("flags".into(), path))?;
+        let key = key::find(path).ok_or_else(|| unknown_key("flags".into(), path))?;
         let flag = key.flag.unwrap_or(key.path);
         let value = Value::try_from(value).map_err(|error| RunFileError::Value {
             subject: flag.into(),
-            rule: error.to_string(),
+            rule: format!(
+                "{error}; a whole number is at most {}, and a path is UTF-8",
+                i64::MAX
+            ),
         })?;
         let given = Given {
             value: Some(value),
@@ -157,13 +163,23 @@ impl Values {
 
     /// A key and its value, with the place that gave it: the beginning of an error about it.
     pub fn subject(&self, path: &str, value: impl Display) -> String {
-        match self.given.get(path).map(|given| &given.origin) {
-            Some(Origin::Flag(flag)) => format!("{flag} {value}"),
-            Some(Origin::Setting(text)) => format!("--set {text}"),
-            Some(Origin::File { path: file, line }) => {
+        let Some(Given {
+            value: as_given,
+            origin,
+        }) = self.given.get(path)
+        else {
+            return format!("`{path}` = {value}");
+        };
+        match origin {
+            Origin::Flag(flag) => format!("{flag} {value}"),
+            Origin::Setting(text) => format!("--set {text}"),
+            Origin::File { path: file, line } => {
+                // As it is written: 1e99, not its hundred digits.
+                let value = as_given
+                    .as_ref()
+                    .map_or(value.to_string(), Value::to_string);
                 format!("{}: line {line}: `{path}` = {value}", file.display())
             }
-            None => format!("`{path}` = {value}"),
         }
     }
 
@@ -176,7 +192,8 @@ impl Values {
         }
     }
 
-    fn value(&self, path: &str) -> Option<&Value> {
+    /// The value that a key is given.
+    pub(super) fn value(&self, path: &str) -> Option<&Value> {
         self.given.get(path)?.value.as_ref()
     }
 
@@ -184,18 +201,14 @@ impl Values {
     ///
     /// # Errors
     /// When the value is not of the key's type.
-    pub(super) fn read<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        default: T,
-    ) -> Result<T, RunFileError> {
-        let Some(value) = self.value(path) else {
+    pub(super) fn read<T: KeyType>(&self, key: &Key, default: T) -> Result<T, RunFileError> {
+        let Some(value) = self.value(key.path) else {
             return Ok(default);
         };
         let read = value.clone().try_into();
         read.map_err(|error: toml::de::Error| RunFileError::Value {
-            subject: self.subject(path, value),
-            rule: rule(error.message()),
+            subject: self.subject(key.path, value),
+            rule: T::rule(key, error.message()),
         })
     }
 }
@@ -231,19 +244,12 @@ impl File<'_> {
         content: &'t DeValue<'i>,
         line: usize,
     ) -> Result<&'t DeTable<'i>, RunFileError> {
-        let is_known = SECTIONS.iter().any(|section| section.name == name);
-        match content {
-            DeValue::Table(keys) if is_known => Ok(keys),
-            DeValue::Table(_) => Err(RunFileError::UnknownSection {
-                place: self.place(line),
-                section: name.to_owned(),
-                nearest: key::nearest_section(name),
-            }),
-            _ if is_known => Err(RunFileError::Value {
-                subject: format!("{}: `{name}`", self.place(line)),
-                rule: format!("must be a section, `[{name}]`"),
-            }),
-            _ => Err(unknown(self.place(line), name)),
+        let place = self.place(line);
+        match (content, section(name)) {
+            (DeValue::Table(keys), Some(_)) => Ok(keys),
+            (DeValue::Table(_), None) => Err(unknown_section(place, name)),
+            (_, Some(section)) => Err(is_table(&place, section)),
+            (_, None) => Err(unknown_key(place, name)),
         }
     }
 
@@ -256,12 +262,8 @@ impl File<'_> {
         line: usize,
     ) -> Result<(&'static Key, Given), RunFileError> {
         let path = format!("{section}.{name}");
-        let key = key::find(&path).ok_or_else(|| unknown(self.place(line), &path))?;
-        let value = Value::deserialize(ValueDeserializer::from(value.clone()));
-        let value = value.map_err(|error| RunFileError::Value {
-            subject: format!("{}: `{path}`", self.place(line)),
-            rule: error.message().to_owned(),
-        })?;
+        let key = key::find(&path).ok_or_else(|| unknown_key(self.place(line), &path))?;
+        let value = owned(value.clone(), || format!("{}: `{path}`", self.place(line)))?;
         let origin = Origin::File {
             path: self.path.to_owned(),
             line,
@@ -269,14 +271,6 @@ impl File<'_> {
         let value = Some(value);
         Ok((key, Given { value, origin }))
     }
-}
-
-/// The key of a path, which may go on below it, as `model.positions.learned.max_len` does.
-fn known(path: &str) -> Option<(&'static Key, &str)> {
-    key::all().find_map(|key| match path.strip_prefix(key.path)? {
-        "" => Some((key, "")),
-        below => Some((key, below.strip_prefix('.')?)),
-    })
 }
 
 /// The value at a path below a key: `a.b` and 1 are `{ a = { b = 1 } }`.
@@ -290,55 +284,28 @@ fn nested(below: &str, value: Value) -> Value {
     })
 }
 
-fn toml_or_text(text: &str) -> Value {
-    match text.parse() {
-        Ok(value) => value,
-        Err(_) => Value::String(text.to_owned()),
+/// The value of a `--set`, which `place` is.
+fn toml_or_text(text: &str, place: &str) -> Result<Value, RunFileError> {
+    match DeValue::parse(text) {
+        Ok(value) => owned(value, || place.to_owned()),
+        Err(_) => Ok(Value::String(text.to_owned())),
     }
 }
 
-/// Keys of a model's configuration that are the tokenizer's.
-const OF_TOKENIZER: [&str; 5] = [
-    "model.src_vocab_size",
-    "model.tgt_vocab_size",
-    "model.pad_id",
-    "model.bos_id",
-    "model.eos_id",
-];
-
-fn unknown(place: String, path: &str) -> RunFileError {
-    if OF_TOKENIZER.contains(&path) {
-        return RunFileError::Value {
-            subject: format!("{place}: `{path}`"),
-            rule: "is not set here: it is the tokenizer's".into(),
-        };
-    }
-    RunFileError::UnknownKey {
-        place,
-        key: path.to_owned(),
-        nearest: key::nearest(path),
-    }
-}
-
-/// What a value must be, from the parser's error.
-fn rule(message: &str) -> String {
-    let names_types = message.starts_with("invalid") || message.starts_with("unknown variant");
-    match message.rsplit_once("expected ") {
-        Some((_, expected)) if names_types => format!("must be {}", plain(expected)),
-        _ => message.to_owned(),
-    }
-}
-
-/// A type, in plain words.
-fn plain(expected: &str) -> &str {
-    match expected {
-        "u64" | "usize" => "a whole number, 0 or more",
-        "f64" => "a number",
-        "a boolean" => "true or false",
-        "string only" | "a string" | "path string" => "a string, in quotes",
-        "a sequence" => "a list, in brackets",
-        other => other,
-    }
+/// A value that was parsed, unless it is a number that cannot be held.
+fn owned(
+    value: Spanned<DeValue<'_>>,
+    subject: impl FnOnce() -> String,
+) -> Result<Value, RunFileError> {
+    let is_whole = value.get_ref().is_integer();
+    let owned = Value::deserialize(ValueDeserializer::from(value));
+    owned.map_err(|error| RunFileError::Value {
+        subject: subject(),
+        rule: match is_whole {
+            true => format!("is out of range: whole numbers are at most {}", i64::MAX),
+            false => error.message().to_owned(),
+        },
+    })
 }
 
 #[cfg(test)]
@@ -381,8 +348,24 @@ mod tests {
                 "--set training.warmup: must be KEY=VALUE, such as training.updates=1000",
             ),
             (
+                "=3",
+                "--set =3: the key is empty; keys are such as `training.updates`",
+            ),
+            (
                 "model.d_modle=3",
                 "--set model.d_modle=3: unknown key `model.d_modle`; did you mean `model.d_model`?",
+            ),
+            (
+                "training.lr=3",
+                "--set training.lr=3: unknown key `training.lr`; did you mean `training.peak_rate`?",
+            ),
+            (
+                "training.updates.x=3",
+                "--set training.updates.x=3: unknown key `training.updates.x`; did you mean `training.updates`?",
+            ),
+            (
+                "training=3",
+                "--set training=3: `training`: is a table, `[training]`, whose keys have values, such as `training.seed`",
             ),
             (
                 "model.src_vocab_size=3",
@@ -390,6 +373,14 @@ mod tests {
             ),
         ] {
             assert_eq!(settings(&[text]).unwrap_err().to_string(), expected);
+        }
+        for number in ["9223372036854775808", "99999999999999999999"] {
+            let text = format!("training.seed={number}");
+            let expected = "is out of range: whole numbers are at most 9223372036854775807";
+            assert_eq!(
+                settings(&[&text]).unwrap_err().to_string(),
+                format!("--set {text}: {expected}")
+            );
         }
     }
 
@@ -399,26 +390,84 @@ mod tests {
         let above = settings(&["model.preset=tiny", "model.d_ff=32", "training.warmup="]);
         let values = above.unwrap().over(below);
         assert!(!values.is_given("model.d_model") && values.is_given("model.d_ff"));
-        assert_eq!(values.read("training.warmup", 800).unwrap(), 800);
+        let warmup = key::find("training.warmup").unwrap();
+        assert_eq!(values.read(warmup, 800_usize).unwrap(), 800);
     }
 
+    /// Every key, given a value of a type that it has not.
     #[test]
     fn a_value_of_another_type_is_refused_in_plain_words() {
-        let values = settings(&["training.warmup=many", "log.json=1", "model.preset=tinny"]);
-        let values = values.unwrap();
-        let refused = |error: RunFileError| error.to_string();
-        assert_eq!(
-            refused(values.read::<usize>("training.warmup", 0).unwrap_err()),
-            "--set training.warmup=many: must be a whole number, 0 or more"
-        );
-        assert_eq!(
-            refused(values.read::<bool>("log.json", true).unwrap_err()),
-            "--set log.json=1: must be true or false"
-        );
-        let preset = values.read::<Option<super::super::Preset>>("model.preset", None);
-        assert_eq!(
-            refused(preset.unwrap_err()),
-            "--set model.preset=tinny: must be one of `tiny`, `multi30k`, `small`, `base`, `big`"
-        );
+        for (text, rule) in [
+            (
+                "training.warmup=many",
+                "must be a whole number of at least 1",
+            ),
+            (
+                "training.updates=-1",
+                "must be a whole number of at least 1",
+            ),
+            (
+                "training.updates=1e99",
+                "must be a whole number of at least 1",
+            ),
+            ("training.seed=-1", "must be a whole number of at least 0"),
+            (
+                "validation.samples=-1",
+                "must be a whole number of at least 0",
+            ),
+            ("data.hold_out=-1", "must be a whole number of at least 1"),
+            ("training.peak_rate=fast", "must be a number"),
+            ("log.json=1", "must be true or false"),
+            ("init.model=3", "must be a path, in quotes"),
+            (
+                "model.preset=tinny",
+                "must be one of `tiny`, `multi30k`, `small`, `base`, `big`",
+            ),
+            ("model.norm=3", "must be `post` or `pre`"),
+            (
+                "model.positions=learned",
+                "must be \"sinusoidal\", or learned with a number of positions, such as { learned = { max_len = 256 } }",
+            ),
+            (
+                "model.positions.learned.max_len=-1",
+                "must be \"sinusoidal\", or learned with a number of positions, such as { learned = { max_len = 256 } }",
+            ),
+            (
+                "validation.best_by=ter",
+                "must be one of `loss`, `perplexity`, `accuracy`, `bleu`, `chrf`, `exact_match`, `wer`, `token_error_rate`",
+            ),
+            (
+                "validation.metrics=[\"ter\"]",
+                "must be a list of metrics, such as [\"bleu\", \"chrf\"]; the metrics are `bleu`, `chrf`, `exact_match`, `wer`, `token_error_rate`",
+            ),
+            (
+                "init.freeze=encoder.*",
+                "must be a list of strings, such as [\"encoder.*\"]",
+            ),
+            // What a shell leaves of a list without quotes around it.
+            (
+                "init.freeze=[encoder.*]",
+                "must be a list of strings, such as [\"encoder.*\"], in a shell --set 'init.freeze=[\"encoder.*\"]'",
+            ),
+            (
+                "data.train=3",
+                "a corpus is \"FILE\", { file = \"FILE\" } or { source = \"FILE\", target = \"FILE\" }",
+            ),
+        ] {
+            let values = settings(&[text]).unwrap();
+            let error = super::super::RunFile::read(&values).unwrap_err();
+            assert_eq!(error.to_string(), format!("--set {text}: {rule}"));
+        }
+        // A rule for each type, whatever the value.
+        for key in key::all() {
+            let values = settings(&[&format!("{}=1979-05-27T07:32:00Z", key.path)]).unwrap();
+            if let Err(error) = super::super::RunFile::read(&values) {
+                let error = error.to_string();
+                let rule = [": must be ", ": a corpus is ", ": needs "];
+                assert!(rule.iter().any(|rule| error.contains(rule)), "{error}");
+                let parser = ["variant", "invalid", "expected", "usize", "f64", "``"];
+                assert!(!parser.iter().any(|word| error.contains(word)), "{error}");
+            }
+        }
     }
 }

@@ -73,6 +73,46 @@ impl LayerConfig {
 }
 
 impl TransformerConfig {
+    /// The names of the trainable parameters of a model of this configuration, as `model.safetensors` has them,
+    /// tied ones once. The model need not be built.
+    ///
+    /// ```
+    /// use transformer_core::TransformerConfig;
+    ///
+    /// let names = TransformerConfig::base(1000).parameter_names();
+    /// assert!(names.contains(&"encoder.layers.5.feed_forward.inner.weight".to_owned()));
+    /// ```
+    pub fn parameter_names(&self) -> Vec<String> {
+        let parameters = self.parameters().into_iter();
+        parameters.map(|(name, _)| name).collect()
+    }
+
+    /// The parameters of a [`Transformer`](crate::Transformer).
+    fn parameters(&self) -> Vec<Parameter> {
+        let layer = self.layer();
+        let mut parameters = self.parameters_outside_layers();
+        for (stack, layers, of_layer) in [
+            (
+                "encoder",
+                self.n_encoder_layers,
+                layer.encoder_layer_parameters(),
+            ),
+            (
+                "decoder",
+                self.n_decoder_layers,
+                layer.decoder_layer_parameters(),
+            ),
+        ] {
+            for index in 0..layers {
+                let in_stack = of_layer
+                    .iter()
+                    .map(|(path, shape)| (format!("{stack}.layers.{index}.{path}"), shape.clone()));
+                parameters.extend(in_stack);
+            }
+        }
+        parameters
+    }
+
     /// The parameters of a [`Transformer`](crate::Transformer) that are in no layer.
     pub(crate) fn parameters_outside_layers(&self) -> Vec<Parameter> {
         let table = |path: &str, rows| vec![(path.to_owned(), vec![rows, self.d_model])];
@@ -161,21 +201,7 @@ mod tests {
     }
 
     fn listed(config: &TransformerConfig) -> Vec<Parameter> {
-        let layer = config.layer();
-        let in_stack = |stack: &str, index: usize, parameters: Vec<Parameter>| {
-            let prefix = format!("{stack}.layers.{index}.");
-            parameters
-                .into_iter()
-                .map(move |(path, shape)| (prefix.clone() + &path, shape))
-                .collect::<Vec<_>>()
-        };
-        let mut parameters = config.parameters_outside_layers();
-        for index in 0..config.n_encoder_layers {
-            parameters.extend(in_stack("encoder", index, layer.encoder_layer_parameters()));
-        }
-        for index in 0..config.n_decoder_layers {
-            parameters.extend(in_stack("decoder", index, layer.decoder_layer_parameters()));
-        }
+        let mut parameters = config.parameters();
         parameters.sort();
         parameters
     }

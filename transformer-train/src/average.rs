@@ -14,10 +14,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use transformer_core::{
     CONFIG_FILE, SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE,
-    replace_file,
+    replace_file, run_of_checkpoint,
 };
 
-use crate::checkpoint::{RUN_FILE, holds_model, run_of, whole_checkpoints};
+use crate::checkpoint::{RUN_FILE, holds_model, whole_checkpoints};
 use crate::error::{ABSENT, AverageError, Difference, first_difference};
 use crate::scheduled::Scheduled;
 
@@ -205,7 +205,7 @@ fn common_tokenizers(models: &[&Path]) -> Result<TokenizerFiles, AverageError> {
 /// The tokenizers of a model, with their directory: a checkpoint's are in the directory of its run.
 fn tokenizers(model: &Path) -> Result<(PathBuf, TokenizerFiles), AverageError> {
     let own = tokenizers_in(model)?;
-    match run_of(model) {
+    match run_of_checkpoint(model) {
         Some(run) if own.is_empty() => {
             let files = tokenizers_in(&run)?;
             Ok((run, files))

@@ -109,14 +109,6 @@ pub(crate) fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | NotADirectory)
 }
 
-/// The directory of the run that a checkpoint belongs to; `None` for other directories.
-pub(crate) fn run_of(checkpoint: &Path) -> Option<PathBuf> {
-    let path = checkpoint.canonicalize().ok()?;
-    let below = path.parent()?;
-    let run = below.parent()?;
-    (below.file_name()? == CHECKPOINTS).then(|| run.to_owned())
-}
-
 /// The directory of a run.
 pub(crate) struct Checkpoints {
     /// Keeps other runs out of the directory.

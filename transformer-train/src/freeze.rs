@@ -45,7 +45,24 @@ pub fn freeze<B: AutodiffBackend, M: Module<B>>(
 ) -> Result<(M, Vec<String>), FreezeError> {
     let mut names = Names::default();
     module.visit(&mut names);
-    let names = names.found;
+    let frozen = frozen_names(names.found, patterns)?;
+    let module = module.map(&mut Freezing {
+        path: Vec::new(),
+        frozen: &frozen,
+    });
+    Ok((module, frozen))
+}
+
+/// The names that [`freeze`] freezes, of the names of all parameters of a model
+/// ([`TransformerConfig::parameter_names`](transformer_core::TransformerConfig::parameter_names)), in their order:
+/// patterns can be checked before there is a model.
+///
+/// # Errors
+/// As [`freeze`].
+pub fn frozen_names(
+    names: Vec<String>,
+    patterns: &[impl AsRef<str>],
+) -> Result<Vec<String>, FreezeError> {
     for pattern in patterns.iter().map(AsRef::as_ref) {
         if !names.iter().any(|name| matches(pattern, name)) {
             return Err(FreezeError::NoMatch {
@@ -59,16 +76,12 @@ pub fn freeze<B: AutodiffBackend, M: Module<B>>(
         patterns.any(|pattern| matches(pattern.as_ref(), name))
     };
     let (frozen, left): (Vec<String>, Vec<String>) = names.into_iter().partition(is_frozen);
-    if left.is_empty() {
-        return Err(FreezeError::NothingLeft {
+    match left.is_empty() {
+        true => Err(FreezeError::NothingLeft {
             parameters: frozen.len(),
-        });
+        }),
+        false => Ok(frozen),
     }
-    let module = module.map(&mut Freezing {
-        path: Vec::new(),
-        frozen: &frozen,
-    });
-    Ok((module, frozen))
 }
 
 /// Patterns by which no parameters can be frozen.

@@ -105,12 +105,12 @@ pub use data::{
 };
 #[cfg(feature = "text")]
 pub use data::{
-    CacheOptions, Filtered, MIN_VOCAB_SIZE, PairCache, PairFilters, Tokenized, TokenizerConfig,
-    TokenizerError, TokenizerKind, WeightedPairs, train_bpe, train_tokenizer,
+    CacheOptions, Filtered, MAX_VOCAB_SIZE, MIN_VOCAB_SIZE, PairCache, PairFilters, Tokenized,
+    TokenizerConfig, TokenizerError, TokenizerKind, WeightedPairs, train_bpe, train_tokenizer,
 };
 pub use error::{AverageError, TrainError, same_config};
 pub use evaluate::evaluate;
-pub use freeze::{FreezeError, freeze};
+pub use freeze::{FreezeError, freeze, frozen_names};
 pub use loss::{LabelSmoothedCrossEntropy, TokenSums};
 pub use objective::{
     Labels, Objective, PairBatch, SequenceBatch, Trainable, check_tokens, sequence_loss,

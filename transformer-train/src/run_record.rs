@@ -8,6 +8,7 @@ use serde::Deserialize;
 use crate::checkpoint::{CHECKPOINTS, RUN_FILE, is_missing, whole_checkpoints, with_older};
 use crate::config::TrainingConfig;
 use crate::error::TrainError;
+use crate::run_state::same_settings;
 use crate::validation::{AverageOutcome, Validation};
 
 /// The record of a training run, as of its newest checkpoint.
@@ -88,6 +89,19 @@ impl RunRecord {
             }
         }
         kept
+    }
+
+    /// Checks that a run with these settings goes on with this one, as [`Trainer::resume`](crate::Trainer::resume)
+    /// does before the first update.
+    ///
+    /// # Errors
+    /// [`TrainError::OtherRun`], which names the first setting that must not change.
+    pub fn check_settings(&self, now: &TrainingConfig) -> Result<(), TrainError> {
+        let newest = self
+            .checkpoints
+            .last()
+            .map_or(Path::new(""), PathBuf::as_path);
+        same_settings(newest, &self.config, now)
     }
 
     /// The updates that the schedule of the learning rate has made, with those that the run continued: what

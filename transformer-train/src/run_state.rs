@@ -206,25 +206,7 @@ impl RunState {
     /// Checks that a run with the settings and data of `now` continues this one. `name` is the noun
     /// for an example.
     pub fn continues_as(&self, now: &Self, path: &Path, name: &str) -> Result<(), TrainError> {
-        // Settings that may change: the length of training, unless the learning rate depends on it, and
-        // those without effect on the weights.
-        let comparable = |state: &Self| TrainingConfig {
-            updates: match state.config.schedule.falls_to_zero() {
-                true => state.config.updates,
-                false => 0,
-            },
-            validate_every: 0,
-            skip_limit: 0,
-            best_by: Criterion::default(),
-            patience: None,
-            checkpoint_every: None,
-            checkpoint_minutes: None,
-            keep_checkpoints: 0,
-            keep_best: 0,
-            average_last: 0,
-            ..state.config.clone()
-        };
-        same_config(path, &comparable(self), &comparable(now))?;
+        same_settings(path, &self.config, &now.config)?;
         let [before, trained] = [self, now].map(Self::train);
         if before != trained {
             return Err(TrainError::OtherRun {
@@ -251,6 +233,33 @@ impl RunState {
             checksum: self.checksum,
         }
     }
+}
+
+/// Checks that a run with the settings `now` continues one with the settings `before`, of the checkpoint at `path`.
+pub(crate) fn same_settings(
+    path: &Path,
+    before: &TrainingConfig,
+    now: &TrainingConfig,
+) -> Result<(), TrainError> {
+    // Settings that may change: the length of training, unless the learning rate depends on it, and those without
+    // effect on the weights.
+    let comparable = |config: &TrainingConfig| TrainingConfig {
+        updates: match config.schedule.falls_to_zero() {
+            true => config.updates,
+            false => 0,
+        },
+        validate_every: 0,
+        skip_limit: 0,
+        best_by: Criterion::default(),
+        patience: None,
+        checkpoint_every: None,
+        checkpoint_minutes: None,
+        keep_checkpoints: 0,
+        keep_best: 0,
+        average_last: 0,
+        ..config.clone()
+    };
+    same_config(path, &comparable(before), &comparable(now))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use safetensors::SafeTensors;
 use transformer_core::{Transformer, WEIGHTS_FILE};
 use transformer_train::{
     FreezeError, ProgressDisplay, RunRecord, TokenizedPair, Trained, Trainer, TrainingConfig,
-    evaluate, freeze,
+    evaluate, freeze, frozen_names,
 };
 
 use support::run::tiny_config as config;
@@ -145,6 +145,24 @@ fn patterns_that_freeze_nothing_or_everything_are_refused() {
     assert!(frozen.is_empty());
     assert_eq!(untouched.num_params(), model().num_params());
     assert!(untouched.src_embedding.weight.is_require_grad());
+}
+
+#[test]
+fn patterns_are_checked_by_a_configuration_alone_as_by_its_model() {
+    let frozen = |patterns: &[&str]| {
+        let model = config().init::<B>(0, &Default::default()).unwrap();
+        let sorted = |mut names: Vec<String>| {
+            names.sort();
+            names
+        };
+        let of_model = freeze(model, patterns).map(|(_, frozen)| sorted(frozen));
+        let of_config = frozen_names(config().parameter_names(), patterns).map(sorted);
+        assert_eq!(of_config, of_model);
+        of_config
+    };
+    assert!(frozen(&["encoder.*", "*.bias"]).is_ok_and(|names| names.len() > 10));
+    assert!(frozen(&["encodr.*"]).is_err());
+    assert!(frozen(&["*"]).is_err());
 }
 
 /// The rates of a run that goes on are those after the updates of the run before.

@@ -8,9 +8,9 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use transformer_core::{SPECIAL_TOKENS, Tokenizer};
+use transformer_core::{SPECIAL_TOKENS, Tokenizer, TransformerConfig};
 use transformer_train::{
-    MIN_VOCAB_SIZE, TokenizerConfig, TokenizerKind, train_bpe, train_tokenizer,
+    MAX_VOCAB_SIZE, MIN_VOCAB_SIZE, TokenizerConfig, TokenizerKind, train_bpe, train_tokenizer,
 };
 
 const TEXT: [&str; 6] = [
@@ -191,6 +191,24 @@ fn the_most_frequent_characters_and_words_are_kept() {
     assert_eq!(kept, ["b", "a"]);
     let characters = train(TokenizerKind::Characters, 5, &["xyx"]);
     assert_eq!(characters.encode("xyx").unwrap(), [4, 3, 4]);
+}
+
+/// The library's trainer of BPE would allocate it, and panic.
+#[test]
+fn a_vocabulary_that_no_model_has_is_refused() {
+    for (kind, _) in KINDS {
+        for vocab_size in [MAX_VOCAB_SIZE + 1, usize::MAX] {
+            let config = TokenizerConfig { kind, vocab_size };
+            let error = train_tokenizer(TEXT.into_iter(), &config).unwrap_err();
+            let expected =
+                format!("vocab_size {vocab_size} is too large: a model has at most 16777216");
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+    assert!(train_bpe(TEXT.into_iter(), usize::MAX).is_err());
+    TransformerConfig::base(MAX_VOCAB_SIZE).validate().unwrap();
+    let larger = TransformerConfig::base(MAX_VOCAB_SIZE + 1);
+    assert!(larger.validate().is_err());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The pairs of a run as text: read from their files, some held out, or those that an earlier command has left.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use transformer_program::run_file::Corpora;
@@ -55,6 +56,10 @@ impl Data {
             }) = earlier.pairs(&plan.run)?
         {
             return Ok(Self {
+                held_out: match plan.run.data.valid {
+                    None => valid.len(),
+                    Some(_) => 0,
+                },
                 train: match train {
                     SavedTraining::Cache(cache) => Training::Cached(cache),
                     SavedTraining::Text(text) => Training::Saved(text),
@@ -62,9 +67,11 @@ impl Data {
                 valid,
                 valid_unusable: UnusablePairs::default(),
                 valid_files: vec![valid_file],
-                held_out: 0,
                 note: None,
             });
+        }
+        for path in named_files(plan) {
+            check_is_there(path)?;
         }
         let files = plan.run.data.train.files();
         match &plan.run.data.valid {
@@ -101,6 +108,12 @@ impl Data {
         };
         let (train, valid) = match files.hold_out(held_out, plan.training.seed) {
             Ok(parts) => parts,
+            Err(CorpusError::TooFewSources { distinct: 1, .. }) => {
+                return Err(
+                    "all pairs have the same source sentence, and none can be held out to validate on; name other pairs for that by --valid FILE"
+                        .into(),
+                );
+            }
             Err(CorpusError::TooFewSources { asked, distinct }) => {
                 let sources = counted(distinct, "distinct source sentence");
                 let rule =
@@ -124,14 +137,33 @@ fn paths_of(corpora: &Corpora) -> Vec<PathBuf> {
     corpora.paths().map(Path::to_owned).collect()
 }
 
-/// Checks that a new run in `out` would overwrite none of the files that it reads.
-///
-/// # Errors
-/// The first file that is both read and written.
-pub fn check_files(plan: &Plan, out: &Path) -> Result {
+/// The files that the run names: of the pairs to train on, and of those to validate on.
+fn named_files(plan: &Plan) -> impl Iterator<Item = &Path> {
     let corpora = [Some(&plan.run.data.train), plan.run.data.valid.as_ref()];
     let corpora = corpora.into_iter().flatten();
-    let read: Vec<PathBuf> = corpora.flat_map(paths_of).collect();
+    corpora.flat_map(|corpora| corpora.paths())
+}
+
+/// Checks that a file is there, before those named before it are read.
+fn check_is_there(path: &Path) -> std::result::Result<(), CorpusError> {
+    let path = path.to_owned();
+    match fs::metadata(&path) {
+        Ok(file) if file.is_dir() => Err(CorpusError::Directory { path }),
+        Ok(_) => Ok(()),
+        Err(source) => Err(CorpusError::Open { path, source }),
+    }
+}
+
+/// Checks that a new run can have `out` as its directory, and would overwrite none of the files that it reads.
+///
+/// # Errors
+/// When `out` is a file; the first file that is both read and written.
+pub fn check_files(plan: &Plan, out: &Path) -> Result {
+    if out.exists() && !out.is_dir() {
+        let out = out.display();
+        return Err(format!("{out} is not a directory; choose another --out").into());
+    }
+    let read: Vec<PathBuf> = named_files(plan).map(Path::to_owned).collect();
     for written in [TRAINING_FILE, VALIDATION_FILE] {
         refuse_overwriting(&read, &out.join(written))?;
     }

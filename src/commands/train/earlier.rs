@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use transformer_core::TransformerConfig;
 use transformer_program::note;
 use transformer_program::run_file::{RUN_FILE, RunFile, Values};
 use transformer_train::{
-    Corpus, CorpusError, CorpusFile, CorpusFiles, PairCache, RunRecord, TRAINING_FILE,
-    TrainingConfig, VALIDATION_FILE, holds_model,
+    Corpus, CorpusError, CorpusFile, CorpusFiles, PairCache, RunRecord, TRAINING_FILE, TrainError,
+    TrainingConfig, VALIDATION_FILE, holds_model, same_config,
 };
 
 use crate::commands::Result;
@@ -112,6 +113,29 @@ impl Earlier {
                 }
             }
             _ => training,
+        }
+    }
+
+    /// Checks that training with these settings goes on with the run.
+    ///
+    /// # Errors
+    /// The first setting that must not change.
+    pub fn check_settings(&self, training: &TrainingConfig) -> std::result::Result<(), TrainError> {
+        match &self.record {
+            Some(record) => record.check_settings(training),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that a model is that of the run.
+    ///
+    /// # Errors
+    /// The first key of its configuration that differs.
+    pub fn check_model(&self, model: &TransformerConfig) -> std::result::Result<(), TrainError> {
+        let record = self.record.as_ref();
+        match record.and_then(|record| record.checkpoints.last()) {
+            Some(newest) => same_config(newest, &TransformerConfig::load(newest)?, model),
+            None => Ok(()),
         }
     }
 

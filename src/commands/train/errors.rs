@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use transformer_core::ConfigError;
-use transformer_program::run_file::{Values, key_of};
+use transformer_program::run_file::{Values, key_of, path_of};
 use transformer_train::TrainError;
 
 /// In place of a value that a configuration has not.
@@ -80,7 +80,7 @@ fn in_words_of_file(text: &str) -> String {
     let parts: Vec<_> = parts
         .map(|(index, part)| match index % 2 {
             0 => part,
-            _ => key_of(part).map_or(part, |key| key.path),
+            _ => path_of(part).unwrap_or(part),
         })
         .collect();
     parts.join("`")

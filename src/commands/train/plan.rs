@@ -1,8 +1,11 @@
 //! A run, resolved: what is to be trained, and how.
 
-use transformer_core::{CONFIG_FILE, TransformerConfig};
+use std::fs;
+use std::path::Path;
+
+use transformer_core::{CONFIG_FILE, ModelError, Tokenizers, TransformerConfig, WEIGHTS_FILE};
 use transformer_program::run_file::{RunFile, RunFileError, Values};
-use transformer_train::TrainingConfig;
+use transformer_train::{TrainingConfig, frozen_names};
 
 use super::earlier::Earlier;
 use super::errors::{config_error, train_error};
@@ -11,6 +14,9 @@ use crate::commands::Result;
 
 /// The pairs that come with the project; the path is relative to its root.
 const SHIPPED_DATA: &str = "examples/data/tatoeba.en-fr.tsv.gz";
+
+/// The most parameters of a model: more than one machine trains, and few enough that no size overflows.
+const MOST_PARAMETERS: u128 = 1 << 36;
 
 /// A run whose keys all have their values.
 pub struct Plan {
@@ -25,10 +31,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The run that the values say, going on with an earlier one if there is one.
+    /// The run that the values say, going on with an earlier one if there is one. Whatever of a run can be known
+    /// before its pairs are read is checked here and in
+    /// [`given_tokenizers`](super::tokenizers::given_tokenizers), for a dry run as for any other.
     ///
     /// # Errors
-    /// The first value that is of the wrong type, out of range, or contradicts another.
+    /// The first value that is of the wrong type, out of range, or contradicts another, or the earlier run.
     pub fn new(values: Values, earlier: Option<&Earlier>) -> Result<Self> {
         let mut run = RunFile::read(&values)?;
         if run.data.train.is_empty() {
@@ -37,26 +45,38 @@ impl Plan {
             )
             .into());
         }
-        let init = init_config(&run, earlier)?;
+        let init = init_config(&run, &values, earlier)?;
         let model = run.resolve_model(init.as_ref(), &values)?;
-        model
-            .validate()
-            .map_err(|error| config_error(&error, &values))?;
+        check_model(&model, &values)?;
+        check_frozen(&run, &model, &values)?;
         let mut training = run.training_config();
         training.schedule_start = schedule_start(&run, earlier)?;
         training
             .validate()
             .map_err(|error| train_error(error, &values))?;
-        let training = match earlier {
-            Some(earlier) => earlier.with_its_peak(training, model.d_model),
-            None => training,
-        };
+        if let Some(earlier) = earlier {
+            training = earlier.with_its_peak(training, model.d_model);
+            let checked = earlier.check_settings(&training);
+            checked.map_err(|error| train_error(error, &values))?;
+        }
         Ok(Self {
             run,
             values,
             model,
             training,
         })
+    }
+
+    /// Gives the model the vocabularies of its tokenizers. A model to start from has them already.
+    ///
+    /// # Errors
+    /// When there is no such model.
+    pub fn use_tokenizers(&mut self, tokenizers: &Tokenizers) -> Result {
+        if self.run.init.model.is_none() {
+            self.model.src_vocab_size = tokenizers.source().vocab_size();
+            self.model.tgt_vocab_size = tokenizers.target().vocab_size();
+        }
+        check_model(&self.model, &self.values)
     }
 
     /// An error about a value.
@@ -79,12 +99,66 @@ fn schedule_start(run: &RunFile, earlier: Option<&Earlier>) -> Result<usize> {
 }
 
 /// The configuration of the model to start from. A run that has a model of its own needs the other no more.
-fn init_config(run: &RunFile, earlier: Option<&Earlier>) -> Result<Option<TransformerConfig>> {
+fn init_config(
+    run: &RunFile,
+    values: &Values,
+    earlier: Option<&Earlier>,
+) -> Result<Option<TransformerConfig>> {
     let Some(init) = &run.init.model else {
         return Ok(None);
+    };
+    let named = |error: ModelError| RunFileError::Value {
+        subject: values.subject("init.model", init.display()),
+        rule: error.to_string(),
     };
     let own = earlier
         .map(Earlier::directory)
         .filter(|directory| directory.join(CONFIG_FILE).exists());
-    Ok(Some(TransformerConfig::load(own.unwrap_or(init))?))
+    let config = match own {
+        Some(own) => TransformerConfig::load(own)?,
+        None => TransformerConfig::load(init).map_err(named)?,
+    };
+    if earlier.is_none_or(|earlier| earlier.updates() == 0) {
+        check_weights(init).map_err(named)?;
+    }
+    Ok(Some(config))
+}
+
+/// Checks that a model directory has weights, which are read when training begins.
+fn check_weights(directory: &Path) -> std::result::Result<(), ModelError> {
+    let path = directory.join(WEIGHTS_FILE);
+    match fs::metadata(&path) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(ModelError::Io { path, source }),
+    }
+}
+
+/// Checks that a configuration describes a model that can be built.
+fn check_model(model: &TransformerConfig, values: &Values) -> Result {
+    model
+        .validate()
+        .map_err(|error| config_error(&error, values))?;
+    match model.num_params() {
+        parameters if parameters > MOST_PARAMETERS => Err(format!(
+            "the sizes in `[model]` make {parameters} parameters; at most {MOST_PARAMETERS} are supported"
+        )
+        .into()),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that each pattern of `init.freeze` freezes a parameter, and one is left to train.
+fn check_frozen(run: &RunFile, model: &TransformerConfig, values: &Values) -> Result {
+    let patterns = &run.init.freeze;
+    if patterns.is_empty() {
+        return Ok(());
+    }
+    match frozen_names(model.parameter_names(), patterns) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(RunFileError::Value {
+            subject: values.subject("init.freeze", format_args!("{patterns:?}")),
+            rule: error.to_string(),
+        }
+        .into()),
+    }
 }

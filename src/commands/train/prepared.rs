@@ -49,7 +49,7 @@ impl Prepared {
     /// # Errors
     /// When a file cannot be read or written, or nothing is left to train or to validate on.
     pub fn new(
-        plan: &mut Plan,
+        plan: &Plan,
         data: Data,
         tokenizers: Tokenizers,
         directory: Option<&Path>,
@@ -70,10 +70,6 @@ impl Prepared {
             Training::Saved(text) => (making.made(&text)?, None),
             Training::Given(files) => (making.made(&files)?, Some(files)),
         };
-        if plan.run.init.model.is_none() {
-            plan.model.src_vocab_size = tokenizers.source().vocab_size();
-            plan.model.tgt_vocab_size = tokenizers.target().vocab_size();
-        }
         Ok(Self {
             tokenizers,
             train: made.examples,

@@ -1,60 +1,110 @@
 //! The tokenizers of a run: its own, those of the model it starts from, given ones, or new ones.
 
-use transformer_core::{SPECIAL_TOKENS, Tokenizer, Tokenizers};
+use std::path::Path;
+
+use transformer_core::{Tokenizer, Tokenizers};
 use transformer_program::note;
 use transformer_program::run_file::TokenizerKeys;
-use transformer_train::{
-    MIN_VOCAB_SIZE, TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer,
-};
+use transformer_train::{TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer};
 
 use super::data::Training;
 use super::earlier::{CACHE_FILE, Earlier};
+use super::errors::train_error;
 use super::init::initial_tokenizers;
 use super::plan::Plan;
 use crate::commands::Result;
 
-/// The tokenizers, trained on the pairs to train on where there are none yet. A run that has some keeps them, and
-/// its keys then say so.
+/// The tokenizers that there are before any pair is read; `None` where they are to be trained. A run that has some
+/// keeps them, and its keys then say so. The plan gets their vocabularies.
 ///
 /// # Errors
-/// When a file cannot be read, or the vocabulary is too small for the kind of tokenizer.
-pub fn tokenizers(
-    plan: &mut Plan,
-    earlier: Option<&Earlier>,
-    train: &Training,
-) -> Result<Tokenizers> {
-    if let Some(earlier) = earlier.filter(|run| Tokenizers::are_in(run.directory())) {
-        return saved(plan, earlier);
+/// When a file cannot be read, or the tokenizers do not fit the run.
+pub fn given_tokenizers(plan: &mut Plan, earlier: Option<&Earlier>) -> Result<Option<Tokenizers>> {
+    let tokenizers = match earlier.filter(|run| Tokenizers::are_in(run.directory())) {
+        Some(earlier) => Some(saved(plan, earlier)?),
+        None => named(plan)?,
+    };
+    if let Some(tokenizers) = &tokenizers {
+        plan.use_tokenizers(tokenizers)?;
+        if let Some(earlier) = earlier {
+            let checked = earlier.check_model(&plan.model);
+            checked.map_err(|error| train_error(error, &plan.values))?;
+        }
     }
-    if let Some(init) = &plan.run.init.model {
-        return initial_tokenizers(init);
-    }
-    let keys = &plan.run.tokenizer;
-    if let Some(file) = &keys.file {
-        return Ok(Tokenizers::shared(Tokenizer::from_file(file)?));
-    }
-    if let (Some(source), Some(target)) = (&keys.source_file, &keys.target_file) {
-        return Ok(Tokenizers::separate(
-            Tokenizer::from_file(source)?,
-            Tokenizer::from_file(target)?,
-        ));
-    }
+    Ok(tokenizers)
+}
+
+/// The tokenizers trained on the pairs to train on. The plan gets their vocabularies.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn trained_tokenizers(plan: &mut Plan, train: &Training) -> Result<Tokenizers> {
     let text = match train {
         Training::Given(text) | Training::Saved(text) => text,
         Training::Cached(_) => {
             return Err(format!("there is {CACHE_FILE}, but no tokenizer").into());
         }
     };
-    if keys.is_shared() {
-        let tokenizer = text.with_sentences(|sentences| trained(plan, sentences, keys.kind))?;
-        return Ok(Tokenizers::shared(tokenizer?));
+    let keys = &plan.run.tokenizer;
+    let tokenizers = match keys.is_shared() {
+        true => {
+            let both = text.with_sentences(|sentences| trained(keys, sentences, keys.kind))?;
+            Tokenizers::shared(both?)
+        }
+        // Both sides come in turn.
+        false => {
+            let target_kind = keys.target_kind.unwrap_or(keys.kind);
+            let source = text.with_sentences(|sides| trained(keys, sides.step_by(2), keys.kind))?;
+            let target =
+                text.with_sentences(|sides| trained(keys, sides.skip(1).step_by(2), target_kind))?;
+            Tokenizers::separate(source?, target?)
+        }
+    };
+    plan.use_tokenizers(&tokenizers)?;
+    Ok(tokenizers)
+}
+
+/// The tokenizers of the model to start from, or those in the files that the run names.
+fn named(plan: &Plan) -> Result<Option<Tokenizers>> {
+    if let Some(init) = &plan.run.init.model {
+        let tokenizers = initial_tokenizers(init)?;
+        check_dropout(plan, &[tokenizers.source(), tokenizers.target()], init)?;
+        return Ok(Some(tokenizers));
     }
-    // Both sides come in turn.
-    let source = text.with_sentences(|sides| trained(plan, sides.step_by(2), keys.kind))?;
-    let target_kind = keys.target_kind.unwrap_or(keys.kind);
-    let target =
-        text.with_sentences(|sides| trained(plan, sides.skip(1).step_by(2), target_kind))?;
-    Ok(Tokenizers::separate(source?, target?))
+    let keys = &plan.run.tokenizer;
+    if let Some(file) = &keys.file {
+        return Ok(Some(Tokenizers::shared(from_file(plan, file)?)));
+    }
+    match (&keys.source_file, &keys.target_file) {
+        (Some(source), Some(target)) => Ok(Some(Tokenizers::separate(
+            from_file(plan, source)?,
+            from_file(plan, target)?,
+        ))),
+        _ => Ok(None),
+    }
+}
+
+/// The tokenizer in a file, if it has the special tokens of the run's model.
+fn from_file(plan: &Plan, file: &Path) -> Result<Tokenizer> {
+    let tokenizer = Tokenizer::from_file(file)?;
+    let special_tokens = plan.model.special_tokens();
+    tokenizer.check(file, tokenizer.vocab_size(), special_tokens)?;
+    check_dropout(plan, &[&tokenizer], file)?;
+    Ok(tokenizer)
+}
+
+/// Checks that there are merges to drop, if the run drops any.
+fn check_dropout(plan: &Plan, tokenizers: &[&Tokenizer], path: &Path) -> Result {
+    let dropout = plan.run.tokenizer.dropout;
+    for tokenizer in tokenizers {
+        if dropout > 0.0
+            && let Err(error) = tokenizer.check_dropout()
+        {
+            let rule = format!("{}: {error}", path.display());
+            return Err(plan.refuse("tokenizer.dropout", dropout, rule).into());
+        }
+    }
+    Ok(())
 }
 
 /// The tokenizers of the run that goes on.
@@ -80,28 +130,17 @@ fn saved(plan: &mut Plan, earlier: &Earlier) -> Result<Tokenizers> {
         }
         *keys = before.clone();
     }
+    let both = [tokenizers.source(), tokenizers.target()];
+    check_dropout(plan, &both, earlier.directory())?;
     Ok(tokenizers)
 }
 
-/// A tokenizer trained on sentences.
+/// A tokenizer trained on sentences. The size of its vocabulary was checked with the other keys.
 fn trained(
-    plan: &Plan,
+    keys: &TokenizerKeys,
     sentences: impl Iterator<Item = String> + Send,
     kind: TokenizerKind,
-) -> Result<Tokenizer> {
-    let vocab_size = plan.run.tokenizer.vocab_size;
-    let refuse = |rule| plan.refuse("tokenizer.vocab_size", vocab_size, rule);
-    match train_tokenizer(sentences, &TokenizerConfig { kind, vocab_size }) {
-        Ok(tokenizer) => Ok(tokenizer),
-        Err(TokenizerError::VocabTooSmall { .. }) => Err(refuse(format!(
-            "must be at least {MIN_VOCAB_SIZE}, for the special tokens and the 256 bytes"
-        ))
-        .into()),
-        Err(TokenizerError::VocabWithoutText { .. }) => Err(refuse(format!(
-            "must be at least {}, for the special tokens and a token of text",
-            SPECIAL_TOKENS.len() + 1
-        ))
-        .into()),
-        Err(error) => Err(error.into()),
-    }
+) -> std::result::Result<Tokenizer, TokenizerError> {
+    let vocab_size = keys.vocab_size;
+    train_tokenizer(sentences, &TokenizerConfig { kind, vocab_size })
 }

@@ -350,6 +350,9 @@ mod tests {
             error.unwrap_err().to_string(),
             "dropout is for BPE tokenizers; this one is WordLevel"
         );
+        let error = words.check_dropout().unwrap_err().to_string();
+        assert!(error.ends_with("this one is WordLevel"), "{error}");
+        tokenizer().check_dropout().unwrap();
         let tokens = words.encode_with_dropout("a b", 0.0, &mut rng(0)).unwrap();
         assert_eq!(tokens, words.encode("a b").unwrap());
     }

@@ -157,8 +157,11 @@ impl Tokenizer {
         self.inner.get_vocab(true) == other.inner.get_vocab(true)
     }
 
-    /// Checks that the tokenizer fits a model of `vocab_size` entries and these special tokens.
-    fn check(
+    /// Checks that the tokenizer, read from `path`, fits a model of `vocab_size` entries and these special tokens.
+    ///
+    /// # Errors
+    /// When it has more entries than the model, or another id for a special token.
+    pub fn check(
         &self,
         path: &Path,
         vocab_size: usize,
@@ -232,15 +235,29 @@ impl Tokenizer {
         if dropout == 0.0 {
             return self.encode(text);
         }
+        self.read_merges()?
+            .encode(&self.inner, text, dropout, rng)
+            .map_err(|error| TextError::Tokenizer(error.to_string()))
+    }
+
+    /// Checks that there are merges to drop, for [`encode_with_dropout`](Self::encode_with_dropout).
+    ///
+    /// # Errors
+    /// When the tokenizer is no BPE.
+    pub fn check_dropout(&self) -> Result<(), TextError> {
+        self.read_merges()?;
+        Ok(())
+    }
+
+    /// The merges of a BPE.
+    fn read_merges(&self) -> Result<&Merges, TextError> {
         let ModelWrapper::BPE(bpe) = self.inner.get_model() else {
             let model = self.model_type();
             return Err(TextError::DropoutWithoutBpe { model });
         };
         let read = || Merges::new(bpe).map_err(|error| error.to_string());
         match self.merges.get_or_init(read) {
-            Ok(merges) => merges
-                .encode(&self.inner, text, dropout, rng)
-                .map_err(|error| TextError::Tokenizer(error.to_string())),
+            Ok(merges) => Ok(merges),
             Err(problem) => Err(TextError::Tokenizer(problem.clone())),
         }
     }

@@ -12,7 +12,7 @@ use tokenizers::normalizers::Prepend;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use transformer_core::Tokenizer;
 
-use super::tokenizer::{MIN_VOCAB_SIZE, TokenizerError, special_tokens};
+use super::tokenizer::{TokenizerConfig, TokenizerError, TokenizerKind, special_tokens};
 
 /// A merge seen once would only memorise the word that it was seen in.
 const MIN_MERGE_COUNT: u64 = 2;
@@ -27,7 +27,8 @@ const MIN_MERGE_COUNT: u64 = 2;
 /// encoded as text.
 ///
 /// # Errors
-/// [`TokenizerError::VocabTooSmall`] when `vocab_size` is below [`MIN_VOCAB_SIZE`],
+/// [`TokenizerError::VocabTooSmall`] when `vocab_size` is below [`MIN_VOCAB_SIZE`](crate::MIN_VOCAB_SIZE),
+/// [`TokenizerError::VocabTooLarge`] when it is above [`MAX_VOCAB_SIZE`](crate::MAX_VOCAB_SIZE),
 /// [`TokenizerError::Training`] when the `tokenizers` library fails.
 pub fn train_bpe<S: AsRef<str> + Send>(
     sentences: impl Iterator<Item = S> + Send,
@@ -40,9 +41,8 @@ fn trained<S: AsRef<str> + Send>(
     sentences: impl Iterator<Item = S> + Send,
     vocab_size: usize,
 ) -> Result<tokenizers::Tokenizer, TokenizerError> {
-    if vocab_size < MIN_VOCAB_SIZE {
-        return Err(TokenizerError::VocabTooSmall { vocab_size });
-    }
+    let kind = TokenizerKind::Bpe;
+    TokenizerConfig { kind, vocab_size }.validate()?;
     let mut trainer = TrainerWrapper::from(
         BpeTrainer::builder()
             .show_progress(false)
@@ -85,7 +85,8 @@ mod tests {
 
     use transformer_core::SPECIAL_TOKENS;
 
-    use super::{MIN_VOCAB_SIZE, trained};
+    use super::trained;
+    use crate::data::MIN_VOCAB_SIZE;
 
     const TEXT: [&str; 5] = [
         "the cat sat on the mat",

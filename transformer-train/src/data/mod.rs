@@ -52,7 +52,7 @@ pub use text_reader::TextReader;
 pub use tokenize::Tokenized;
 #[cfg(feature = "text")]
 pub use tokenizer::{
-    MIN_VOCAB_SIZE, TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer,
+    MAX_VOCAB_SIZE, MIN_VOCAB_SIZE, TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer,
 };
 pub use unusable::UnusablePairs;
 pub use update::Update;

@@ -14,6 +14,9 @@ use super::word_level::{train_characters, train_decomposed, train_words};
 /// and the 256 bytes.
 pub const MIN_VOCAB_SIZE: usize = SPECIAL_TOKENS.len() + 256;
 
+/// Largest vocabulary of any kind: no model has a larger one.
+pub const MAX_VOCAB_SIZE: usize = 1 << 24;
+
 /// What a tokenizer cuts text into.
 ///
 /// `decode(encode(text))` is `text` within the limits given for each kind. Text that spells a special
@@ -61,6 +64,30 @@ impl Default for TokenizerConfig {
     }
 }
 
+impl TokenizerConfig {
+    /// Checks that the vocabulary has room for what every tokenizer of the kind has, and is no larger than a model's
+    /// may be.
+    ///
+    /// # Errors
+    /// [`TokenizerError::VocabTooSmall`], [`TokenizerError::VocabWithoutText`] or [`TokenizerError::VocabTooLarge`].
+    pub fn validate(&self) -> Result<(), TokenizerError> {
+        use TokenizerKind::{Bpe, Characters, Decomposed, Unigram, Words};
+        let vocab_size = self.vocab_size;
+        if vocab_size > MAX_VOCAB_SIZE {
+            return Err(TokenizerError::VocabTooLarge { vocab_size });
+        }
+        match self.kind {
+            Bpe | Unigram if vocab_size < MIN_VOCAB_SIZE => {
+                Err(TokenizerError::VocabTooSmall { vocab_size })
+            }
+            Characters | Decomposed | Words if vocab_size <= SPECIAL_TOKENS.len() => {
+                Err(TokenizerError::VocabWithoutText { vocab_size })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Why a tokenizer could not be trained.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -79,6 +106,12 @@ pub enum TokenizerError {
         SPECIAL_TOKENS.len() + 1
     )]
     VocabWithoutText {
+        /// Size that was asked for.
+        vocab_size: usize,
+    },
+    /// The vocabulary is larger than any model's.
+    #[error("vocab_size {vocab_size} is too large: a model has at most {MAX_VOCAB_SIZE}")]
+    VocabTooLarge {
         /// Size that was asked for.
         vocab_size: usize,
     },
@@ -115,12 +148,13 @@ pub enum TokenizerError {
 /// ```
 ///
 /// # Errors
-/// [`TokenizerError::VocabTooSmall`] and [`TokenizerError::VocabWithoutText`] when `vocab_size` is too small
-/// for the kind, [`TokenizerError::Training`] when the `tokenizers` library fails.
+/// When the configuration is not [valid](TokenizerConfig::validate); [`TokenizerError::Training`] when the
+/// `tokenizers` library fails.
 pub fn train_tokenizer<S: AsRef<str> + Send>(
     sentences: impl Iterator<Item = S> + Send,
     config: &TokenizerConfig,
 ) -> Result<Tokenizer, TokenizerError> {
+    config.validate()?;
     let vocab_size = config.vocab_size;
     match config.kind {
         TokenizerKind::Bpe => train_bpe(sentences, vocab_size),

@@ -39,11 +39,8 @@ pub(super) fn train_unigram<S: AsRef<str> + Send>(
     sentences: impl Iterator<Item = S> + Send,
     vocab_size: usize,
 ) -> Result<Tokenizer, TokenizerError> {
-    let Some(n_pieces) = vocab_size.checked_sub(MIN_VOCAB_SIZE) else {
-        return Err(TokenizerError::VocabTooSmall { vocab_size });
-    };
     let mut trainer = PieceTrainer {
-        n_pieces,
+        n_pieces: vocab_size.saturating_sub(MIN_VOCAB_SIZE),
         words: HashMap::new(),
     };
     let mut tokenizer = untrained()?;

@@ -9,7 +9,7 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::pre_tokenizers::whitespace::WhitespaceSplit;
 use tokenizers::{SplitDelimiterBehavior, Tokenizer as Untrained};
-use transformer_core::{SPECIAL_TOKENS, Tokenizer};
+use transformer_core::Tokenizer;
 
 use super::tokenizer::{TokenizerError, special_tokens};
 
@@ -70,9 +70,6 @@ fn trained<S: AsRef<str> + Send>(
     sentences: impl Iterator<Item = S> + Send,
     vocab_size: usize,
 ) -> Result<Tokenizer, TokenizerError> {
-    if vocab_size <= SPECIAL_TOKENS.len() {
-        return Err(TokenizerError::VocabWithoutText { vocab_size });
-    }
     let trainer = WordLevelTrainer::builder()
         .show_progress(false)
         .vocab_size(vocab_size)

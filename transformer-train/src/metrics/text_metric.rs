@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use super::bleu::{Bleu, corpus_bleu};
@@ -24,8 +24,7 @@ use crate::criterion::Goal;
 /// | `token_error_rate` | Token error rate % | edits for each token: the word error rate of speech recognition, where tokens are words |
 ///
 /// *Word error rate* is the name of two numbers ([`ErrorRates`]); here it is that of the SIGMORPHON shared tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TextMetric {
     /// BLEU, as sacreBLEU computes it.
     Bleu,
@@ -34,7 +33,6 @@ pub enum TextMetric {
     /// Lines that are exactly right ([`ErrorRates::exact_match`]).
     ExactMatch,
     /// Lines that are not exactly right ([`ErrorRates::sequence_error_rate`]).
-    #[serde(rename = "wer", alias = "word_error_rate")]
     WordErrorRate,
     /// Edits for each token ([`ErrorRates::token_error_rate`]).
     TokenErrorRate,
@@ -166,6 +164,24 @@ impl FromStr for TextMetric {
     }
 }
 
+impl Serialize for TextMetric {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.key())
+    }
+}
+
+impl<'de> Deserialize<'de> for TextMetric {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        let key = match name.as_str() {
+            // In files that are older than this name.
+            "word_error_rate" => Self::WordErrorRate.key(),
+            key => key,
+        };
+        key.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 /// A name that no metric has.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("no metric is called `{0}`; there are {known}", known = TextMetric::ALL.map(TextMetric::key).join(", "))]
@@ -202,6 +218,11 @@ mod tests {
         }
         let spelled_out = serde_json::from_str::<TextMetric>("\"word_error_rate\"");
         assert_eq!(spelled_out.unwrap(), TextMetric::WordErrorRate);
+        let unknown = serde_json::from_str::<TextMetric>("\"ter\"").unwrap_err();
+        assert!(
+            !unknown.to_string().contains("word_error_rate"),
+            "{unknown}"
+        );
         assert_eq!(
             "ter".parse::<TextMetric>().unwrap_err().to_string(),
             "no metric is called `ter`; there are bleu, chrf, exact_match, wer, token_error_rate"

@@ -712,6 +712,7 @@ fn ready_files_train_on_any_pairs() {
         "tokenizer.vocab_size=300",
         "training.batch_tokens=200",
         "training.updates=2",
+        "training.warmup=1",
         "validation.every=2",
         "validation.sentences=5",
     ];

@@ -52,18 +52,18 @@ impl Map {
         max_layers: usize,
     ) -> Result<Self, PytorchError> {
         let names = system.map();
-        let layer = config.layer();
-        let mut builder = Builder::new(&layer);
+        let (encoder_layer, decoder_layer) = (config.encoder_layer(), config.decoder_layer());
+        let mut builder = Builder::new(&encoder_layer);
         builder.add_tied(config, names.outside);
         let n_layers = config.n_encoder_layers.min(max_layers);
-        let parameters = layer.encoder_layer_parameters();
+        let parameters = encoder_layer.encoder_layer_parameters();
         builder.add_layers("encoder", n_layers, &names.encoder, &parameters);
         let n_layers = config.n_decoder_layers.min(max_layers);
-        let parameters = layer.decoder_layer_parameters();
+        let parameters = decoder_layer.decoder_layer_parameters();
         builder.add_layers("decoder", n_layers, &names.decoder, &parameters);
         let position_tables = match config.positions {
             Positions::Sinusoidal => names.position_tables,
-            Positions::Learned { .. } => &[],
+            Positions::SinesThenCosines { .. } | Positions::Learned { .. } => &[],
         };
         builder.finish(system.name(), position_tables)
     }

@@ -28,6 +28,14 @@ pub enum ConfigError {
         /// Width of the model.
         d_model: usize,
     },
+    /// Of several frequencies the first is 1 and the last 1/10000; one can only be either.
+    #[error(
+        "`d_model` {d_model} has one frequency; `inclusive` positions need two, and a width of at least 4"
+    )]
+    OneFrequency {
+        /// Width of the model.
+        d_model: usize,
+    },
     /// A probability outside [0, 1).
     #[error("`{key}` is {value}; a dropout probability must be in [0, 1)")]
     Dropout {
@@ -74,14 +82,28 @@ pub enum ConfigError {
         /// Entries of the smaller vocabulary it must be in.
         vocab_size: usize,
     },
-    /// Two special tokens are the same entry.
-    #[error("`{first}` and `{second}` are both {id}; special tokens must differ")]
+    /// Two special tokens that must differ are the same entry.
+    #[error("`{first}` and `{second}` are both {id}; they must differ")]
     SameSpecialToken {
         /// One configuration key.
         first: &'static str,
         /// The other configuration key.
         second: &'static str,
         /// The token they share.
+        id: u32,
+    },
+    /// An excluded token outside the target vocabulary.
+    #[error("`excluded_tokens` has {id}, outside the vocabulary of {vocab_size}")]
+    ExcludedToken {
+        /// The token found.
+        id: u32,
+        /// Entries of the target vocabulary.
+        vocab_size: usize,
+    },
+    /// The token that ends a sentence is excluded.
+    #[error("`excluded_tokens` has {id}, which is `eos_id`; no sentence would end")]
+    ExcludedEos {
+        /// The token.
         id: u32,
     },
 }
@@ -399,6 +421,14 @@ pub enum DecodeOptionsError {
     /// A banned token outside the target vocabulary.
     #[error("`banned_tokens` has token {token}, outside the vocabulary of {vocab_size}")]
     BannedToken {
+        /// The token.
+        token: u32,
+        /// Entries of the target vocabulary.
+        vocab_size: usize,
+    },
+    /// A forced first token outside the target vocabulary.
+    #[error("`forced_first` is token {token}, outside the vocabulary of {vocab_size}")]
+    ForcedToken {
         /// The token.
         token: u32,
         /// Entries of the target vocabulary.

@@ -75,8 +75,8 @@ impl Map {
         let parameters = decoder.decoder_layer_parameters();
         builder.add_layers("decoder", n_layers, &names.decoder, &parameters);
         let position_tables = match config.positions {
+            Positions::Sinusoidal | Positions::SinesThenCosines { .. } => names.position_tables,
             Positions::Learned { .. } => &[],
-            _ => names.position_tables,
         };
         if !builder.unnamed.is_empty() {
             return Err(builder.unnamed);
@@ -238,7 +238,10 @@ impl Map {
             Positions::SinesThenCosines { inclusive, .. } => {
                 sine_then_cosine(position, dimension, self.d_model, inclusive)
             }
-            _ => sinusoid(position, dimension, self.d_model),
+            // Learned ones have no tables.
+            Positions::Sinusoidal | Positions::Learned { .. } => {
+                sinusoid(position, dimension, self.d_model)
+            }
         }
     }
 

@@ -193,7 +193,8 @@ fn is_last_forced(keys: &Keys, eos: Option<u32>) -> Result<bool, ModelError> {
     }
 }
 
-/// The file's keys: the special tokens of the model, and options, if there are any.
+/// The file's keys: the special tokens of the model, the tokens that it never produces, and options, if there are
+/// any.
 pub(super) fn to_keys(
     path: &Path,
     options: Option<&DecodeOptions>,
@@ -210,7 +211,9 @@ pub(super) fn to_keys(
         if options.forced_last {
             keys.push(("forced_eos_token_id", json!(config.eos_id)));
         }
-        banned_tokens.clone_from(&options.banned_tokens);
+        let banned = options.banned_tokens.iter();
+        let further = banned.filter(|token| !config.excluded_tokens.contains(token));
+        banned_tokens.extend(further);
     }
     if !banned_tokens.is_empty() {
         let words: Vec<[u32; 1]> = banned_tokens.into_iter().map(|token| [token]).collect();

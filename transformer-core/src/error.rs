@@ -120,7 +120,7 @@ pub enum ModelError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// `config.json` is not a configuration.
+    /// A file in JSON is damaged, or `config.json` is not a configuration.
     #[error("{}: {source}", path.display())]
     Json {
         /// The file.
@@ -163,6 +163,27 @@ pub enum ModelError {
         path: PathBuf,
         /// Every missing, unknown or mis-shaped tensor, or why the file cannot be parsed.
         problem: String,
+    },
+    /// A key of one of Hugging Face's files has a value that means something else than what this version
+    /// computes; or a model, or options of decoding, have one for which these files have no key.
+    #[error("{}: `{key}` is {value}, {problem}", path.display())]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The options of decoding in a model directory are out of range.
+    #[error("{}: {source}", path.display())]
+    Options {
+        /// The file.
+        path: PathBuf,
+        /// The option.
+        source: DecodeOptionsError,
     },
 }
 
@@ -260,13 +281,13 @@ pub enum TensorProblem {
         /// The configuration's shape.
         expected: Vec<usize>,
     },
-    /// It is not in single precision.
-    #[error("`{name}` is {found}, not f32")]
+    /// Its numbers are neither in single nor in half precision.
+    #[error("`{name}` is {found}, not f32, f16 or bf16")]
     Type {
         /// The tensor's name.
         name: String,
         /// The type of its elements.
-        found: &'static str,
+        found: String,
     },
     /// It is no tensor at all.
     #[error("`{name}` is not a tensor")]

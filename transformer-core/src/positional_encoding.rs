@@ -71,7 +71,12 @@ pub(crate) fn sinusoid(position: usize, dimension: usize, d_model: usize) -> f64
 }
 
 /// The same of [`Positions::SinesThenCosines`]; `d_model` is even.
-fn sine_then_cosine(position: usize, feature: usize, d_model: usize, inclusive: bool) -> f64 {
+pub(crate) fn sine_then_cosine(
+    position: usize,
+    feature: usize,
+    d_model: usize,
+    inclusive: bool,
+) -> f64 {
     let half = d_model / 2;
     let n = if inclusive { half - 1 } else { half };
     let i = (feature % half) as f64;

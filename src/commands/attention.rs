@@ -84,8 +84,8 @@ impl TranslatorTask for Attention {
             None => translator.translate(&self.source)?,
         };
         writeln!(io::stdout(), "{}\n{target}", self.source)?;
-        let source = tokenizers.source().encode(self.source.trim())?;
-        let target = tokenizers.target().encode(target.trim())?;
+        let source = tokenizers.encode_source(self.source.trim())?;
+        let target = tokenizers.encode_target(target.trim())?;
         check_lengths(source.len(), target.len(), MOST_TOKENS)?;
         let maps = model.attention_maps(&SourceTarget::new(source, target))?;
 

@@ -149,8 +149,8 @@ impl Score {
         }
         let tokenizers = translator.tokenizers();
         // With the end of the sentence.
-        let source_len = tokenizers.source().encode(source)?.len() + 1;
-        let target_len = tokenizers.target().encode(target)?.len() + 1;
+        let source_len = tokenizers.encode_source(source)?.len() + 1;
+        let target_len = tokenizers.encode_target(target)?.len() + 1;
         let checked = check_lengths(source_len, target_len, self.max_source_length);
         Ok(match checked {
             Ok(()) => Ok(Pair {

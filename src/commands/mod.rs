@@ -7,6 +7,7 @@ mod decoding;
 pub mod evaluate;
 mod inference;
 pub mod info;
+mod languages;
 mod lines;
 mod model_directory;
 pub mod parity;

@@ -9,7 +9,7 @@ use transformer_train::{
 
 use super::data::Training;
 use super::earlier::{CACHE_FILE, Earlier};
-use super::init::initial_tokenizers;
+use super::init::{between_languages, initial_tokenizers};
 use super::plan::Plan;
 use crate::commands::Result;
 
@@ -24,10 +24,10 @@ pub fn tokenizers(
     train: &Training,
 ) -> Result<Tokenizers> {
     if let Some(earlier) = earlier.filter(|run| Tokenizers::are_in(run.directory())) {
-        return saved(plan, earlier);
+        return between_languages(saved(plan, earlier)?, plan);
     }
     if let Some(init) = &plan.run.init.model {
-        return initial_tokenizers(init);
+        return between_languages(initial_tokenizers(init)?, plan);
     }
     let keys = &plan.run.tokenizer;
     if let Some(file) = &keys.file {

@@ -2,7 +2,9 @@
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::{TextError, Translator};
+use transformer_core::{Tokenizers, Translator};
+
+use super::Result;
 
 /// The languages of a model that knows several.
 #[derive(Debug, Clone, Default, Args)]
@@ -20,8 +22,33 @@ impl Languages {
     /// A translator between these languages.
     ///
     /// # Errors
-    /// When the model has no token for a language.
-    pub fn of<B: Backend>(&self, translator: Translator<B>) -> Result<Translator<B>, TextError> {
-        translator.with_languages(self.source_lang.as_deref(), self.target_lang.as_deref())
+    /// When the model has no token for a language, or needs one that is not given.
+    pub fn of<B: Backend>(&self, translator: Translator<B>) -> Result<Translator<B>> {
+        let [source, target] = self.names();
+        let translator = translator.with_languages(source, target)?;
+        check_target(translator.tokenizers())?;
+        Ok(translator)
     }
+
+    /// Tokenizers for these languages; the target's need not be chosen.
+    ///
+    /// # Errors
+    /// When there is no token for a language.
+    pub fn of_tokenizers(&self, tokenizers: Tokenizers) -> Result<Tokenizers> {
+        let [source, target] = self.names();
+        Ok(tokenizers.with_languages(source, target)?)
+    }
+
+    fn names(&self) -> [Option<&str>; 2] {
+        [self.source_lang.as_deref(), self.target_lang.as_deref()]
+    }
+}
+
+/// Checks that the target's language is chosen, if targets begin with one.
+///
+/// # Errors
+/// When it is not; the error names the flag.
+pub fn check_target(tokenizers: &Tokenizers) -> Result {
+    let checked = tokenizers.check_target_language();
+    Ok(checked.map_err(|error| format!("{error}; give --target-lang"))?)
 }

@@ -10,6 +10,7 @@ use transformer_train::{RunRecord, freeze};
 
 use super::plan::Plan;
 use crate::commands::Result;
+use crate::commands::languages::check_target;
 
 /// The tokenizers of the model in a directory, with which new data are tokenized.
 ///
@@ -26,14 +27,16 @@ pub fn initial_tokenizers(directory: &Path) -> Result<Tokenizers> {
 /// Tokenizers between the languages of the run.
 ///
 /// # Errors
-/// When there is no token for one of them.
+/// When there is no token for one of them, or the target's is needed and not given.
 pub fn between_languages(tokenizers: Tokenizers, plan: &Plan) -> Result<Tokenizers> {
     let InitKeys {
         source_lang,
         target_lang,
         ..
     } = &plan.run.init;
-    Ok(tokenizers.with_languages(source_lang.as_deref(), target_lang.as_deref())?)
+    let tokenizers = tokenizers.with_languages(source_lang.as_deref(), target_lang.as_deref())?;
+    check_target(&tokenizers)?;
+    Ok(tokenizers)
 }
 
 /// How the model in a directory is to be decoded, with the target language of the tokenizers; `None` where the

@@ -31,7 +31,6 @@ pub fn by_translating(plan: &Plan, prepared: &Prepared) -> Option<TextValidation
     };
     let options = DecodeOptions {
         max_src_len: options.max_src_len.max(max_pieces.saturating_add(1)),
-        forced_first: tokenizers.target_first(),
         ..options
     };
     Some(

@@ -144,39 +144,6 @@ impl<B: Backend> Translator<B> {
         Ok(self)
     }
 
-    /// Translates between these languages, for a model that knows several: see [`Tokenizers::with_languages`]. A
-    /// language that is not given stays as it is.
-    ///
-    /// ```no_run
-    /// # use burn_ndarray::NdArray;
-    /// # use transformer_core::Translator;
-    /// # fn main() -> Result<(), transformer_core::TextError> {
-    /// let translator = Translator::<NdArray>::load("nllb-200-distilled-600M", &Default::default())?
-    ///     .with_languages(Some("eng_Latn"), Some("fra_Latn"))?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// When the tokenizers have no token for a language.
-    pub fn with_languages(
-        mut self,
-        source: Option<&str>,
-        target: Option<&str>,
-    ) -> Result<Self, TextError> {
-        self.tokenizers = self.tokenizers.with_languages(source, target)?;
-        if let Some(token) = self.tokenizers.target_first() {
-            self.options.forced_first = Some(token);
-            self.text_search()?;
-        }
-        Ok(self)
-    }
-
-    /// The options of decoding.
-    pub fn options(&self) -> &DecodeOptions {
-        &self.options
-    }
-
     /// The model, or the first of an ensemble.
     pub fn model(&self) -> &Transformer<B> {
         &self.models.models()[0]
@@ -185,6 +152,11 @@ impl<B: Backend> Translator<B> {
     /// The tokenizers.
     pub fn tokenizers(&self) -> &Tokenizers {
         &self.tokenizers
+    }
+
+    /// The options of decoding.
+    pub fn options(&self) -> &DecodeOptions {
+        &self.options
     }
 
     /// Translates one sentence; an empty one into an empty one.

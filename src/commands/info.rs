@@ -9,8 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use transformer_core::{
-    CONFIG_FILE, LanguageModelConfig, ModelError, SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE,
-    TOKENIZER_FILE, Tokenizer, TransformerConfig,
+    CONFIG_FILE, LanguageModelConfig, ModelError, Tokenizers, TransformerConfig,
 };
 use transformer_train::RunRecord;
 
@@ -175,30 +174,39 @@ fn differences<T: Serialize>(config: &T, base: &T) -> Result<Vec<Difference>> {
 }
 
 fn tokenizer(text: &mut String, directory: &Path) -> Result {
-    let mut found = false;
-    for (name, side) in [
-        (TOKENIZER_FILE, "source and target"),
-        (SOURCE_TOKENIZER_FILE, "the source"),
-        (TARGET_TOKENIZER_FILE, "the target"),
-    ] {
-        let path = directory.join(name);
-        if !path.exists() {
-            continue;
-        }
-        if !found {
-            writeln!(text, "tokenizer")?;
-        }
-        found = true;
-        // An error where the file is damaged.
-        let entries = Tokenizer::from_file(&path)?.vocab_size();
-        let json: Value = read_json(&path)?;
-        let kind = json["model"]["type"].as_str().unwrap_or("unknown kind");
-        writeln!(text, "  {kind}, {entries} entries, for {side}")?;
+    if !Tokenizers::are_in(directory) {
+        return Ok(writeln!(text, "no tokenizer")?);
     }
-    if !found {
-        writeln!(text, "no tokenizer")?;
+    // An error where a file is damaged.
+    let tokenizers = Tokenizers::load(directory)?;
+    let (source, target) = (tokenizers.source(), tokenizers.target());
+    let sides = match std::ptr::eq(source, target) {
+        true => vec![(source, "source and target")],
+        false => vec![(source, "the source"), (target, "the target")],
+    };
+    writeln!(text, "tokenizer")?;
+    for (tokenizer, side) in sides {
+        let (kind, entries) = (tokenizer.model_type(), tokenizer.vocab_size());
+        writeln!(text, "  {kind}, {entries} entries, for {side}")?;
+        let languages = tokenizer.languages();
+        if !languages.is_empty() {
+            writeln!(text, "    languages: {}", listed(&languages))?;
+        }
     }
     Ok(())
+}
+
+/// Most languages that are listed.
+const MOST_LISTED: usize = 12;
+
+/// The first languages, and how many more there are.
+fn listed(languages: &[String]) -> String {
+    let shown = languages.len().min(MOST_LISTED);
+    let more = match languages.len() - shown {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    format!("{}{more}", languages[..shown].join(", "))
 }
 
 fn files(text: &mut String, directory: &Path) -> Result {

@@ -5,6 +5,7 @@ pub mod average;
 pub mod curves;
 mod decoding;
 pub mod evaluate;
+pub mod export;
 mod inference;
 pub mod info;
 mod languages;
@@ -13,6 +14,7 @@ mod model_directory;
 pub mod parity;
 mod picture;
 pub mod score;
+pub mod tokenize;
 pub mod train;
 pub mod translate;
 

@@ -118,7 +118,9 @@ impl<B: Backend> Translator<B> {
             tokenizers,
             options: DecodeOptions::default(),
         };
-        if let Some((path, options)) = options_of_directory(first)? {
+        // A checkpoint's are in the directory of its run.
+        let home = Tokenizers::directory_of(first).unwrap_or_else(|| first.to_owned());
+        if let Some((path, options)) = options_of_directory(&home)? {
             translator.options = options;
             let checked = translator.text_search();
             checked.map_err(|source| ModelError::Options { path, source })?;

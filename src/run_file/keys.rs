@@ -173,9 +173,16 @@ section! {
     /// Starting from a model that is trained already (fine-tuning).
     InitKeys, "init":
 
-    /// Directory of the model to start from. Its tokenizers and its configuration are this run's: of `[model]` only
-    /// dropout may differ, and of `[tokenizer]` only `dropout` may be given.
-    model: Option<PathBuf> = None;
+    /// Directory of the model to start from, ours or one of Hugging Face's. Its tokenizers and its configuration are
+    /// this run's: of `[model]` only dropout may differ, and of `[tokenizer]` only `dropout` may be given.
+    model: Option<PathBuf> = None, "--init";
+
+    /// Language of the sources, of a model that knows several: the name of its token, such as `"eng_Latn"`, `"en"` or
+    /// `"en_XX"`. Absent: as the model has it.
+    source_lang: Option<String> = None, "--source-lang";
+
+    /// Language of the targets, of a model that knows several. Absent: as the model has it.
+    target_lang: Option<String> = None, "--target-lang";
 
     /// Parameters that training does not change, by patterns of their names, such as `["encoder.*"]`; `*` stands for any
     /// characters.

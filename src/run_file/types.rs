@@ -57,6 +57,12 @@ impl KeyType for bool {
     }
 }
 
+impl KeyType for String {
+    fn rule(_key: &Key, _error: &str) -> String {
+        "must be a string, in quotes".into()
+    }
+}
+
 impl KeyType for PathBuf {
     fn rule(_key: &Key, _error: &str) -> String {
         "must be a path, in quotes".into()

@@ -29,6 +29,10 @@ pub struct DecodeOptions {
     pub max_length: MaxLength,
     /// The fewest tokens of a target, before `<eos>`.
     pub min_length: usize,
+    /// Whether a beam search with a penalty for length or coverage ends for a source as soon as it has found as many
+    /// targets as the beam has, as CTranslate2's does. Otherwise it goes on while a growing target has, at its present
+    /// length, a better score than the worst of the best ones found, as Hugging Face's does.
+    pub early_stopping: bool,
     /// Tokens that no target may have.
     pub banned_tokens: Vec<u32>,
     /// The first token of every target, such as the language that a multilingual model translates into. The prefix of a
@@ -70,6 +74,7 @@ impl DecodeOptions {
             coverage_penalty: 0.0,
             max_length: MaxLength::default(),
             min_length: 0,
+            early_stopping: true,
             banned_tokens: Vec::new(),
             forced_first: None,
             forced_last: false,

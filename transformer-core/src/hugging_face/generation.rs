@@ -2,7 +2,6 @@
 //! it, ours too; old directories of Hugging Face's have the keys in `config.json`.
 //!
 //! Ignored are keys of the library (`use_cache`, `output_scores`, …), unknown ones, and:
-//! - `early_stopping`: our beam ends by a rule of its own;
 //! - `renormalize_logits`: what Marian's directories ask for by it, a softmax without `<pad>`, is part of the
 //!   model (`TransformerConfig::excluded_tokens`);
 //! - `num_return_sequences`: a matter of the caller.
@@ -126,6 +125,7 @@ fn options(keys: &Keys, eos: Option<u32>) -> Result<DecodeOptions, ModelError> {
         },
         max_length: max_length(keys)?,
         min_length: min_length(keys)?,
+        early_stopping: keys.flag("early_stopping")?.unwrap_or(false),
         banned_tokens,
         forced_first: forced_first(keys)?,
         forced_last: is_last_forced(keys, eos)?,
@@ -264,6 +264,9 @@ fn option_keys(
             return refuse("max_length", format!("the source's length + {more}"));
         }
     }
+    if options.early_stopping {
+        keys.push(("early_stopping", json!(true)));
+    }
     if options.coverage_penalty != 0.0 {
         return refuse("coverage_penalty", options.coverage_penalty.to_string());
     }
@@ -300,10 +303,11 @@ mod tests {
         read(&[(GENERATION_FILE, json)]).unwrap().unwrap()
     }
 
-    /// As the library has it where nothing is said, but for the longest target.
+    /// As Hugging Face has it where nothing is said, but for the longest target.
     fn greedy() -> DecodeOptions {
         DecodeOptions {
             length_penalty: LengthPenalty::Power(1.0),
+            early_stopping: false,
             ..DecodeOptions::greedy()
         }
     }
@@ -351,6 +355,7 @@ mod tests {
         });
         let expected = DecodeOptions {
             length_penalty: LengthPenalty::Power(2.0),
+            early_stopping: true,
             max_length: MaxLength::Tokens(24),
             min_length: 55,
             forced_first: Some(0),
@@ -420,6 +425,10 @@ mod tests {
                 "`num_beam_groups` is 2, which",
             ),
             (
+                json!({"early_stopping": "never"}),
+                "`early_stopping` is \"never\", not true or false",
+            ),
+            (
                 json!({"diversity_penalty": 0.5}),
                 "`diversity_penalty` is 0.5, which",
             ),
@@ -464,6 +473,7 @@ mod tests {
             DecodeOptions {
                 strategy: Strategy::Beam { size: 5 },
                 length_penalty: LengthPenalty::None,
+                early_stopping: true,
                 max_length: MaxLength::Tokens(30),
                 min_length: 2,
                 banned_tokens: vec![0, 9],

@@ -480,7 +480,7 @@ fn tied_weights_must_be_equal_and_untied_ones_are_there() {
 
     let mut untied = config("bart");
     untied["tie_word_embeddings"] = json!(false);
-    let directory_of = |tensors| directory(&untied, tensors);
+    let directory_of = |tensors: &Tensors| directory(&untied, tensors);
     let model = load(directory_of(&different).path()).unwrap();
     assert_eq!(model.config().tying, WeightTying::SourceTarget);
     let copy = tempfile::tempdir().unwrap();

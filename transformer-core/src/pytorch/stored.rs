@@ -143,13 +143,13 @@ impl StoredTensor {
             ElementType::Other(name) => return Err(invalid(format!("numbers of type {name}"))),
         };
         self.storage.check()?;
-        let len = self.shape.iter().product();
+        let len: usize = self.shape.iter().product();
         let gathered = match len == 0 || self.strides == contiguous_strides(&self.shape) {
             true => None,
             false => Some(self.gathered(len, width)?),
         };
         // A matrix is read by whole rows.
-        let row = match len {
+        let row: usize = match len {
             0 => 1,
             _ => self.shape.iter().skip(1).product(),
         };
@@ -285,8 +285,8 @@ pub(super) fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
 }
 
 fn have_same_bits(left: &[f32], right: &[f32]) -> bool {
-    let bits = |numbers: &[f32]| numbers.iter().map(|number| number.to_bits());
-    left.len() == right.len() && bits(left).eq(bits(right))
+    let mut pairs = left.iter().zip(right);
+    left.len() == right.len() && pairs.all(|(left, right)| left.to_bits() == right.to_bits())
 }
 
 fn invalid(problem: impl Into<String>) -> io::Error {

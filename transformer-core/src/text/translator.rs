@@ -119,7 +119,9 @@ impl<B: Backend> Translator<B> {
             tokenizers,
             options: DecodeOptions::default(),
         };
-        if let Some((path, options)) = options_of_directory(first)? {
+        // A checkpoint's are in the directory of its run.
+        let home = Tokenizers::directory_of(first).unwrap_or_else(|| first.to_owned());
+        if let Some((path, options)) = options_of_directory(&home)? {
             translator.options = options;
             let checked = translator.text_search();
             checked.map_err(|source| ModelError::Options { path, source })?;
@@ -176,6 +178,11 @@ impl<B: Backend> Translator<B> {
     /// The tokenizers.
     pub fn tokenizers(&self) -> &Tokenizers {
         &self.tokenizers
+    }
+
+    /// The options of decoding.
+    pub fn options(&self) -> &DecodeOptions {
+        &self.options
     }
 
     /// Translates one sentence; an empty one into an empty one.

@@ -276,7 +276,10 @@ fn without_penalties_no_better_target_is_left_growing() {
         };
         let found = run(&[&model], &options, &sources());
         for (source, found) in sources().iter().zip(found) {
-            let (best, ended) = beam_of_two(&model, source, 12);
+            let no_better = |live: &[Growing], ended: &[Found]| {
+                live.iter().all(|(log_prob, _)| *log_prob <= ended[0].score)
+            };
+            let (best, ended) = beam_of_two(&model, source, &options, no_better);
             more_than_beam += usize::from(ended > 2);
             assert_same(&found, &[best], 1e-4);
         }
@@ -284,23 +287,64 @@ fn without_penalties_no_better_target_is_left_growing() {
     assert!(more_than_beam > 0, "the test has no search that continues");
 }
 
-/// Textbook beam search, without cache or batch, until no growing target is better than the best ended
-/// one; and the number of ended ones.
-fn beam_of_two(model: &Transformer<NdArray>, source: &[u32], limit: usize) -> (Found, usize) {
-    let mut live = vec![(0.0, Vec::new())];
+/// Hugging Face's rule: with as many ended targets as the beam has, the search goes on while a growing one has a better
+/// score, by its length so far, than the worst of the best ended ones.
+#[test]
+fn without_early_stopping_no_target_that_scores_better_is_left_growing() {
+    let mut more_than_beam = 0;
+    for seed in 0..20 {
+        let model = model::<NdArray>(&tiny(), seed);
+        for length_penalty in [LengthPenalty::AVERAGE, LengthPenalty::Paper(0.6)] {
+            let options = DecodeOptions {
+                length_penalty,
+                early_stopping: false,
+                max_length: MaxLength::Tokens(12),
+                ..DecodeOptions::beam(2)
+            };
+            let found = run(&[&model], &options, &sources());
+            for (source, found) in sources().iter().zip(found) {
+                let no_better = |live: &[Growing], ended: &[Found]| {
+                    let score =
+                        |(log_prob, tokens): &Growing| log_prob / length_penalty.of(tokens.len());
+                    ended.len() >= 2 && live.iter().all(|live| score(live) <= ended[1].score)
+                };
+                let (best, ended) = beam_of_two(&model, source, &options, no_better);
+                more_than_beam += usize::from(ended > 2);
+                assert_same(&found, &[best], 1e-4);
+            }
+        }
+    }
+    assert!(more_than_beam > 0, "the test has no search that continues");
+}
+
+/// The log-probability of a growing target, and its tokens.
+type Growing = (f64, Vec<u32>);
+
+/// Textbook beam search, without cache or batch, until `is_done` with the growing targets and the ended ones, of which
+/// there is one at least and the best is the first; and the number of ended ones.
+fn beam_of_two(
+    model: &Transformer<NdArray>,
+    source: &[u32],
+    options: &DecodeOptions,
+    is_done: impl Fn(&[Growing], &[Found]) -> bool,
+) -> (Found, usize) {
+    let MaxLength::Tokens(limit) = options.max_length else {
+        unreachable!("the tests set a length");
+    };
+    let mut live: Vec<Growing> = vec![(0.0, Vec::new())];
     let mut ended: Vec<Found> = Vec::new();
-    let hypothesis = |log_prob, tokens: &[u32], finished| Found {
+    let hypothesis = |log_prob: f64, tokens: &[u32], finished: bool| Found {
         tokens: tokens.to_vec(),
         finished,
         log_prob,
-        score: log_prob,
+        score: log_prob
+            / options
+                .length_penalty
+                .of(tokens.len() + usize::from(finished)),
     };
     for _ in 0..limit {
-        let best = ended
-            .iter()
-            .map(|ended| ended.score)
-            .fold(f64::NEG_INFINITY, f64::max);
-        if live.iter().all(|(log_prob, _)| *log_prob <= best) {
+        ended.sort_by(|a, b| b.score.total_cmp(&a.score));
+        if live.is_empty() || (!ended.is_empty() && is_done(&live, &ended)) {
             break;
         }
         let mut longer = Vec::new();

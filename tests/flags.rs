@@ -16,9 +16,10 @@ use support::{
 const EVERYWHERE: [&str; 2] = ["--backend", "--seed"];
 
 /// Flags of the commands that translate.
-const DECODING: [&str; 13] = [
+const DECODING: [&str; 14] = [
     "--beam",
     "--length-penalty",
+    "--early-stopping",
     "--coverage-penalty",
     "--sample",
     "--temperature",
@@ -32,8 +33,11 @@ const DECODING: [&str; 13] = [
     "--max-source-length",
 ];
 
+/// Flags of the commands that run a model, or start from one, that knows several languages.
+const LANGUAGES: [&str; 2] = ["--source-lang", "--target-lang"];
+
 /// The commands, each with its flags.
-fn commands() -> [(&'static str, Vec<&'static str>); 9] {
+fn commands() -> [(&'static str, Vec<&'static str>); 11] {
     let train = [
         "--out",
         "--resume",
@@ -47,6 +51,7 @@ fn commands() -> [(&'static str, Vec<&'static str>); 9] {
         "--hold-out",
         "--vocab-size",
         "--max-pieces",
+        "--init",
         "--preset",
         "--batch-tokens",
         "--batches-per-update",
@@ -85,21 +90,35 @@ fn commands() -> [(&'static str, Vec<&'static str>); 9] {
         "--model", "--source", "--target", "--kind", "--layer", "--head", "--out",
     ];
     [
-        ("train", [&train[..], &EVERYWHERE].concat()),
+        ("train", [&train[..], &LANGUAGES, &EVERYWHERE].concat()),
         (
             "translate",
-            [&translate[..], &DECODING, &EVERYWHERE].concat(),
+            [&translate[..], &LANGUAGES, &DECODING, &EVERYWHERE].concat(),
         ),
-        ("evaluate", [&evaluate[..], &DECODING, &EVERYWHERE].concat()),
-        ("score", [&score[..], &EVERYWHERE].concat()),
-        ("attention", [&attention[..], &EVERYWHERE].concat()),
-        // These three compute on no backend.
+        (
+            "evaluate",
+            [&evaluate[..], &LANGUAGES, &DECODING, &EVERYWHERE].concat(),
+        ),
+        ("score", [&score[..], &LANGUAGES, &EVERYWHERE].concat()),
+        (
+            "attention",
+            [&attention[..], &LANGUAGES, &EVERYWHERE].concat(),
+        ),
+        (
+            "export",
+            [&["--model", "--out"][..], &LANGUAGES, &EVERYWHERE].concat(),
+        ),
+        // These four compute on no backend.
+        (
+            "tokenize",
+            [&["--model", "--input", "--target", "--ids"][..], &LANGUAGES].concat(),
+        ),
         ("average", vec!["--model", "--last", "--out"]),
         ("curves", vec!["--numbers", "--over", "--out"]),
         ("info", Vec::new()),
         (
             "parity",
-            [&["--weights", "--export"][..], &EVERYWHERE].concat(),
+            [&["--pretrained", "--weights", "--export"][..], &EVERYWHERE].concat(),
         ),
     ]
 }

@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use clap::{Args, ValueEnum};
-use transformer_core::{DecodeOptions, SourceTarget, Tokenizer, Translator};
+use transformer_core::{SourceTarget, Tokenizer, Translator};
 
 use self::picture::{Map, Picture};
 use super::inference::{Inference, TranslatorTask};
+use super::languages::Languages;
 use super::picture::{check, save};
 use super::{Common, Result, check_lengths};
 
@@ -49,6 +50,8 @@ pub struct Attention {
     /// Picture, .svg or .png
     #[arg(long, value_name = "FILE", default_value = "attention.svg")]
     out: PathBuf,
+    #[command(flatten)]
+    languages: Languages,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -69,8 +72,8 @@ impl Attention {
     pub fn run(self, common: Common) -> Result {
         // Before the model is loaded.
         check(&self.out)?;
-        let models = vec![self.model.clone()];
-        Inference::default().run(common.backend, models, DecodeOptions::default(), self)
+        let (models, languages) = (vec![self.model.clone()], self.languages.clone());
+        Inference::between(languages).run(common.backend, models, Ok, self)
     }
 }
 
@@ -84,8 +87,8 @@ impl TranslatorTask for Attention {
             None => translator.translate(&self.source)?,
         };
         writeln!(io::stdout(), "{}\n{target}", self.source)?;
-        let source = tokenizers.source().encode(self.source.trim())?;
-        let target = tokenizers.target().encode(target.trim())?;
+        let source = tokenizers.encode_source(self.source.trim())?;
+        let target = tokenizers.encode_target(target.trim())?;
         check_lengths(source.len(), target.len(), MOST_TOKENS)?;
         let maps = model.attention_maps(&SourceTarget::new(source, target))?;
 

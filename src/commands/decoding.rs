@@ -5,66 +5,60 @@ use transformer_core::{DecodeOptions, LengthPenalty, MaxLength, Sampling, Strate
 
 use super::options_error;
 
-/// The search for translations.
+/// The search for translations: each flag stands in place of an option of the model's `generation_config.json`.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Decoding")]
+#[command(
+    next_help_heading = "Decoding (without a flag: as the model's generation_config.json has it)"
+)]
 pub struct Decoding {
-    /// Hypotheses kept at each step; 1 is greedy decoding
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    beam: usize,
+    /// Hypotheses kept at each step; 1 is greedy decoding [default: 4]
+    #[arg(long, value_name = "N")]
+    beam: Option<usize>,
     /// Power A of the length penalty ((5 + length) / 6)^A, which log-probabilities are divided by;
-    /// `average` divides them by the length
-    #[arg(long, value_name = "A", default_value = "0.6", value_parser = length_penalty, allow_negative_numbers = true)]
-    length_penalty: LengthPenalty,
-    /// Weight of the penalty for source tokens that no target token attends to
-    #[arg(
-        long,
-        value_name = "B",
-        default_value_t = 0.0,
-        allow_negative_numbers = true
-    )]
-    coverage_penalty: f64,
+    /// `average` divides them by the length [default: 0.6]
+    #[arg(long, value_name = "A", value_parser = length_penalty, allow_negative_numbers = true)]
+    length_penalty: Option<LengthPenalty>,
+    /// Whether a sentence is done with as many translations as the beam has hypotheses (CTranslate2), or only when no
+    /// better one is growing, too (Hugging Face) [default: true]
+    #[arg(long, value_name = "BOOL")]
+    early_stopping: Option<bool>,
+    /// Weight of the penalty for source tokens that no target token attends to [default: 0]
+    #[arg(long, value_name = "B", allow_negative_numbers = true)]
+    coverage_penalty: Option<f64>,
     /// Draw each token by its probability instead of searching; --seed seeds it
-    #[arg(long, conflicts_with_all = ["beam", "length_penalty", "coverage_penalty"])]
+    #[arg(long, conflicts_with_all = ["beam", "length_penalty", "early_stopping", "coverage_penalty"])]
     sample: bool,
-    /// Divisor of log-probabilities before a token is drawn
+    /// Divisor of log-probabilities before a token is drawn [default: 1]
     #[arg(
         long,
         value_name = "T",
-        default_value_t = 1.0,
         requires = "sample",
         allow_negative_numbers = true
     )]
-    temperature: f64,
-    /// Draw from the K most likely tokens; 0 for all
-    #[arg(long, value_name = "K", default_value_t = 0, requires = "sample")]
-    top_k: usize,
-    /// Draw from the most likely tokens that together have probability P
+    temperature: Option<f64>,
+    /// Draw from the K most likely tokens; 0 for all [default: 0]
+    #[arg(long, value_name = "K", requires = "sample")]
+    top_k: Option<usize>,
+    /// Draw from the most likely tokens that together have probability P [default: 1]
     #[arg(
         long,
         value_name = "P",
-        default_value_t = 1.0,
         requires = "sample",
         allow_negative_numbers = true
     )]
-    top_p: f64,
-    /// Tokens that a translation must have, within --max-length
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    min_length: usize,
+    top_p: Option<f64>,
+    /// Tokens that a translation must have, within --max-length [default: 0]
+    #[arg(long, value_name = "N")]
+    min_length: Option<usize>,
     /// Tokens that a translation may have [default: 50 more than the sentence]
     #[arg(long, value_name = "N")]
     max_length: Option<usize>,
-    /// Never the same N tokens in a row twice; 0 for no such rule
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    no_repeat_ngram: usize,
-    /// Factor of the log-probability of tokens that a translation has already
-    #[arg(
-        long,
-        value_name = "R",
-        default_value_t = 1.0,
-        allow_negative_numbers = true
-    )]
-    repetition_penalty: f64,
+    /// Never the same N tokens in a row twice; 0 for no such rule [default: 0]
+    #[arg(long, value_name = "N")]
+    no_repeat_ngram: Option<usize>,
+    /// Factor of the log-probability of tokens that a translation has already [default: 1]
+    #[arg(long, value_name = "R", allow_negative_numbers = true)]
+    repetition_penalty: Option<f64>,
     /// Source tokens, padding included, that are translated side by side
     #[arg(long, value_name = "N", default_value_t = 2048)]
     batch_tokens: usize,
@@ -74,60 +68,79 @@ pub struct Decoding {
 }
 
 impl Decoding {
-    /// The library's options.
+    /// The model's options with the flags that are given in their place.
     ///
     /// # Errors
     /// The first flag that is out of range.
-    pub fn options(&self, n_best: usize, seed: u64) -> Result<DecodeOptions, String> {
-        let strategy = match self.sample {
-            true => Strategy::Sample(Sampling {
-                temperature: self.temperature,
-                top_k: self.top_k,
-                top_p: self.top_p,
-                seed,
-            }),
-            false => Strategy::Beam { size: self.beam },
-        };
+    pub fn over(
+        &self,
+        of_model: DecodeOptions,
+        n_best: usize,
+        seed: u64,
+    ) -> Result<DecodeOptions, String> {
         let options = DecodeOptions {
-            strategy,
+            strategy: self.strategy(&of_model.strategy, seed),
             n_best,
             length_penalty: match self.sample {
                 true => LengthPenalty::None,
-                false => self.length_penalty,
+                false => self.length_penalty.unwrap_or(of_model.length_penalty),
             },
-            coverage_penalty: self.coverage_penalty,
+            early_stopping: self.early_stopping.unwrap_or(of_model.early_stopping),
+            coverage_penalty: match self.sample {
+                true => 0.0,
+                false => self.coverage_penalty.unwrap_or(of_model.coverage_penalty),
+            },
             max_length: self
                 .max_length
-                .map_or(MaxLength::default(), MaxLength::Tokens),
-            min_length: self.min_length,
-            banned_tokens: Vec::new(),
-            no_repeat_ngram: self.no_repeat_ngram,
-            repetition_penalty: self.repetition_penalty,
+                .map_or(of_model.max_length, MaxLength::Tokens),
+            min_length: self.min_length.unwrap_or(of_model.min_length),
+            no_repeat_ngram: self.no_repeat_ngram.unwrap_or(of_model.no_repeat_ngram),
+            repetition_penalty: self
+                .repetition_penalty
+                .unwrap_or(of_model.repetition_penalty),
             batch_tokens: self.batch_tokens,
             max_src_len: self.max_source_length,
+            ..of_model
         };
-        self.check_pairs_of_flags(n_best)?;
+        check_pairs_of_flags(&options)?;
         options.validate().map_err(options_error)?;
         Ok(options)
     }
 
-    /// Flags that bound each other.
-    fn check_pairs_of_flags(&self, n_best: usize) -> Result<(), String> {
-        if !self.sample && self.beam > 0 && n_best > self.beam {
-            return Err(format!("--n-best {n_best} is above --beam {}", self.beam));
-        }
-        match self.max_length {
-            Some(max_length) if self.min_length > max_length => Err(format!(
-                "--min-length {} is above --max-length {max_length}",
-                self.min_length
-            )),
-            _ => Ok(()),
+    fn strategy(&self, of_model: &Strategy, seed: u64) -> Strategy {
+        let sampling = match of_model {
+            Strategy::Sample(sampling) => sampling.clone(),
+            Strategy::Beam { .. } => Sampling::default(),
+        };
+        let sampling = Sampling {
+            temperature: self.temperature.unwrap_or(sampling.temperature),
+            top_k: self.top_k.unwrap_or(sampling.top_k),
+            top_p: self.top_p.unwrap_or(sampling.top_p),
+            seed,
+        };
+        match (self.beam, of_model) {
+            (Some(size), _) => Strategy::Beam { size },
+            (None, Strategy::Beam { size }) if !self.sample => Strategy::Beam { size: *size },
+            (None, _) => Strategy::Sample(sampling),
         }
     }
+}
 
-    /// Whether tokens are certain as soon as they are decoded.
-    pub fn is_greedy(&self) -> bool {
-        self.sample || self.beam == 1
+/// Options that bound each other, in the words of the flags.
+fn check_pairs_of_flags(options: &DecodeOptions) -> Result<(), String> {
+    let n_best = options.n_best;
+    match options.strategy {
+        Strategy::Beam { size } if size > 0 && n_best > size => {
+            return Err(format!("--n-best {n_best} is above --beam {size}"));
+        }
+        _ => {}
+    }
+    match options.max_length {
+        MaxLength::Tokens(max_length) if options.min_length > max_length => Err(format!(
+            "--min-length {} is above --max-length {max_length}",
+            options.min_length
+        )),
+        _ => Ok(()),
     }
 }
 

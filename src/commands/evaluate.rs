@@ -62,7 +62,6 @@ pub struct Evaluate {
 impl Evaluate {
     /// Runs the command.
     pub fn run(mut self, common: Common) -> Result {
-        let options = self.decoding.options(1, common.seed.unwrap_or(0))?;
         if self.metrics.is_empty()
             && let Some(first) = self.model.first()
         {
@@ -73,8 +72,10 @@ impl Evaluate {
             refuse_overwriting(&self.data, path)?;
             check_directory_of(path)?;
         }
-        let models = self.model.clone();
-        self.inference.run(common.backend, models, options, self)
+        let (models, inference) = (self.model.clone(), self.inference.clone());
+        let (decoding, seed) = (self.decoding.clone(), common.seed.unwrap_or(0));
+        let options = |of_model| decoding.over(of_model, 1, seed);
+        inference.run(common.backend, models, options, self)
     }
 }
 

@@ -9,8 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use transformer_core::{
-    CONFIG_FILE, LanguageModelConfig, ModelError, SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE,
-    TOKENIZER_FILE, Tokenizer, TransformerConfig,
+    CONFIG_FILE, LanguageModelConfig, ModelError, Tokenizers, TransformerConfig,
 };
 use transformer_train::{AverageOutcome, KeptModel, RunRecord};
 
@@ -85,7 +84,10 @@ impl Model {
             sizes: format!(
                 "d_model {}, d_ff {}, {} heads, {} + {} layers",
                 config.d_model,
-                config.d_ff,
+                match (config.d_ff, config.decoder_d_ff()) {
+                    (encoder, decoder) if encoder == decoder => encoder.to_string(),
+                    (encoder, decoder) => format!("{encoder} + {decoder}"),
+                },
                 config.n_heads,
                 config.n_encoder_layers,
                 config.n_decoder_layers
@@ -175,30 +177,41 @@ fn differences<T: Serialize>(config: &T, base: &T) -> Result<Vec<Difference>> {
 }
 
 fn tokenizer(text: &mut String, directory: &Path) -> Result {
-    let mut found = false;
-    for (name, side) in [
-        (TOKENIZER_FILE, "source and target"),
-        (SOURCE_TOKENIZER_FILE, "the source"),
-        (TARGET_TOKENIZER_FILE, "the target"),
-    ] {
-        let path = directory.join(name);
-        if !path.exists() {
-            continue;
-        }
-        if !found {
-            writeln!(text, "tokenizer")?;
-        }
-        found = true;
-        // An error where the file is damaged.
-        let entries = Tokenizer::from_file(&path)?.vocab_size();
-        let json: Value = read_json(&path)?;
-        let kind = json["model"]["type"].as_str().unwrap_or("unknown kind");
-        writeln!(text, "  {kind}, {entries} entries, for {side}")?;
+    if !Tokenizers::are_in(directory) {
+        return Ok(writeln!(text, "no tokenizer")?);
     }
-    if !found {
-        writeln!(text, "no tokenizer")?;
+    // An error where a file is damaged.
+    let tokenizers = Tokenizers::load(directory)?;
+    writeln!(text, "tokenizer")?;
+    let sides = match tokenizers.are_shared() {
+        true => vec![(tokenizers.source(), "source and target")],
+        false => vec![
+            (tokenizers.source(), "the source"),
+            (tokenizers.target(), "the target"),
+        ],
+    };
+    for (tokenizer, side) in sides {
+        let (kind, entries) = (tokenizer.model_type(), tokenizer.vocab_size());
+        writeln!(text, "  {kind}, {entries} entries, for {side}")?;
+        let languages = tokenizer.languages();
+        if !languages.is_empty() {
+            writeln!(text, "    languages: {}", listed(&languages))?;
+        }
     }
     Ok(())
+}
+
+/// Most languages that are listed.
+const MOST_LISTED: usize = 12;
+
+/// The first languages, and how many more there are.
+fn listed(languages: &[String]) -> String {
+    let shown = languages.len().min(MOST_LISTED);
+    let more = match languages.len() - shown {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    format!("{}{more}", languages[..shown].join(", "))
 }
 
 fn files(text: &mut String, directory: &Path) -> Result {

@@ -5,13 +5,16 @@ pub mod average;
 pub mod curves;
 mod decoding;
 pub mod evaluate;
+pub mod export;
 mod inference;
 pub mod info;
+mod languages;
 mod lines;
 mod model_directory;
 pub mod parity;
 mod picture;
 pub mod score;
+pub mod tokenize;
 pub mod train;
 pub mod translate;
 

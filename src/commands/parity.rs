@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_program::parity::{Fixture, Report, WeightsFile};
+use transformer_program::parity::{Fixture, Pretrained, Report, WeightsFile};
 use transformer_program::{BackendTask, note, run_on};
 
 use super::{Common, Result};
@@ -13,17 +13,26 @@ use super::{Common, Result};
 const EXAMPLES: &str = "\
 Examples:
   transformer parity tests/fixtures/torch-nn tests/fixtures/annotated
-  scripts/make-pytorch-fixture torch-nn mine --d-model 48 --n-heads 6 && transformer parity mine";
+  scripts/make-pytorch-fixture torch-nn mine --d-model 48 --n-heads 6 && transformer parity mine
 
-/// Compares our models with PyTorch's: outputs, loss, gradients, decoding and training.
+  Directories of pretrained models:
+    transformer parity --pretrained tests/fixtures/pretrained/*";
+
+/// Compares our models with PyTorch's: outputs, loss, gradients, decoding and training; or, with --pretrained, with
+/// Hugging Face's and CTranslate2's: tokens, logits, greedy decoding and beam search.
 ///
-/// Exits 1 when an error is beyond its bound. The folders are those of scripts/make-pytorch-fixture.
+/// Exits 1 when an error is beyond its bound. The folders are those of scripts/make-pytorch-fixture; the directories of
+/// --pretrained have, beside a model as Hugging Face saves it, what is computed from it: expected.json and
+/// io.safetensors.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Parity {
     /// Folders with config.json, weights and io.safetensors
-    #[arg(required = true, value_name = "DIR")]
+    #[arg(required_unless_present = "pretrained", value_name = "DIR")]
     folders: Vec<PathBuf>,
+    /// Model directories of Hugging Face's, with expected.json and io.safetensors
+    #[arg(long, num_args = 1.., value_name = "DIR", conflicts_with_all = ["folders", "weights", "export"])]
+    pretrained: Vec<PathBuf>,
     /// File that weights are read from
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "safetensors")]
     weights: WeightsFile,
@@ -48,15 +57,25 @@ impl Parity {
         }
         Ok(report)
     }
+
+    /// The differences between our model of a directory and Hugging Face's.
+    fn compare_pretrained<B: Backend>(directory: &Path, device: &B::Device) -> Result<Report> {
+        Pretrained::open(directory)?.compare::<B>(device)
+    }
 }
 
 impl BackendTask for Parity {
     type Output = Result;
 
     fn run<B: Backend>(self, device: B::Device) -> Result {
+        let folders = self.folders.iter();
+        let folders = folders.map(|folder| self.compare::<B>(folder, &device));
+        let pretrained = self.pretrained.iter();
+        let pretrained =
+            pretrained.map(|directory| Self::compare_pretrained::<B>(directory, &device));
         let mut failed = 0;
-        for folder in &self.folders {
-            let passed = match self.compare::<B>(folder, &device) {
+        for report in folders.chain(pretrained) {
+            let passed = match report {
                 Ok(report) => {
                     writeln!(io::stdout(), "{report}")?;
                     report.passed()
@@ -70,7 +89,10 @@ impl BackendTask for Parity {
         }
         match failed {
             0 => Ok(()),
-            _ => Err(format!("{failed} of {} folders failed", self.folders.len()).into()),
+            _ => {
+                let all = self.folders.len() + self.pretrained.len();
+                Err(format!("{failed} of {all} folders failed").into())
+            }
         }
     }
 }

@@ -47,14 +47,18 @@ pub struct Score {
 impl Score {
     /// Runs the command.
     pub fn run(self, common: Common) -> Result {
-        let options = DecodeOptions {
-            batch_tokens: self.batch_tokens,
-            max_src_len: self.max_source_length,
-            ..DecodeOptions::default()
+        let (models, inference) = (self.model.clone(), self.inference.clone());
+        let (batch_tokens, max_src_len) = (self.batch_tokens, self.max_source_length);
+        let options = |of_model| {
+            let options = DecodeOptions {
+                batch_tokens,
+                max_src_len,
+                ..of_model
+            };
+            let checked = options.validate().map_err(options_error);
+            checked.map(|()| options)
         };
-        options.validate().map_err(options_error)?;
-        let models = self.model.clone();
-        self.inference.run(common.backend, models, options, self)
+        inference.run(common.backend, models, options, self)
     }
 }
 
@@ -149,8 +153,8 @@ impl Score {
         }
         let tokenizers = translator.tokenizers();
         // With the end of the sentence.
-        let source_len = tokenizers.source().encode(source)?.len() + 1;
-        let target_len = tokenizers.target().encode(target)?.len() + 1;
+        let source_len = tokenizers.encode_source(source)?.len() + 1;
+        let target_len = tokenizers.encode_target(target)?.len() + 1;
         let checked = check_lengths(source_len, target_len, self.max_source_length);
         Ok(match checked {
             Ok(()) => Ok(Pair {

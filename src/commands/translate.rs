@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::{TextError, Translation, Translator};
+use transformer_core::{DecodeOptions, Strategy, TextError, Translation, Translator};
 use transformer_program::note;
 
 use super::decoding::Decoding;
@@ -19,7 +19,11 @@ const EXAMPLES: &str = "\
 Examples:
   echo \"Where are you going?\" | transformer translate --model model
   transformer translate --model model --input sentences.txt > translations.txt
-  transformer translate --model model --input sentences.txt --n-best 3 --scores";
+  transformer translate --model model --input sentences.txt --n-best 3 --scores
+
+  A pretrained model, in a directory as the hub has it (docs/guide/pretrained.md):
+    echo \"Where are you going?\" | transformer translate --model opus-mt-en-fr
+    echo \"Where are you going?\" | transformer translate --model nllb --source-lang eng_Latn --target-lang fra_Latn";
 
 /// Translates line by line: one line out for each line in, also for an empty one; with --n-best, one for
 /// each translation.
@@ -58,11 +62,11 @@ pub struct Translate {
 impl Translate {
     /// Runs the command.
     pub fn run(self, common: Common) -> Result {
-        let options = self
-            .decoding
-            .options(self.n_best, common.seed.unwrap_or(0))?;
-        let models = self.model.clone();
-        self.inference.run(common.backend, models, options, self)
+        let (models, inference) = (self.model.clone(), self.inference.clone());
+        let (decoding, n_best) = (self.decoding.clone(), self.n_best);
+        let seed = common.seed.unwrap_or(0);
+        let options = |of_model| decoding.over(of_model, n_best, seed);
+        inference.run(common.backend, models, options, self)
     }
 }
 
@@ -80,7 +84,7 @@ impl TranslatorTask for Translate {
             let Some(first) = sentences.first() else {
                 break;
             };
-            if lines.are_typed() && self.streams() {
+            if lines.are_typed() && self.streams(translator.options()) {
                 self.stream(&translator, first, &mut lines, &mut output)?;
             } else {
                 let translations = self.translate(&translator, &mut sentences, &mut lines)?;
@@ -162,8 +166,13 @@ impl Translate {
         self.n_best > 1 || self.scores || self.alignments
     }
 
-    fn streams(&self) -> bool {
-        self.decoding.is_greedy() && !self.has_fields()
+    /// Whether each token is certain as soon as it is decoded, and nothing stands before it.
+    fn streams(&self, options: &DecodeOptions) -> bool {
+        let is_certain = match options.strategy {
+            Strategy::Beam { size } => size == 1,
+            Strategy::Sample(_) => true,
+        };
+        is_certain && !self.has_fields()
     }
 
     /// Writes a translation while it grows.

@@ -20,7 +20,7 @@ use super::io::Io;
 use super::report::{Difference, Row, difference};
 
 /// Largest absolute error of the model's outputs.
-const OUTPUT_BOUND: f64 = 2e-5;
+pub(super) const OUTPUT_BOUND: f64 = 2e-5;
 /// Largest absolute error of the first losses of training, before small differences grow.
 const FIRST_LOSSES_BOUND: f64 = 2e-5;
 /// The number of those losses.

@@ -1,4 +1,4 @@
-//! The tensors of a fixture's `io.safetensors`: inputs, and PyTorch's results.
+//! The tensors of a fixture's `io.safetensors`: inputs, and another system's results.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,6 +28,7 @@ impl Io {
         for (name, tensor) in tensors.tensors() {
             let dtype = match tensor.dtype() {
                 safetensors::Dtype::F32 => DType::F32,
+                safetensors::Dtype::I32 => DType::I32,
                 safetensors::Dtype::I64 => DType::I64,
                 safetensors::Dtype::BOOL => DType::Bool(BoolStore::Native),
                 other => return Err(format!("`{name}` is {other:?}").into()),
@@ -80,7 +81,11 @@ impl Io {
 
     /// Rows of tokens of a vocabulary.
     pub fn tokens(&self, name: &str, vocab_size: usize) -> Result<Vec<Vec<u32>>> {
-        let (data, [_, len]) = self.of_rank(name, DType::I64)?;
+        let dtype = match self.get(name)?.dtype {
+            DType::I32 => DType::I32,
+            _ => DType::I64,
+        };
+        let (data, [_, len]) = self.of_rank(name, dtype)?;
         let tokens = data
             .iter::<i64>()
             .map(|token| {

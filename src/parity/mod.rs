@@ -1,10 +1,13 @@
-//! A model against PyTorch's results: fixtures, errors and their bounds.
+//! A model against others' results: fixtures, errors and their bounds.
 //!
-//! A fixture is a folder as `scripts/make-pytorch-fixture` makes it, of any sizes.
+//! A [`Fixture`] is a folder as `scripts/make-pytorch-fixture` makes it, of any sizes; [`Pretrained`] a model
+//! directory of Hugging Face's with what is computed from it.
 
 mod compare;
 mod config;
+mod expected;
 mod io;
+mod pretrained;
 mod report;
 
 use std::error::Error;
@@ -17,9 +20,10 @@ use transformer_core::{EncoderLayer, PytorchError, PytorchExport, Transformer};
 use self::compare::compare_layer;
 use self::config::{ModelSystem, System};
 use self::io::Io;
+pub use self::pretrained::Pretrained;
 pub use self::report::Report;
 
-/// The file of inputs and of PyTorch's results.
+/// The file of inputs and of the others' results.
 const IO_FILE: &str = "io.safetensors";
 
 /// A system's weights and inputs, and PyTorch's results.
@@ -86,6 +90,7 @@ impl Fixture {
         Ok(Report {
             title: format!("{} ({})", self.folder.display(), weights.name()),
             rows: rows?,
+            notes: Vec::new(),
         })
     }
 

@@ -1,11 +1,13 @@
-//! A model's errors, measured against PyTorch.
+//! A model's errors, measured against another system.
 
 use std::fmt;
 
-/// A model's errors, measured against PyTorch, quantity by quantity.
+/// A model's errors, measured against another system, quantity by quantity.
 pub struct Report {
     pub(super) title: String,
     pub(super) rows: Vec<Row>,
+    /// Lines about single differences.
+    pub(super) notes: Vec<String>,
 }
 
 impl Report {
@@ -25,6 +27,9 @@ impl fmt::Display for Report {
         )?;
         for row in &self.rows {
             writeln!(f, "  {row}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "  {note}")?;
         }
         Ok(())
     }

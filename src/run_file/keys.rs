@@ -113,6 +113,9 @@ section! {
     /// Inner width of the feed-forward network.
     d_ff: Option<usize> = None;
 
+    /// The same of the decoder's layers; absent: d_ff.
+    decoder_d_ff: Option<usize> = None;
+
     /// Layers of the encoder.
     n_encoder_layers: Option<usize> = None;
 
@@ -132,7 +135,8 @@ section! {
     /// ε of layer normalisation.
     layer_norm_eps: Option<f64> = None;
 
-    /// Positions: `"sinusoidal"`, or `{ learned = { max_len = 256 } }`.
+    /// Positions: `"sinusoidal"`, `{ learned = { max_len = 256 } }`, or with all sines before all cosines, as in Marian:
+    /// `{ sines-then-cosines = { inclusive = false, first = 0 } }`; M2M100 has `true` and 2.
     positions: Option<Positions> = None;
 
     /// Whether the attention projections have biases.
@@ -143,6 +147,9 @@ section! {
 
     /// Whether embeddings are multiplied by √d_model.
     embedding_scale: Option<bool> = None;
+
+    /// Whether the sum of embedding and position is normed before dropout.
+    embedding_norm: Option<bool> = None;
 
     /// Which matrices are one: `"all"` (both embeddings and the generator, as in the paper), `"source-target"`,
     /// `"target-generator"`, or `"none"`. Absent, with separate vocabularies: what a preset shares of target and
@@ -166,9 +173,16 @@ section! {
     /// Starting from a model that is trained already (fine-tuning).
     InitKeys, "init":
 
-    /// Directory of the model to start from. Its tokenizers and its configuration are this run's: of `[model]` only
-    /// dropout may differ, and of `[tokenizer]` only `dropout` may be given.
-    model: Option<PathBuf> = None;
+    /// Directory of the model to start from, ours or one of Hugging Face's. Its tokenizers and its configuration are
+    /// this run's: of `[model]` only dropout may differ, and of `[tokenizer]` only `dropout` may be given.
+    model: Option<PathBuf> = None, "--init";
+
+    /// Language of the sources, of a model that knows several: the name of its token, such as `"eng_Latn"`, `"en"` or
+    /// `"en_XX"`. Absent: as the model has it.
+    source_lang: Option<String> = None, "--source-lang";
+
+    /// Language of the targets, of a model that knows several. Absent: as the model has it.
+    target_lang: Option<String> = None, "--target-lang";
 
     /// Parameters that training does not change, by patterns of their names, such as `["encoder.*"]`; `*` stands for any
     /// characters.
@@ -303,6 +317,9 @@ mod tests {
         let config = TransformerConfig {
             d_k: Some(1),
             d_v: Some(1),
+            decoder_d_ff: Some(1),
+            embedding_norm: true,
+            excluded_tokens: vec![0],
             ..TransformerConfig::base(10)
         };
         let config = Table::try_from(config).unwrap();
@@ -313,6 +330,7 @@ mod tests {
             "pad_id",
             "bos_id",
             "eos_id",
+            "excluded_tokens",
         ] {
             assert!(expected.remove(of_tokenizer));
         }

@@ -245,6 +245,15 @@ impl RunFile {
             !self.init.continue_schedule || self.init.model.is_some(),
             "needs `init.model`",
         )?;
+        for (path, language) in [
+            ("init.source_lang", &self.init.source_lang),
+            ("init.target_lang", &self.init.target_lang),
+        ] {
+            if let Some(language) = language {
+                let has_model = self.init.model.is_some();
+                rules.require(path, language, has_model, "needs `init.model`")?;
+            }
+        }
         if let (Some(preset), Some(model)) = (&self.model.preset, &self.init.model) {
             let rule = format!(
                 "has no effect: the model is that of `init.model`, {}",

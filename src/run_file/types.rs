@@ -57,6 +57,12 @@ impl KeyType for bool {
     }
 }
 
+impl KeyType for String {
+    fn rule(_key: &Key, _error: &str) -> String {
+        "must be a string, in quotes".into()
+    }
+}
+
 impl KeyType for PathBuf {
     fn rule(_key: &Key, _error: &str) -> String {
         "must be a path, in quotes".into()
@@ -95,7 +101,7 @@ fn list(key: &Key, error: &str, of: &str, example: &str) -> String {
 
 impl KeyType for Positions {
     fn rule(_key: &Key, _error: &str) -> String {
-        "must be \"sinusoidal\", or learned with a number of positions, such as { learned = { max_len = 256 } }"
+        "must be \"sinusoidal\", learned with a number of positions, such as { learned = { max_len = 256 } }, or { sines-then-cosines = { inclusive = false, first = 0 } }"
             .into()
     }
 }

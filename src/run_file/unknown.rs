@@ -7,12 +7,13 @@ use super::key::{self, Key, Section};
 use super::keys::SECTIONS;
 
 /// Keys of a model's configuration that are the tokenizer's.
-const OF_TOKENIZER: [&str; 5] = [
+const OF_TOKENIZER: [&str; 6] = [
     "model.src_vocab_size",
     "model.tgt_vocab_size",
     "model.pad_id",
     "model.bos_id",
     "model.eos_id",
+    "model.excluded_tokens",
 ];
 
 /// Names that keys have in other systems. Similar names need not be here.

@@ -426,11 +426,11 @@ mod tests {
             ("model.norm=3", "must be `post` or `pre`"),
             (
                 "model.positions=learned",
-                "must be \"sinusoidal\", or learned with a number of positions, such as { learned = { max_len = 256 } }",
+                "must be \"sinusoidal\", learned with a number of positions, such as { learned = { max_len = 256 } }, or { sines-then-cosines = { inclusive = false, first = 0 } }",
             ),
             (
                 "model.positions.learned.max_len=-1",
-                "must be \"sinusoidal\", or learned with a number of positions, such as { learned = { max_len = 256 } }",
+                "must be \"sinusoidal\", learned with a number of positions, such as { learned = { max_len = 256 } }, or { sines-then-cosines = { inclusive = false, first = 0 } }",
             ),
             (
                 "validation.best_by=ter",

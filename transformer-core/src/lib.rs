@@ -51,6 +51,7 @@ mod error;
 mod feed_forward;
 mod files;
 mod generator;
+mod hugging_face;
 mod init;
 mod language_model;
 mod language_model_config;
@@ -68,6 +69,7 @@ mod special_tokens;
 mod sublayer;
 #[cfg(feature = "text")]
 mod text;
+mod tokenizer_files;
 mod transformer;
 mod validation;
 mod weights;
@@ -101,6 +103,7 @@ pub use error::{
 pub use feed_forward::{FeedForwardConfig, PositionwiseFeedForward};
 pub use files::{remove_unfinished_files, replace_file, replace_file_with};
 pub use generator::{Generator, GeneratorConfig};
+pub use hugging_face::GENERATION_FILE;
 pub use init::WeightInit;
 pub use language_model::LanguageModel;
 pub use language_model_config::LanguageModelConfig;
@@ -117,8 +120,10 @@ pub use special_tokens::{SPECIAL_TOKENS, SpecialTokens};
 pub use sublayer::{Sublayer, SublayerConfig};
 #[cfg(feature = "text")]
 pub use text::{TextError, TextSearch, Tokenizer, Tokenizers, Translation, Translator};
-pub use transformer::{Encoded, Transformer};
-pub use weights::{
-    SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, load_weights,
-    run_of_checkpoint, save_weights,
+pub use tokenizer_files::{
+    SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE, TARGET_TOKENIZER_FILE,
+    TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_FILES, TOKENIZER_SETTINGS_FILE,
+    VOCABULARY_FILE,
 };
+pub use transformer::{Encoded, Transformer};
+pub use weights::{WEIGHTS_FILE, load_weights, run_of_checkpoint, save_weights};

@@ -89,18 +89,17 @@ impl TransformerConfig {
 
     /// The parameters of a [`Transformer`](crate::Transformer).
     fn parameters(&self) -> Vec<Parameter> {
-        let layer = self.layer();
         let mut parameters = self.parameters_outside_layers();
         for (stack, layers, of_layer) in [
             (
                 "encoder",
                 self.n_encoder_layers,
-                layer.encoder_layer_parameters(),
+                self.encoder_layer().encoder_layer_parameters(),
             ),
             (
                 "decoder",
                 self.n_decoder_layers,
-                layer.decoder_layer_parameters(),
+                self.decoder_layer().decoder_layer_parameters(),
             ),
         ] {
             for index in 0..layers {
@@ -123,6 +122,10 @@ impl TransformerConfig {
         if let Some(max_len) = self.max_len() {
             parameters.extend(table("src_positions.learned", max_len));
             parameters.extend(table("tgt_positions.learned", max_len));
+        }
+        if self.embedding_norm {
+            parameters.extend(norm("src_embedding_norm", self.d_model));
+            parameters.extend(norm("tgt_embedding_norm", self.d_model));
         }
         if self.final_norm {
             parameters.extend(norm("encoder.final_norm", self.d_model));
@@ -237,6 +240,8 @@ mod tests {
             },
             TransformerConfig {
                 positions: Positions::Learned { max_len: 7 },
+                decoder_d_ff: Some(4),
+                embedding_norm: true,
                 ..base
             },
         ];

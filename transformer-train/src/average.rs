@@ -13,8 +13,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use transformer_core::{
-    CONFIG_FILE, SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE,
-    replace_file, run_of_checkpoint,
+    CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILES, WEIGHTS_FILE, replace_file, run_of_checkpoint,
 };
 
 use crate::checkpoint::{RUN_FILE, holds_model, whole_checkpoints};
@@ -83,9 +82,9 @@ fn last_checkpoints(run: &Path) -> Result<Vec<PathBuf>, AverageError> {
 /// ```
 ///
 /// `models` are directories of models or of checkpoints, of any one type of model; a directory that is
-/// given twice counts twice. `out`, which is created if missing, gets their configuration, their weights
-/// and their tokenizers, which for a checkpoint are those of its run. The average of one model is that
-/// model, bit for bit.
+/// given twice counts twice. `out`, which is created if missing, gets their configuration, their weights,
+/// their tokenizers and the first one's `generation_config.json`, which for a checkpoint are those of its run.
+/// The average of one model is that model, bit for bit.
 ///
 /// Weights in 32 and in 64 bits are summed in 64 bits. Tensors of other types, such as tables of indices,
 /// have no mean; they must be the same in all models. Memory holds one tensor at a time, and its sum.
@@ -112,6 +111,7 @@ pub fn average_models<P: AsRef<Path>>(
     };
     let config = common_config(&models)?;
     let tokenizers = common_tokenizers(&models)?;
+    let options = options(&models)?;
     for other in others {
         other.check_like(first)?;
     }
@@ -120,6 +120,7 @@ pub fn average_models<P: AsRef<Path>>(
     let copies = config
         .map(|config| (CONFIG_FILE, config))
         .into_iter()
+        .chain(options.map(|options| (GENERATION_FILE, options)))
         .chain(tokenizers);
     let mut files: Vec<_> = copies
         .map(|(name, bytes)| NewFile {
@@ -180,6 +181,19 @@ impl ConfigFile {
     }
 }
 
+/// The file of how models are to be decoded, of the first that has one: a checkpoint's is in the directory of its run.
+fn options(models: &[&Path]) -> Result<Option<Vec<u8>>, AverageError> {
+    for model in models {
+        let directories = [Some(model.to_path_buf()), run_of(model)];
+        for directory in directories.into_iter().flatten() {
+            if let Some(options) = read_if_there(&directory.join(GENERATION_FILE))? {
+                return Ok(Some(options));
+            }
+        }
+    }
+    Ok(None)
+}
+
 /// Names and contents of the tokenizers' files.
 type TokenizerFiles = Vec<(&'static str, Vec<u8>)>;
 
@@ -216,7 +230,7 @@ fn tokenizers(model: &Path) -> Result<(PathBuf, TokenizerFiles), AverageError> {
 
 fn tokenizers_in(directory: &Path) -> Result<TokenizerFiles, AverageError> {
     let mut files = Vec::new();
-    for name in [TOKENIZER_FILE, SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE] {
+    for name in TOKENIZER_FILES {
         if let Some(bytes) = read_if_there(&directory.join(name))? {
             files.push((name, bytes));
         }

@@ -235,11 +235,14 @@ fn damaged_weights_are_named() {
 }
 
 #[test]
-fn tokenizers_are_copied_from_the_model_or_from_the_run_of_a_checkpoint() {
+fn tokenizers_and_options_are_copied_from_the_model_or_from_the_run_of_a_checkpoint() {
     let models = Models::new();
     let tensors = [f32s("a", &[1], &[1.0])];
     let run = models.model("run", &tensors);
-    fs::write(run.join("tokenizer.json"), "the run's").unwrap();
+    let files = ["tokenizer.json", "generation_config.json"];
+    for name in files {
+        fs::write(run.join(name), "the run's").unwrap();
+    }
     let checkpoint = models.model("run/checkpoints/update-00000004", &tensors);
     let bare = models.model("bare", &tensors);
     for (number, chosen) in [&[&run, &bare][..], &[&checkpoint], &[&bare, &checkpoint]]
@@ -248,8 +251,9 @@ fn tokenizers_are_copied_from_the_model_or_from_the_run_of_a_checkpoint() {
     {
         let out = models.path(&format!("averaged {number}"));
         average_models(chosen, &out).unwrap();
-        let copied = fs::read_to_string(out.join("tokenizer.json")).unwrap();
-        assert_eq!(copied, "the run's");
+        for name in files {
+            assert_eq!(fs::read_to_string(out.join(name)).unwrap(), "the run's");
+        }
     }
 
     let other = models.model("other", &tensors);

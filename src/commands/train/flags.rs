@@ -14,6 +14,8 @@ pub struct Flags {
     #[command(flatten)]
     data: Data,
     #[command(flatten)]
+    start: Start,
+    #[command(flatten)]
     recipe: Recipe,
 }
 
@@ -40,6 +42,21 @@ struct Data {
     /// Pairs with more pieces than this on a side are left out [default: 128]
     #[arg(long, value_name = "N")]
     max_pieces: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Fine-tuning")]
+struct Start {
+    /// Directory of a model to start from, one of ours or of Hugging Face's: the run has its tokenizers and its
+    /// configuration
+    #[arg(long, value_name = "DIR")]
+    init: Option<PathBuf>,
+    /// Language of the sources, of a model to start from that knows several: the name of its token
+    #[arg(long, value_name = "NAME")]
+    source_lang: Option<String>,
+    /// Language of the targets, of a model to start from that knows several
+    #[arg(long, value_name = "NAME")]
+    target_lang: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -80,13 +97,20 @@ impl Flags {
     /// # Errors
     /// When a run file cannot hold a value: a path that is not UTF-8, a number above 2⁶³ - 1.
     pub fn values(&self, seed: Option<u64>) -> Result<Values, RunFileError> {
-        let Self { data, recipe } = self;
+        let Self {
+            data,
+            start,
+            recipe,
+        } = self;
         let mut given = Given(Values::default());
         given.add("data.train", data.corpora())?;
         given.add("data.valid", data.valid.as_ref())?;
         given.add("data.hold_out", data.hold_out)?;
         given.add("data.max_pieces", data.max_pieces)?;
         given.add("tokenizer.vocab_size", data.vocab_size)?;
+        given.add("init.model", start.init.as_ref())?;
+        given.add("init.source_lang", start.source_lang.as_ref())?;
+        given.add("init.target_lang", start.target_lang.as_ref())?;
         given.add("model.preset", recipe.preset)?;
         given.add("training.seed", seed)?;
         given.add("training.batch_tokens", recipe.batch_tokens)?;

@@ -4,12 +4,13 @@ use std::path::Path;
 
 use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
-use transformer_core::{
-    Tokenizers, Transformer, TransformerConfig, WEIGHTS_FILE, WeightInit, load_weights,
-};
+use transformer_core::{DecodeOptions, Tokenizers, Transformer, TransformerConfig, WeightInit};
+use transformer_program::run_file::InitKeys;
 use transformer_train::{RunRecord, freeze};
 
+use super::plan::Plan;
 use crate::commands::Result;
+use crate::commands::languages::check_target;
 
 /// The tokenizers of the model in a directory, with which new data are tokenized.
 ///
@@ -21,6 +22,35 @@ pub fn initial_tokenizers(directory: &Path) -> Result<Tokenizers> {
     let sizes = [config.src_vocab_size, config.tgt_vocab_size];
     tokenizers.check(sizes, config.special_tokens(), directory)?;
     Ok(tokenizers)
+}
+
+/// Tokenizers between the languages of the run.
+///
+/// # Errors
+/// When there is no token for one of them, or the target's is needed and not given.
+pub fn between_languages(tokenizers: Tokenizers, plan: &Plan) -> Result<Tokenizers> {
+    let InitKeys {
+        source_lang,
+        target_lang,
+        ..
+    } = &plan.run.init;
+    let tokenizers = tokenizers.with_languages(source_lang.as_deref(), target_lang.as_deref())?;
+    check_target(&tokenizers)?;
+    Ok(tokenizers)
+}
+
+/// How the model in a directory is to be decoded, with the target language of the tokenizers; `None` where the
+/// directory does not say it.
+///
+/// # Errors
+/// When its file cannot be read or asks for another search than ours.
+pub fn initial_options(directory: &Path, tokenizers: &Tokenizers) -> Result<Option<DecodeOptions>> {
+    let home = Tokenizers::directory_of(directory).unwrap_or_else(|| directory.to_owned());
+    let options = DecodeOptions::of_directory(home)?;
+    Ok(options.map(|options| DecodeOptions {
+        forced_first: tokenizers.target_first().or(options.forced_first),
+        ..options
+    }))
 }
 
 /// The model in a directory, to be trained on, and the names of its parameters that the patterns freeze
@@ -36,8 +66,7 @@ pub fn initial_model<B: Backend>(
     device: &B::Device,
 ) -> Result<(Transformer<Autodiff<B>>, Vec<String>)> {
     let model = config.init_from::<Autodiff<B>>(&mut WeightInit::zeros(), device)?;
-    let model = load_weights(model, directory.join(WEIGHTS_FILE))?;
-    Ok(freeze(model, patterns)?)
+    Ok(freeze(model.with_weights_of(directory)?, patterns)?)
 }
 
 /// The updates of the run in a directory, with which a new run goes on with its learning rates

@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 use burn::tensor::backend::Backend;
 use burn::train::Interrupter;
 use burn_autodiff::Autodiff;
-use transformer_core::{Transformer, remove_unfinished_files, replace_file_with};
+use transformer_core::{
+    DecodeOptions, GENERATION_FILE, Transformer, TransformerConfig, remove_unfinished_files,
+    replace_file_with,
+};
 use transformer_program::run_file::RUN_FILE;
 use transformer_program::{BackendTask, note};
 use transformer_train::{
@@ -18,7 +21,7 @@ use transformer_train::{
 
 use super::earlier::CACHE_FILE;
 use super::errors::run_error;
-use super::init::initial_model;
+use super::init::{initial_model, initial_options};
 use super::plan::Plan;
 use super::prepared::Prepared;
 use super::signals::{exit_code, stop_on_signals};
@@ -46,6 +49,7 @@ impl BackendTask for Run {
 
     fn run<B: Backend>(self, device: B::Device) -> Result {
         let model = self.first_model::<B>(&device)?;
+        let options = self.first_options()?;
         self.say_what_it_is();
         let Self {
             plan,
@@ -63,6 +67,7 @@ impl BackendTask for Run {
             train: prepared.files,
             valid: prepared.valid_text,
             cache: new_cache.clone(),
+            options: options.map(|options| (options, plan.model.clone())),
         };
         let interrupter = Interrupter::new();
         stop_on_signals(&interrupter);
@@ -117,6 +122,14 @@ impl Run {
         Ok(model)
     }
 
+    /// How the model is to be decoded, where the model to start from says it. A run that goes on has its own file.
+    fn first_options(&self) -> Result<Option<DecodeOptions>> {
+        match &self.plan.run.init.model {
+            Some(init) if self.made_before == 0 => initial_options(init, &self.prepared.tokenizers),
+            _ => Ok(None),
+        }
+    }
+
     fn say_what_it_is(&self) {
         for line in self.prepared.left_out() {
             say(line);
@@ -138,7 +151,7 @@ impl Run {
 /// | `run.lock` | the library | first of all |
 /// | the tokenizers | the library | before the first update |
 /// | `train.cache.new` | `prepared`, under the lock | before the run begins |
-/// | `train.tsv`, `valid.tsv`, `train.cache`, `run.toml` | here | when the run is sure to begin or to go on |
+/// | `train.tsv`, `valid.tsv`, `train.cache`, `generation_config.json`, `run.toml` | here | when the run is sure to begin or to go on |
 /// | `config.json`, `model.safetensors`, `checkpoints/`, the logs | the library | as the run goes |
 struct Files {
     /// The text of `run.toml`.
@@ -149,13 +162,21 @@ struct Files {
     valid: Corpus,
     /// The cache of the pairs to train on, unless it is there under its name.
     cache: Option<PathBuf>,
+    /// How the model is to be decoded, and its configuration, where the model to start from says it.
+    options: Option<(DecodeOptions, TransformerConfig)>,
 }
 
 impl Files {
     /// Writes each file whole or not at all. While there is a `run.toml`, the pairs beside it are its pairs.
     fn write(&self, directory: &Path) -> std::result::Result<(), HookError> {
         let new_cache = format!("{CACHE_FILE}.new");
-        for name in [RUN_FILE, TRAINING_FILE, VALIDATION_FILE, &new_cache] {
+        for name in [
+            RUN_FILE,
+            TRAINING_FILE,
+            VALIDATION_FILE,
+            GENERATION_FILE,
+            &new_cache,
+        ] {
             remove_unfinished_files(&directory.join(name))?;
         }
         let path = directory.join(RUN_FILE);
@@ -176,6 +197,9 @@ impl Files {
         } else {
             // That of a command that was refused; one that cannot be removed does no harm.
             let _ = fs::remove_file(directory.join(&new_cache));
+        }
+        if let Some((options, config)) = &self.options {
+            options.save(directory, config)?;
         }
         Ok(replace_file_with(&path, &self.run).map_err(named)?)
     }

@@ -10,7 +10,7 @@ use transformer_train::{TokenizerConfig, TokenizerError, TokenizerKind, train_to
 use super::data::Training;
 use super::earlier::{CACHE_FILE, Earlier};
 use super::errors::train_error;
-use super::init::initial_tokenizers;
+use super::init::{between_languages, initial_tokenizers};
 use super::plan::Plan;
 use crate::commands::Result;
 
@@ -21,7 +21,7 @@ use crate::commands::Result;
 /// When a file cannot be read, or the tokenizers do not fit the run.
 pub fn given_tokenizers(plan: &mut Plan, earlier: Option<&Earlier>) -> Result<Option<Tokenizers>> {
     let tokenizers = match earlier.filter(|run| Tokenizers::are_in(run.directory())) {
-        Some(earlier) => Some(saved(plan, earlier)?),
+        Some(earlier) => Some(between_languages(saved(plan, earlier)?, plan)?),
         None => named(plan)?,
     };
     if let Some(tokenizers) = &tokenizers {
@@ -67,7 +67,7 @@ pub fn trained_tokenizers(plan: &mut Plan, train: &Training) -> Result<Tokenizer
 /// The tokenizers of the model to start from, or those in the files that the run names.
 fn named(plan: &Plan) -> Result<Option<Tokenizers>> {
     if let Some(init) = &plan.run.init.model {
-        let tokenizers = initial_tokenizers(init)?;
+        let tokenizers = between_languages(initial_tokenizers(init)?, plan)?;
         check_dropout(plan, &[tokenizers.source(), tokenizers.target()], init)?;
         return Ok(Some(tokenizers));
     }

@@ -17,8 +17,8 @@ pub fn by_translating(plan: &Plan, prepared: &Prepared) -> Option<TextValidation
     let tokenizers = &prepared.tokenizers;
     let fits = |pair: &&Pair| {
         let sides = [
-            tokenizers.source().encode(&pair.source),
-            tokenizers.target().encode(&pair.target),
+            tokenizers.encode_source(&pair.source),
+            tokenizers.encode_target(&pair.target),
         ];
         let fits = |pieces: &Vec<u32>| pieces.len() <= max_pieces;
         sides.iter().all(|side| side.as_ref().is_ok_and(fits))

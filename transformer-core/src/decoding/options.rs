@@ -29,8 +29,18 @@ pub struct DecodeOptions {
     pub max_length: MaxLength,
     /// The fewest tokens of a target, before `<eos>`.
     pub min_length: usize,
+    /// Whether a beam search with a penalty for length or coverage ends for a source as soon as it has found as many
+    /// targets as the beam has, as CTranslate2's does. Otherwise it goes on while a growing target has, at its present
+    /// length, a better score than the worst of the best ones found, as Hugging Face's does.
+    pub early_stopping: bool,
     /// Tokens that no target may have.
     pub banned_tokens: Vec<u32>,
+    /// The first token of every target, such as the language that a multilingual model translates into. The prefix of a
+    /// request comes after it, or begins with it. In ranks it counts as certain.
+    pub forced_first: Option<u32>,
+    /// Whether the last token within `max_length` is `<eos>`, so that no target is cut. In ranks that `<eos>` counts as
+    /// certain.
+    pub forced_last: bool,
     /// Length of the n-grams that may not occur twice in a target; 0 for no such rule.
     pub no_repeat_ngram: usize,
     /// The factor of the log-probability of a token that the target has already; 1 for none.
@@ -64,7 +74,10 @@ impl DecodeOptions {
             coverage_penalty: 0.0,
             max_length: MaxLength::default(),
             min_length: 0,
+            early_stopping: true,
             banned_tokens: Vec::new(),
+            forced_first: None,
+            forced_last: false,
             no_repeat_ngram: 0,
             repetition_penalty: 1.0,
             batch_tokens: 2048,

@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use super::Hypothesis;
 use super::beam::Best;
 use super::options::{DecodeOptions, Sampling, Strategy};
-use super::rules::Rules;
+use super::rules::{Beginning, Rules};
 
 /// The targets of one source while they grow.
 pub(super) struct Targets<'a> {
@@ -40,7 +40,7 @@ struct Live {
 }
 
 impl<'a> Targets<'a> {
-    /// One empty target, which must begin with `prefix` and may have `limit` tokens.
+    /// One empty target, which must begin with some tokens and may have `limit` tokens in all.
     ///
     /// The random numbers of samples are seeded with `seed`, a sequence of tokens.
     pub fn new(
@@ -48,13 +48,13 @@ impl<'a> Targets<'a> {
         limit: usize,
         options: &'a DecodeOptions,
         eos: u32,
-        prefix: &'a [u32],
+        beginning: Beginning<'a>,
         seed: &[u32],
     ) -> Self {
         Self {
             index,
             limit,
-            rules: Rules::new(options, eos, prefix),
+            rules: Rules::new(options, eos, beginning, limit),
             options,
             eos,
             live: vec![Live::default()],
@@ -227,15 +227,34 @@ impl<'a> Targets<'a> {
         };
         let penalty = self.options.length_penalty.of(self.limit.saturating_add(1));
         // Without penalties, the search ends when no growing target can exceed the best found. With them
-        // that would take long, so it ends with as many ended targets as the beam has.
+        // that would take long, so it ends with as many ended targets as the beam has, or, where that is
+        // too early, when they are also no worse than the best growing one is now.
         let is_penalized = penalty != 1.0 || self.options.coverage_penalty > 0.0;
         if is_penalized && self.ended.len() >= size {
-            return true;
+            // A beam of one is greedy decoding, which ends with the first.
+            let is_early = self.options.early_stopping || size == 1;
+            if is_early || self.best_growing() <= self.ended_score(size) {
+                return true;
+            }
         }
         // Log-probabilities only fall; the largest divisor is that of the longest target.
         let reachable = best / penalty;
         let out_of_reach = self.ended.iter().filter(|ended| ended.score >= reachable);
         out_of_reach.count() >= self.options.n_best
+    }
+
+    /// The score of the best growing target at its present length.
+    fn best_growing(&self) -> f64 {
+        let growing = self.live.iter().filter(|live| !live.is_dead);
+        let scores = growing.map(|live| self.score(live.rank, live.tokens.len(), &live.coverage));
+        scores.max_by(f64::total_cmp).unwrap_or(f64::NEG_INFINITY)
+    }
+
+    /// The score of the ended target that is `place`-th best, from 1.
+    fn ended_score(&self, place: usize) -> f64 {
+        let mut scores: Vec<f64> = self.ended.iter().map(|ended| ended.score).collect();
+        scores.sort_by(|a, b| b.total_cmp(a));
+        scores[place - 1]
     }
 
     /// The best hypotheses; at the length limit, unfinished ones too.

@@ -6,15 +6,18 @@ use std::path::Path;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
+use super::error::TextError;
+use super::model_tokenizers::Tokenizers;
 use super::text_search::{TextSearch, Translation, source_tokens};
-use super::tokenizer::{TextError, Tokenizers};
 use crate::config::TransformerConfig;
 use crate::decoding::{DecodeOptions, Ensemble, SourceTarget, TargetScore, score};
-use crate::error::DecodeOptionsError;
+use crate::error::{DecodeOptionsError, ModelError};
+use crate::hugging_face::options_of_directory;
 use crate::transformer::Transformer;
 
-/// A model, or an ensemble of models, that translates sentences: by default with the paper's beam
-/// search (§6.1), else as set by [`with_options`](Self::with_options).
+/// A model, or an ensemble of models, that translates sentences: by default as its directory's
+/// `generation_config.json` says ([`DecodeOptions::of_directory`]), without one with the paper's beam search
+/// (§6.1), else as set by [`with_options`](Self::with_options).
 ///
 /// ```no_run
 /// use burn_ndarray::NdArray;
@@ -77,7 +80,8 @@ pub struct Translator<B: Backend> {
 }
 
 impl<B: Backend> Translator<B> {
-    /// Reads a model directory: `config.json`, `model.safetensors` and `tokenizer.json`.
+    /// Reads a model directory: ours, with `config.json`, `model.safetensors` and `tokenizer.json`, or one of
+    /// Hugging Face's as it is ([`Transformer::load`]).
     ///
     /// # Errors
     /// When a file is missing or damaged, or the tokenizer is not the model's.
@@ -85,7 +89,7 @@ impl<B: Backend> Translator<B> {
         Self::load_ensemble(&[directory], device)
     }
 
-    /// Reads the model directories of an ensemble.
+    /// Reads the model directories of an ensemble, to be decoded as the first is.
     ///
     /// # Errors
     /// When no directory is given, a file is missing or damaged, or the tokenizers differ.
@@ -99,10 +103,8 @@ impl<B: Backend> Translator<B> {
             .as_ref();
         let tokenizers = Tokenizers::load(first)?;
         let mut models = Vec::new();
-        for directory in directories.iter().map(AsRef::as_ref) {
-            // Those of the first are loaded above.
-            if !models.is_empty() && !Tokenizers::load(directory)?.have_vocabularies_of(&tokenizers)
-            {
+        for (index, directory) in directories.iter().map(AsRef::as_ref).enumerate() {
+            if index > 0 && !Tokenizers::load(directory)?.have_vocabularies_of(&tokenizers) {
                 return Err(TextError::OtherTokenizer {
                     path: directory.to_owned(),
                     first: first.to_owned(),
@@ -112,11 +114,19 @@ impl<B: Backend> Translator<B> {
             check(&tokenizers, &config, directory)?;
             models.push(Transformer::load(directory, device)?);
         }
-        Ok(Self {
+        let mut translator = Self {
             models: Ensemble::new(models)?,
             tokenizers,
             options: DecodeOptions::default(),
-        })
+        };
+        // A checkpoint's are in the directory of its run.
+        let home = Tokenizers::directory_of(first).unwrap_or_else(|| first.to_owned());
+        if let Some((path, options)) = options_of_directory(&home)? {
+            translator.options = options;
+            let checked = translator.text_search();
+            checked.map_err(|source| ModelError::Options { path, source })?;
+        }
+        Ok(translator)
     }
 
     /// A translator with a model in memory.
@@ -146,6 +156,20 @@ impl<B: Backend> Translator<B> {
         Ok(self)
     }
 
+    /// Chooses the languages of source and target ([`Tokenizers::with_languages`]).
+    ///
+    /// # Errors
+    /// When a tokenizer has no token for a language; the error lists the languages that it has.
+    pub fn with_languages(
+        mut self,
+        source: Option<&str>,
+        target: Option<&str>,
+    ) -> Result<Self, TextError> {
+        self.tokenizers = self.tokenizers.with_languages(source, target)?;
+        self.text_search()?;
+        Ok(self)
+    }
+
     /// The model, or the first of an ensemble.
     pub fn model(&self) -> &Transformer<B> {
         &self.models.models()[0]
@@ -154,6 +178,11 @@ impl<B: Backend> Translator<B> {
     /// The tokenizers.
     pub fn tokenizers(&self) -> &Tokenizers {
         &self.tokenizers
+    }
+
+    /// The options of decoding.
+    pub fn options(&self) -> &DecodeOptions {
+        &self.options
     }
 
     /// Translates one sentence; an empty one into an empty one.
@@ -224,7 +253,7 @@ impl<B: Backend> Translator<B> {
             .map(|(sentence, translation)| {
                 // An empty sentence stays without `<eos>`, so that scoring reports it.
                 let target = translation.as_ref().trim();
-                let target = self.tokenizers.target().encode(target)?;
+                let target = self.tokenizers.encode_target(target)?;
                 Ok(match source_tokens(&self.tokenizers, sentence.as_ref())? {
                     Some(source) => SourceTarget::new(source, target),
                     None => SourceTarget::exact([], target),
@@ -282,7 +311,7 @@ mod tests {
     use super::super::tokenizer::Tokenizer;
     use super::super::tokenizer::tests::words;
     use super::*;
-    use crate::decoding::{MaxLength, Sampling};
+    use crate::decoding::{LengthPenalty, MaxLength, Sampling};
     use burn_ndarray::NdArray;
 
     fn translator() -> Translator<NdArray> {
@@ -309,6 +338,34 @@ mod tests {
         let whole = translator.translate_n_best(&["a b"], prefix).unwrap();
         assert_eq!(streamed, whole[0][0].text);
         streamed
+    }
+
+    #[test]
+    fn a_directory_is_decoded_as_it_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path();
+        let saved = translator();
+        saved.model().save(directory).unwrap();
+        saved.tokenizers().save(directory).unwrap();
+        let load = || Translator::<NdArray>::load(directory, &Default::default());
+        assert_eq!(load().unwrap().options, DecodeOptions::default());
+        let options = DecodeOptions {
+            length_penalty: LengthPenalty::AVERAGE,
+            banned_tokens: vec![8],
+            ..DecodeOptions::beam(2)
+        };
+        options.save(directory, saved.model().config()).unwrap();
+        assert_eq!(load().unwrap().options, options);
+
+        let outside = DecodeOptions {
+            banned_tokens: vec![9],
+            ..options
+        };
+        outside.save(directory, saved.model().config()).unwrap();
+        let message = load().unwrap_err().to_string();
+        let expected =
+            "generation_config.json: `banned_tokens` has token 9, outside the vocabulary of 9";
+        assert!(message.ends_with(expected), "{message}");
     }
 
     #[test]

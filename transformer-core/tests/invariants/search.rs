@@ -276,7 +276,10 @@ fn without_penalties_no_better_target_is_left_growing() {
         };
         let found = run(&[&model], &options, &sources());
         for (source, found) in sources().iter().zip(found) {
-            let (best, ended) = beam_of_two(&model, source, 12);
+            let no_better = |live: &[Growing], ended: &[Found]| {
+                live.iter().all(|(log_prob, _)| *log_prob <= ended[0].score)
+            };
+            let (best, ended) = beam_of_two(&model, source, &options, no_better);
             more_than_beam += usize::from(ended > 2);
             assert_same(&found, &[best], 1e-4);
         }
@@ -284,23 +287,64 @@ fn without_penalties_no_better_target_is_left_growing() {
     assert!(more_than_beam > 0, "the test has no search that continues");
 }
 
-/// Textbook beam search, without cache or batch, until no growing target is better than the best ended
-/// one; and the number of ended ones.
-fn beam_of_two(model: &Transformer<NdArray>, source: &[u32], limit: usize) -> (Found, usize) {
-    let mut live = vec![(0.0, Vec::new())];
+/// Hugging Face's rule: with as many ended targets as the beam has, the search goes on while a growing one has a better
+/// score, by its length so far, than the worst of the best ended ones.
+#[test]
+fn without_early_stopping_no_target_that_scores_better_is_left_growing() {
+    let mut more_than_beam = 0;
+    for seed in 0..20 {
+        let model = model::<NdArray>(&tiny(), seed);
+        for length_penalty in [LengthPenalty::AVERAGE, LengthPenalty::Paper(0.6)] {
+            let options = DecodeOptions {
+                length_penalty,
+                early_stopping: false,
+                max_length: MaxLength::Tokens(12),
+                ..DecodeOptions::beam(2)
+            };
+            let found = run(&[&model], &options, &sources());
+            for (source, found) in sources().iter().zip(found) {
+                let no_better = |live: &[Growing], ended: &[Found]| {
+                    let score =
+                        |(log_prob, tokens): &Growing| log_prob / length_penalty.of(tokens.len());
+                    ended.len() >= 2 && live.iter().all(|live| score(live) <= ended[1].score)
+                };
+                let (best, ended) = beam_of_two(&model, source, &options, no_better);
+                more_than_beam += usize::from(ended > 2);
+                assert_same(&found, &[best], 1e-4);
+            }
+        }
+    }
+    assert!(more_than_beam > 0, "the test has no search that continues");
+}
+
+/// The log-probability of a growing target, and its tokens.
+type Growing = (f64, Vec<u32>);
+
+/// Textbook beam search, without cache or batch, until `is_done` with the growing targets and the ended ones, of which
+/// there is one at least and the best is the first; and the number of ended ones.
+fn beam_of_two(
+    model: &Transformer<NdArray>,
+    source: &[u32],
+    options: &DecodeOptions,
+    is_done: impl Fn(&[Growing], &[Found]) -> bool,
+) -> (Found, usize) {
+    let MaxLength::Tokens(limit) = options.max_length else {
+        unreachable!("the tests set a length");
+    };
+    let mut live: Vec<Growing> = vec![(0.0, Vec::new())];
     let mut ended: Vec<Found> = Vec::new();
-    let hypothesis = |log_prob, tokens: &[u32], finished| Found {
+    let hypothesis = |log_prob: f64, tokens: &[u32], finished: bool| Found {
         tokens: tokens.to_vec(),
         finished,
         log_prob,
-        score: log_prob,
+        score: log_prob
+            / options
+                .length_penalty
+                .of(tokens.len() + usize::from(finished)),
     };
     for _ in 0..limit {
-        let best = ended
-            .iter()
-            .map(|ended| ended.score)
-            .fold(f64::NEG_INFINITY, f64::max);
-        if live.iter().all(|(log_prob, _)| *log_prob <= best) {
+        ended.sort_by(|a, b| b.score.total_cmp(&a.score));
+        if live.is_empty() || (!ended.is_empty() && is_done(&live, &ended)) {
             break;
         }
         let mut longer = Vec::new();
@@ -510,6 +554,93 @@ fn targets_begin_with_their_prefixes() {
             }
         }
     }
+}
+
+/// Like `<bos>`, it is part of no rank.
+#[test]
+fn targets_begin_with_the_forced_token() {
+    let model = model::<NdArray>(&tiny(), 1);
+    let sampling = DecodeOptions::sample(Sampling::default());
+    for options in [short(), DecodeOptions::greedy(), sampling] {
+        let options = DecodeOptions {
+            forced_first: Some(9),
+            ..options
+        };
+        let found = run(&[&model], &options, &sources());
+        for (source, found) in sources().iter().zip(found) {
+            for hypothesis in found {
+                assert_eq!(hypothesis.tokens[0], 9);
+                let target = with_eos(&hypothesis);
+                let log_prob =
+                    |len: usize| log_prob_without_cache(&[&model], source, &target[..len]);
+                let (first, all) = (log_prob(1), log_prob(target.len()));
+                let score = (all - first) / options.length_penalty.of(target.len());
+                assert_close(
+                    &vec![hypothesis.log_prob, hypothesis.score],
+                    &vec![all, score],
+                    1e-4,
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_prefix_comes_after_the_forced_token_or_begins_with_it() {
+    let model = model::<NdArray>(&tiny(), 1);
+    let options = DecodeOptions {
+        forced_first: Some(9),
+        ..short()
+    };
+    let search = Search::new(&model, options).unwrap();
+    let [none, itself, after, both] =
+        [&[][..], &[9], &[4, 6], &[9, 4, 6]].map(|prefix: &[u32]| {
+            let request = Request::exact([5, 3, 2]).with_prefix(prefix);
+            search.run(&[request]).unwrap()
+        });
+    assert_eq!(none, itself);
+    assert_eq!(after, both);
+    assert!(after[0][0].tokens.starts_with(&[9, 4, 6]));
+}
+
+/// That `<eos>` is part of no rank, either.
+#[test]
+fn a_target_at_its_limit_ends_where_that_is_forced() {
+    let mut at_limit = 0;
+    for seed in 0..4 {
+        let model = model::<NdArray>(&tiny(), seed);
+        let sampling = DecodeOptions::sample(Sampling::default());
+        for options in [DecodeOptions::greedy(), short(), sampling] {
+            let at_most = |tokens, forced_last| DecodeOptions {
+                max_length: MaxLength::Tokens(tokens),
+                forced_last,
+                ..options.clone()
+            };
+            let found = run(&[&model], &at_most(4, true), &sources());
+            for (source, found) in sources().iter().zip(&found) {
+                let found = &found[0];
+                let len = found.tokens.len();
+                assert!(found.finished && len <= 3, "{found:?}");
+                let log_prob = |target: &[u32]| log_prob_without_cache(&[&model], source, target);
+                let all = log_prob(&with_eos(found));
+                let ranked = match len {
+                    3 => log_prob(&found.tokens),
+                    _ => all,
+                };
+                let score = ranked / options.length_penalty.of(len + 1);
+                assert_close(&vec![found.log_prob, found.score], &vec![all, score], 1e-4);
+                at_limit += usize::from(len == 3);
+            }
+            if options == DecodeOptions::greedy() {
+                // The `<eos>` comes in place of a fourth token.
+                let cut = run(&[&model], &at_most(3, false), &sources());
+                for (found, cut) in found.iter().zip(cut) {
+                    assert_eq!(found[0].tokens, cut[0].tokens);
+                }
+            }
+        }
+    }
+    assert!(at_limit > 10, "too few targets reach the limit: {at_limit}");
 }
 
 #[test]
@@ -893,6 +1024,13 @@ fn options_out_of_range_are_named() {
             "`banned_tokens` has token 11, outside the vocabulary of 11".to_owned(),
         ),
         (
+            DecodeOptions {
+                forced_first: Some(11),
+                ..beam(2)
+            },
+            "`forced_first` is token 11, outside the vocabulary of 11".to_owned(),
+        ),
+        (
             sample(Sampling {
                 top_p: 2.0,
                 ..Sampling::default()
@@ -980,6 +1118,18 @@ fn invalid_requests_are_named() {
     assert_eq!(
         error.unwrap_err().to_string(),
         "source 1 has a prefix with token 11, outside the vocabulary of 11"
+    );
+    // The forced token is one of them.
+    let forced = DecodeOptions {
+        forced_first: Some(9),
+        max_length: MaxLength::Tokens(2),
+        ..DecodeOptions::greedy()
+    };
+    let request = Request::exact([5, 2]).with_prefix([3, 4]);
+    let error = Search::new(&model, forced).unwrap().run(&[request]);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "source 0 has a prefix of 3 tokens, more than the 2 that its target may have"
     );
     for (target, problem) in [
         (

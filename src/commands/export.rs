@@ -1,0 +1,95 @@
+//! `transformer export`
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use burn::tensor::backend::Backend;
+use clap::Args;
+use transformer_core::{DecodeOptions, Tokenizers, Transformer};
+use transformer_program::{BackendTask, run_on};
+
+use super::languages::Languages;
+use super::{Common, Result, model_directory};
+
+const EXAMPLES: &str = "\
+Examples:
+  A pretrained model, after fine-tuning:
+    transformer train --init opus-mt-en-fr --data examples/data/tatoeba.en-fr.tsv.gz --out tuned
+    transformer export --model tuned --out tuned-hf
+    python3 -c \"from transformers import MarianMTModel; MarianMTModel.from_pretrained('tuned-hf')\"";
+
+/// Writes a model as Hugging Face's `transformers` reads it.
+///
+/// The model is one of Marian's, M2M100's (NLLB's), BART's or mBART's family: pretrained, fine-tuned or of the same
+/// configuration. The directory gets its configuration, its weights in single precision, its options of decoding and
+/// its tokenizers; `from_pretrained` reads it, and computes the same.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Export {
+    /// Directory of a trained model
+    #[arg(long, value_name = "DIR")]
+    model: PathBuf,
+    /// Directory to write, new or empty
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    #[command(flatten)]
+    languages: Languages,
+}
+
+impl Export {
+    /// Runs the command.
+    pub fn run(self, common: Common) -> Result {
+        model_directory::check(&self.model, None)?;
+        check_empty(&self.out)?;
+        run_on(common.backend, self)?
+    }
+}
+
+impl BackendTask for Export {
+    type Output = Result;
+
+    fn run<B: Backend>(self, device: B::Device) -> Result {
+        let tokenizers = Tokenizers::load(&self.model)?;
+        let tokenizers = self.languages.of_tokenizers(tokenizers)?;
+        // A checkpoint's are in the directory of its run.
+        let home = Tokenizers::directory_of(&self.model).unwrap_or_else(|| self.model.clone());
+        let options = DecodeOptions::of_directory(home)?;
+        let model = Transformer::<B>::load(&self.model, &device)?;
+        let config = model.config();
+        let sizes = [config.src_vocab_size, config.tgt_vocab_size];
+        tokenizers.check(sizes, config.special_tokens(), &self.model)?;
+
+        // Last what makes it a model, so that one that is not whole is none.
+        fs::create_dir_all(&self.out).map_err(|error| named(&self.out, &error))?;
+        tokenizers.save(&self.out)?;
+        model.save_hugging_face(&self.out)?;
+        if let Some(options) = options {
+            let options = DecodeOptions {
+                forced_first: tokenizers.target_first().or(options.forced_first),
+                ..options
+            };
+            options.save(&self.out, config)?;
+        }
+        Ok(writeln!(io::stdout(), "model: {}", self.out.display())?)
+    }
+}
+
+/// Checks that a directory is empty or not there.
+fn check_empty(directory: &Path) -> std::result::Result<(), String> {
+    match fs::read_dir(directory) {
+        Ok(mut files) => match files.next() {
+            None => Ok(()),
+            Some(_) => Err(format!(
+                "{} is not empty; choose another --out",
+                directory.display()
+            )),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(named(directory, &error)),
+    }
+}
+
+fn named(path: &Path, error: &io::Error) -> String {
+    format!("{}: {error}", path.display())
+}

@@ -122,7 +122,7 @@ impl Benches<'_> {
     }
 
     fn encoder_layer<B: AutodiffBackend>(&mut self, size: &Size, device: &B::Device) {
-        let config = size.config.layer();
+        let config = size.config.encoder_layer();
         let layer = config.init_encoder_layer_from::<B>(&mut WeightInit::new(1), device);
         let discard = AttentionWeights::Discard;
         let shape = [size.rows, size.len, config.d_model];

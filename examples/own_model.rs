@@ -91,7 +91,7 @@ impl<B: Backend> SharedEncoder<B> {
         let x = self.positions.forward(x, cache.len());
         let weights = AttentionWeights::Discard;
         self.decoder
-            .decode_next(tgt, x, cache, special().pad, weights)
+            .decode_next(tgt, x, cache, special(), weights)
             .hidden
     }
 }

@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 
 use support::{fails, folder, program, succeeds, trained};
-use transformer_core::LanguageModelConfig;
+use transformer_core::{LanguageModelConfig, TransformerConfig};
 
 #[test]
 fn a_model_its_files_and_its_run_are_described() {
@@ -70,6 +70,27 @@ fn a_language_model_is_described_as_one() {
         assert!(out.lines().any(|found| found == line), "{line}: {out}");
     }
     assert!(!out.contains("vocab_size"), "{out}");
+}
+
+#[test]
+fn stacks_of_different_widths_are_described() {
+    let folder = folder();
+    let config = TransformerConfig {
+        decoder_d_ff: Some(1024),
+        bos_id: 0,
+        excluded_tokens: vec![0],
+        ..TransformerConfig::base(100)
+    };
+    config.save(folder.path()).expect("saved");
+    let out = succeeds(program("info").arg(folder.path()));
+    for line in [
+        "  sizes        d_model 512, d_ff 2048 + 1024, 8 heads, 6 + 6 layers",
+        "    bos_id = 0 (1)",
+        "    decoder_d_ff = 1024 (not given)",
+        "    excluded_tokens = [0] (not given)",
+    ] {
+        assert!(out.lines().any(|found| found == line), "{line}: {out}");
+    }
 }
 
 #[test]

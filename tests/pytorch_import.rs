@@ -271,17 +271,17 @@ fn one_error_lists_everything_that_is_wrong() {
     written.tensors.remove("src_embed.weight");
     written.put("tgt_embed.weight", &[4, 9], [0.0; 36].into_iter());
     written.put("optimizer.step", &[1], [1.0].into_iter());
-    let half = (Dtype::F16, vec![4], vec![0; 8]);
+    let double = (Dtype::F64, vec![4], vec![0; 32]);
     written
         .tensors
-        .insert("decoder.norm.weight".to_owned(), half);
+        .insert("decoder.norm.weight".to_owned(), double);
     let error = written.read(system, &config).unwrap_err().to_string();
     let (_, listed) = error
         .split_once(": not the state dict of its configuration: ")
         .unwrap();
     assert_eq!(
         listed,
-        "`decoder.norm.weight` is f16, not f32; \
+        "`decoder.norm.weight` is f64, not f32, f16 or bf16; \
          `encoder.norm.bias` is missing; \
          `optimizer.step` is unknown; \
          `src_embed.weight` is missing; \

@@ -101,6 +101,8 @@ impl Decoding {
                 .map_or(MaxLength::default(), MaxLength::Tokens),
             min_length: self.min_length,
             banned_tokens: Vec::new(),
+            forced_first: None,
+            forced_last: false,
             no_repeat_ngram: self.no_repeat_ngram,
             repetition_penalty: self.repetition_penalty,
             batch_tokens: self.batch_tokens,

@@ -84,7 +84,10 @@ impl Model {
             sizes: format!(
                 "d_model {}, d_ff {}, {} heads, {} + {} layers",
                 config.d_model,
-                config.d_ff,
+                match (config.d_ff, config.decoder_d_ff()) {
+                    (encoder, decoder) if encoder == decoder => encoder.to_string(),
+                    (encoder, decoder) => format!("{encoder} + {decoder}"),
+                },
                 config.n_heads,
                 config.n_encoder_layers,
                 config.n_decoder_layers

@@ -13,7 +13,7 @@ use super::preset::Preset;
 use super::values::Values;
 
 /// Keys of the library's configurations with another name in the run file.
-const RENAMED: [(&str, &str); 9] = [
+const RENAMED: [(&str, &str); 10] = [
     ("schedule_start", "init.continue_schedule"),
     ("learning_rate_factor", "training.peak_rate"),
     ("validate_every", "validation.every"),
@@ -23,6 +23,7 @@ const RENAMED: [(&str, &str); 9] = [
     ("src_vocab_size", "tokenizer.vocab_size"),
     ("tgt_vocab_size", "tokenizer.vocab_size"),
     ("max_len", "model.positions"),
+    ("first", "model.positions"),
 ];
 
 /// Sections whose keys have the library's names.
@@ -154,6 +155,7 @@ impl ModelKeys {
             d_k: self.d_k.or(base.d_k),
             d_v: self.d_v.or(base.d_v),
             d_ff: self.d_ff.unwrap_or(base.d_ff),
+            decoder_d_ff: self.decoder_d_ff.or(base.decoder_d_ff),
             n_encoder_layers: self.n_encoder_layers.unwrap_or(base.n_encoder_layers),
             n_decoder_layers: self.n_decoder_layers.unwrap_or(base.n_decoder_layers),
             norm: self.norm.unwrap_or(base.norm),
@@ -164,6 +166,7 @@ impl ModelKeys {
             attention_bias: self.attention_bias.unwrap_or(base.attention_bias),
             generator_bias: self.generator_bias.unwrap_or(base.generator_bias),
             embedding_scale: self.embedding_scale.unwrap_or(base.embedding_scale),
+            embedding_norm: self.embedding_norm.unwrap_or(base.embedding_norm),
             tying: self.tying.unwrap_or(base.tying),
             activation: self.activation.unwrap_or(base.activation),
             dropout: self.dropout.unwrap_or(base.dropout),
@@ -172,6 +175,7 @@ impl ModelKeys {
             pad_id: base.pad_id,
             bos_id: base.bos_id,
             eos_id: base.eos_id,
+            excluded_tokens: base.excluded_tokens.clone(),
         }
     }
 
@@ -184,6 +188,7 @@ impl ModelKeys {
             d_k: config.d_k,
             d_v: config.d_v,
             d_ff: Some(config.d_ff),
+            decoder_d_ff: config.decoder_d_ff,
             n_encoder_layers: Some(config.n_encoder_layers),
             n_decoder_layers: Some(config.n_decoder_layers),
             norm: Some(config.norm),
@@ -194,6 +199,7 @@ impl ModelKeys {
             attention_bias: Some(config.attention_bias),
             generator_bias: Some(config.generator_bias),
             embedding_scale: Some(config.embedding_scale),
+            embedding_norm: Some(config.embedding_norm),
             tying: Some(config.tying),
             activation: Some(config.activation),
             dropout: Some(config.dropout),
@@ -205,6 +211,8 @@ impl ModelKeys {
 
 #[cfg(test)]
 mod tests {
+    use transformer_core::Positions;
+
     use super::*;
 
     fn run(settings: &[&str]) -> (RunFile, Values) {
@@ -233,6 +241,47 @@ mod tests {
         // All keys are given now, and say the same.
         assert_eq!(file.model.d_model, Some(128));
         assert_eq!(file.resolve_model(None, &values).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_model_may_be_shaped_like_pretrained_ones() {
+        let (mut file, values) = run(&[
+            "model.preset=tiny",
+            "model.decoder_d_ff=32",
+            "model.embedding_norm=true",
+            "model.positions={ sines-then-cosines = { inclusive = true, first = 2 } }",
+        ]);
+        let config = file.resolve_model(None, &values).unwrap();
+        let expected = TransformerConfig {
+            decoder_d_ff: Some(32),
+            embedding_norm: true,
+            positions: Positions::SinesThenCosines {
+                inclusive: true,
+                first: 2,
+            },
+            ..Preset::Tiny.config(4)
+        };
+        assert_eq!(config, expected);
+        config.validate().unwrap();
+    }
+
+    /// They are no keys of a run file.
+    #[test]
+    fn tokens_are_those_of_the_model_to_start_from() {
+        let init = TransformerConfig {
+            bos_id: 0,
+            excluded_tokens: vec![0],
+            ..Preset::Tiny.config(10)
+        };
+        let (mut file, values) = run(&["init.model=m", "model.dropout=0.2"]);
+        let config = file.resolve_model(Some(&init), &values).unwrap();
+        assert_eq!(
+            config,
+            TransformerConfig {
+                dropout: 0.2,
+                ..init
+            }
+        );
     }
 
     #[test]

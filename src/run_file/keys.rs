@@ -111,6 +111,9 @@ section! {
     /// Inner width of the feed-forward network.
     d_ff: Option<usize> = None;
 
+    /// The same of the decoder's layers; absent: d_ff.
+    decoder_d_ff: Option<usize> = None;
+
     /// Layers of the encoder.
     n_encoder_layers: Option<usize> = None;
 
@@ -130,7 +133,8 @@ section! {
     /// ε of layer normalisation.
     layer_norm_eps: Option<f64> = None;
 
-    /// Positions: `"sinusoidal"`, or `{ learned = { max_len = 256 } }`.
+    /// Positions: `"sinusoidal"`, `{ learned = { max_len = 256 } }`, or with all sines before all cosines, as in Marian:
+    /// `{ sines-then-cosines = { inclusive = false, first = 0 } }`; M2M100 has `true` and 2.
     positions: Option<Positions> = None;
 
     /// Whether the attention projections have biases.
@@ -141,6 +145,9 @@ section! {
 
     /// Whether embeddings are multiplied by √d_model.
     embedding_scale: Option<bool> = None;
+
+    /// Whether the sum of embedding and position is normed before dropout.
+    embedding_norm: Option<bool> = None;
 
     /// Which matrices are one: `"all"` (both embeddings and the generator, as in the paper), `"source-target"`,
     /// `"target-generator"`, or `"none"`. Absent, with separate vocabularies: what a preset shares of target and
@@ -300,6 +307,9 @@ mod tests {
         let config = TransformerConfig {
             d_k: Some(1),
             d_v: Some(1),
+            decoder_d_ff: Some(1),
+            embedding_norm: true,
+            excluded_tokens: vec![0],
             ..TransformerConfig::base(10)
         };
         let config = Table::try_from(config).unwrap();
@@ -310,6 +320,7 @@ mod tests {
             "pad_id",
             "bos_id",
             "eos_id",
+            "excluded_tokens",
         ] {
             assert!(expected.remove(of_tokenizer));
         }

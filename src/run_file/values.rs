@@ -275,12 +275,13 @@ fn toml_or_text(text: &str) -> Value {
 }
 
 /// Keys of a model's configuration that are the tokenizer's.
-const OF_TOKENIZER: [&str; 5] = [
+const OF_TOKENIZER: [&str; 6] = [
     "model.src_vocab_size",
     "model.tgt_vocab_size",
     "model.pad_id",
     "model.bos_id",
     "model.eos_id",
+    "model.excluded_tokens",
 ];
 
 fn unknown(place: String, path: &str) -> RunFileError {

@@ -57,6 +57,9 @@ pub struct TransformerConfig {
     /// Inner width of the feed-forward network: 2048.
     #[serde(default = "paper::d_ff")]
     pub d_ff: usize,
+    /// The same of the decoder's layers; `d_ff` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decoder_d_ff: Option<usize>,
     /// Layers of the encoder: 6.
     #[serde(default = "paper::n_layers")]
     pub n_encoder_layers: usize,
@@ -88,6 +91,9 @@ pub struct TransformerConfig {
     /// Whether embeddings are multiplied by √d_model: yes.
     #[serde(default = "paper::embedding_scale")]
     pub embedding_scale: bool,
+    /// Whether the sum of embedding and position is normed before dropout, on each side: no.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub embedding_norm: bool,
     /// Which matrices are shared: all three.
     #[serde(default = "paper::tying")]
     pub tying: WeightTying,
@@ -106,12 +112,17 @@ pub struct TransformerConfig {
     /// Pads a batch; never attended to: 0.
     #[serde(default = "paper::pad_id")]
     pub pad_id: u32,
-    /// The decoder's first input: 1.
+    /// The decoder's first input: 1. It may be the token that pads or the one that ends: as the first token of a
+    /// target it is attended to in any case.
     #[serde(default = "paper::bos_id")]
     pub bos_id: u32,
     /// Ends a sentence: 2.
     #[serde(default = "paper::eos_id")]
     pub eos_id: u32,
+    /// Target tokens without a probability: decoding takes them out before the softmax, so that the others share all
+    /// of it. [`Transformer::forward`](crate::Transformer::forward) and the loss of training know all tokens.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excluded_tokens: Vec<u32>,
 }
 
 impl TransformerConfig {
@@ -125,6 +136,11 @@ impl TransformerConfig {
         self.d_v.unwrap_or(self.share_of_head())
     }
 
+    /// Inner width of the feed-forward network of the decoder's layers.
+    pub fn decoder_d_ff(&self) -> usize {
+        self.decoder_d_ff.unwrap_or(self.d_ff)
+    }
+
     /// `d_model / n_heads`; 0 without heads, which [`validate`](Self::validate) refuses.
     fn share_of_head(&self) -> usize {
         self.d_model.checked_div(self.n_heads).unwrap_or(0)
@@ -133,19 +149,28 @@ impl TransformerConfig {
     /// The longest sequence that the model accepts, or `None` where there is no limit.
     pub fn max_len(&self) -> Option<usize> {
         match self.positions {
-            Positions::Sinusoidal => None,
+            Positions::Sinusoidal | Positions::SinesThenCosines { .. } => None,
             Positions::Learned { max_len } => Some(max_len),
         }
     }
 
-    /// The configuration of each layer.
-    pub fn layer(&self) -> LayerConfig {
+    /// The configuration of each layer of the encoder.
+    pub fn encoder_layer(&self) -> LayerConfig {
+        self.layer(self.d_ff)
+    }
+
+    /// The configuration of each layer of the decoder.
+    pub fn decoder_layer(&self) -> LayerConfig {
+        self.layer(self.decoder_d_ff())
+    }
+
+    fn layer(&self, d_ff: usize) -> LayerConfig {
         LayerConfig {
             d_model: self.d_model,
             n_heads: self.n_heads,
             d_k: self.d_k(),
             d_v: self.d_v(),
-            d_ff: self.d_ff,
+            d_ff,
             norm: self.norm,
             layer_norm: self.layer_norm,
             layer_norm_eps: self.layer_norm_eps,
@@ -159,12 +184,14 @@ impl TransformerConfig {
 
     /// The encoder's stack.
     pub fn encoder(&self) -> EncoderConfig {
-        EncoderConfig::new(self.layer(), self.n_encoder_layers).with_final_norm(self.final_norm)
+        EncoderConfig::new(self.encoder_layer(), self.n_encoder_layers)
+            .with_final_norm(self.final_norm)
     }
 
     /// The decoder's stack.
     pub fn decoder(&self) -> DecoderConfig {
-        DecoderConfig::new(self.layer(), self.n_decoder_layers).with_final_norm(self.final_norm)
+        DecoderConfig::new(self.decoder_layer(), self.n_decoder_layers)
+            .with_final_norm(self.final_norm)
     }
 
     /// The embedding of a vocabulary of this size.
@@ -205,10 +232,11 @@ impl TransformerConfig {
     /// assert_eq!(config.num_params(), 59_463_680);
     /// ```
     pub fn num_params(&self) -> u128 {
-        let layer = self.layer();
+        let encoder_layer = count(&self.encoder_layer().encoder_layer_parameters());
+        let decoder_layer = count(&self.decoder_layer().decoder_layer_parameters());
         count(&self.parameters_outside_layers())
-            + self.n_encoder_layers as u128 * count(&layer.encoder_layer_parameters())
-            + self.n_decoder_layers as u128 * count(&layer.decoder_layer_parameters())
+            + self.n_encoder_layers as u128 * encoder_layer
+            + self.n_decoder_layers as u128 * decoder_layer
     }
 
     /// Checks that the configuration describes a model.
@@ -224,12 +252,9 @@ impl TransformerConfig {
                 n_heads: self.n_heads,
             });
         }
-        if self.positions == Positions::Sinusoidal && !self.d_model.is_multiple_of(2) {
-            return Err(ConfigError::OddWidth {
-                d_model: self.d_model,
-            });
-        }
-        self.layer().validate()?;
+        self.positions.check(self.d_model)?;
+        // The sizes of both kinds of layer are checked above.
+        self.encoder_layer().validate()?;
         if self.tying.ties_source_target() && self.src_vocab_size != self.tgt_vocab_size {
             return Err(ConfigError::TiedVocabularies {
                 tying: self.tying.name(),
@@ -249,16 +274,17 @@ impl TransformerConfig {
             ("d_k", self.d_k.unwrap_or(1)),
             ("d_v", self.d_v.unwrap_or(1)),
             ("d_ff", self.d_ff),
+            ("decoder_d_ff", self.decoder_d_ff()),
             ("n_encoder_layers", self.n_encoder_layers),
             ("n_decoder_layers", self.n_decoder_layers),
             ("max_len", self.max_len().unwrap_or(1)),
+            ("first", self.positions.first().max(1)),
         ])
     }
 
     fn validate_special_tokens(&self) -> Result<(), ConfigError> {
-        let tokens = self.special_tokens().named().map(|(_, key, id)| (key, id));
         let vocab_size = self.src_vocab_size.min(self.tgt_vocab_size);
-        for (position, &(key, id)) in tokens.iter().enumerate() {
+        for (_, key, id) in self.special_tokens().named() {
             if id as usize >= vocab_size {
                 return Err(ConfigError::SpecialToken {
                     key,
@@ -266,12 +292,21 @@ impl TransformerConfig {
                     vocab_size,
                 });
             }
-            if let Some(&(first, _)) = tokens[..position].iter().find(|(_, other)| *other == id) {
-                return Err(ConfigError::SameSpecialToken {
-                    first,
-                    second: key,
-                    id,
-                });
+        }
+        if self.pad_id == self.eos_id {
+            return Err(ConfigError::SameSpecialToken {
+                first: "pad_id",
+                second: "eos_id",
+                id: self.pad_id,
+            });
+        }
+        let vocab_size = self.tgt_vocab_size;
+        for &id in &self.excluded_tokens {
+            if id as usize >= vocab_size {
+                return Err(ConfigError::ExcludedToken { id, vocab_size });
+            }
+            if id == self.eos_id {
+                return Err(ConfigError::ExcludedEos { id });
             }
         }
         Ok(())
@@ -288,6 +323,63 @@ mod tests {
         let config: TransformerConfig =
             serde_json::from_str(r#"{"src_vocab_size": 100, "tgt_vocab_size": 100}"#).unwrap();
         assert_eq!(config, TransformerConfig::base(100));
+    }
+
+    /// The keys that pretrained models need, none of them at its default.
+    fn pretrained() -> TransformerConfig {
+        TransformerConfig {
+            decoder_d_ff: Some(1024),
+            embedding_norm: true,
+            positions: Positions::SinesThenCosines {
+                inclusive: true,
+                first: 2,
+            },
+            bos_id: 0,
+            excluded_tokens: vec![0, 7],
+            ..TransformerConfig::base(100)
+        }
+    }
+
+    /// Files of before these keys stay the same.
+    #[test]
+    fn keys_of_pretrained_models_are_written_where_they_are_set() {
+        let keys = ["decoder_d_ff", "embedding_norm", "excluded_tokens"];
+        for (config, written) in [(TransformerConfig::base(100), false), (pretrained(), true)] {
+            let json = serde_json::to_value(config).unwrap();
+            for key in keys {
+                assert_eq!(json.get(key).is_some(), written, "{key}");
+            }
+        }
+        let json = serde_json::to_value(pretrained()).unwrap();
+        let positions = serde_json::json!({"sines-then-cosines": {"inclusive": true, "first": 2}});
+        assert_eq!(json["positions"], positions);
+    }
+
+    #[test]
+    fn the_start_token_may_be_that_which_pads_or_ends() {
+        for bos_id in [0, 2] {
+            let config = TransformerConfig {
+                bos_id,
+                ..TransformerConfig::base(100)
+            };
+            config.validate().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_decoder_s_layer_may_have_another_inner_width() {
+        let config = pretrained();
+        let [encoder, decoder] = [config.encoder().layer, config.decoder().layer];
+        assert_eq!((encoder.d_ff, decoder.d_ff), (2048, 1024));
+        let same = TransformerConfig::base(100);
+        assert_eq!(same.encoder_layer(), same.decoder_layer());
+        // Each of six layers has two matrices and a bias of that width.
+        let narrower = TransformerConfig {
+            decoder_d_ff: Some(1024),
+            ..same.clone()
+        };
+        let difference = same.num_params() - narrower.num_params();
+        assert_eq!(difference, 6 * 1024 * (2 * 512 + 1));
     }
 
     #[test]
@@ -308,6 +400,7 @@ mod tests {
             TransformerConfig::table3(Table3::FeedForward(1024), 100),
             TransformerConfig::table3(Table3::DropoutPercent(20), 100),
             TransformerConfig::table3(Table3::LearnedPositions(256), 100),
+            pretrained(),
         ];
         for preset in presets {
             preset.validate().unwrap();
@@ -382,10 +475,57 @@ mod tests {
             ),
             (
                 TransformerConfig {
-                    eos_id: 1,
+                    pad_id: 2,
                     ..base.clone()
                 },
-                "`bos_id` and `eos_id` are both 1",
+                "`pad_id` and `eos_id` are both 2",
+            ),
+            (
+                TransformerConfig {
+                    decoder_d_ff: Some(0),
+                    ..base.clone()
+                },
+                "`decoder_d_ff` is 0",
+            ),
+            (
+                TransformerConfig {
+                    excluded_tokens: vec![0, 100],
+                    ..base.clone()
+                },
+                "`excluded_tokens` has 100, outside the vocabulary of 100",
+            ),
+            (
+                TransformerConfig {
+                    excluded_tokens: vec![0, 2],
+                    ..base.clone()
+                },
+                "`excluded_tokens` has 2, which is `eos_id`",
+            ),
+            (
+                TransformerConfig {
+                    d_model: 9,
+                    n_heads: 3,
+                    ..pretrained()
+                },
+                "`d_model` 9 is odd",
+            ),
+            (
+                TransformerConfig {
+                    d_model: 2,
+                    n_heads: 1,
+                    ..pretrained()
+                },
+                "`d_model` 2 has one frequency",
+            ),
+            (
+                TransformerConfig {
+                    positions: Positions::SinesThenCosines {
+                        inclusive: false,
+                        first: 1 << 25,
+                    },
+                    ..base.clone()
+                },
+                "`first` is 33554432; at most 16777216",
             ),
             (
                 TransformerConfig {
@@ -421,7 +561,7 @@ mod tests {
             n_heads: 0,
             ..TransformerConfig::base(100)
         };
-        assert_eq!((config.layer().d_k, config.d_v()), (0, 0));
+        assert_eq!((config.encoder_layer().d_k, config.d_v()), (0, 0));
         assert!(config.num_params() > 0);
         let message = config.validate().unwrap_err().to_string();
         assert_eq!(message, "`n_heads` is 0; it must be at least 1");

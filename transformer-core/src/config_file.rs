@@ -10,7 +10,8 @@
 //! ```
 //!
 //! `format` numbers the layout of the whole model directory, and `model` names the type of model.
-//! A file without them was written before they existed, by a [`Transformer`](crate::Transformer).
+//! A file without them was written before they existed, by a [`Transformer`](crate::Transformer), unless it is
+//! one of Hugging Face's, which has the key `model_type`.
 
 use std::fmt;
 use std::fs;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::TransformerConfig;
 use crate::error::{ConfigError, ModelError};
 use crate::files::replace_file_with;
+use crate::hugging_face;
 use crate::language_model_config::LanguageModelConfig;
 
 /// The configuration's file in a model directory.
@@ -44,6 +46,28 @@ const HEADER_KEYS: [&str; 2] = ["format", "model"];
 struct Header {
     format: Option<u64>,
     model: Option<String>,
+    /// The type of model in a file of Hugging Face's.
+    model_type: Option<String>,
+}
+
+impl Header {
+    fn of(text: &str, path: &Path) -> Result<Self, ModelError> {
+        serde_json::from_str(text).map_err(|source| ModelError::Json {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    fn is_of_hugging_face(&self) -> bool {
+        self.format.is_none() && self.model.is_none() && self.model_type.is_some()
+    }
+}
+
+/// Whether a model directory is one of Hugging Face's.
+pub(crate) fn is_of_hugging_face(directory: &Path) -> Result<bool, ModelError> {
+    let path = directory.join(CONFIG_FILE);
+    let text = fs::read_to_string(&path).map_err(ModelError::io(&path))?;
+    Ok(Header::of(&text, &path)?.is_of_hugging_face())
 }
 
 #[derive(Serialize)]
@@ -102,12 +126,8 @@ pub fn load_config<T: DeserializeOwned>(
 ) -> Result<T, ModelError> {
     let path = directory.as_ref().join(CONFIG_FILE);
     let text = fs::read_to_string(&path).map_err(ModelError::io(&path))?;
-    let json = |source| ModelError::Json {
-        path: path.clone(),
-        source,
-    };
     // First the header alone: a newer format may have keys that this version does not know.
-    let header: Header = serde_json::from_str(&text).map_err(json)?;
+    let header = Header::of(&text, &path)?;
     let format = header.format.unwrap_or(FORMAT);
     if format != FORMAT {
         return Err(ModelError::Format {
@@ -116,7 +136,8 @@ pub fn load_config<T: DeserializeOwned>(
             supported: FORMAT,
         });
     }
-    let found = header.model.unwrap_or_else(|| TRANSFORMER.to_owned());
+    let found = header.model.or(header.model_type);
+    let found = found.unwrap_or_else(|| TRANSFORMER.to_owned());
     if found != model {
         return Err(ModelError::OtherModel {
             path,
@@ -125,7 +146,8 @@ pub fn load_config<T: DeserializeOwned>(
         });
     }
     let mut deserializer = serde_json::Deserializer::from_str(&text);
-    T::deserialize(WithoutHeader(&mut deserializer)).map_err(json)
+    let config = T::deserialize(WithoutHeader(&mut deserializer));
+    config.map_err(|source| ModelError::Json { path, source })
 }
 
 /// The text of `config.json`; `path` is for the error.
@@ -149,13 +171,18 @@ pub(crate) fn to_json(
 }
 
 impl TransformerConfig {
-    /// Reads `config.json` from a model directory.
+    /// Reads the configuration of a model directory: `config.json`. In a directory of Hugging Face's, whose type is
+    /// `marian`, `m2m_100`, `bart` or `mbart`, the weights say a part of it; their names and shapes are then checked.
     ///
     /// # Errors
     /// When the file is missing, is in a newer format, describes another type of model, is not a
-    /// configuration, or contradicts itself.
+    /// configuration, or contradicts itself; when a key of Hugging Face's asks for a model that ours cannot be, or
+    /// the weights are not those of the configuration.
     pub fn load(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
         let directory = directory.as_ref();
+        if is_of_hugging_face(directory)? {
+            return Ok(hugging_face::Directory::open(directory)?.config);
+        }
         let config: Self = load_config(directory, TRANSFORMER)?;
         sound(directory, config.validate())?;
         Ok(config)

@@ -7,6 +7,7 @@ use crate::cache::{Keep, LayerCache, capacity, moved_slots, write};
 use crate::decoder::{Decoder, DecoderMasks, DecoderOutput, Memory};
 use crate::mask::{AttentionMask, padding_positions};
 use crate::ops::AttentionWeights;
+use crate::special_tokens::SpecialTokens;
 
 /// The decoder's cache between calls of
 /// [`Transformer::decode_next`](crate::Transformer::decode_next) or
@@ -23,7 +24,7 @@ pub struct DecoderCache<B: Backend> {
     pub(crate) layers: Vec<LayerCache<B>>,
     sources: usize,
     memory: Option<MemoryPadding<B>>,
-    /// Tokens of each source's targets, `<pad>` in empty slots: `[sources, slots]`.
+    /// Tokens of each source's targets, `<pad>` in the slots that no query attends to: `[sources, slots]`.
     tokens: Option<Tensor<B, 2, Int>>,
     /// Number of filled slots.
     filled: usize,
@@ -88,7 +89,8 @@ impl<B: Backend> Decoder<B> {
     }
 
     /// Reads the target tokens after those in the cache: one, several, or all. Each position attends
-    /// to itself and those before it, except `pad_id`, and to the memory if there is one.
+    /// to itself and those before it, and to the memory if there is one. No position attends to `<pad>`, unless
+    /// that is `<bos>`, too, and stands at the beginning of a target.
     ///
     /// # Shapes
     /// - tokens: `[rows, new_len]`, one or more rows for each source, those of a source together
@@ -104,12 +106,12 @@ impl<B: Backend> Decoder<B> {
         tokens: Tensor<B, 2, Int>,
         x: Tensor<B, 3>,
         cache: &mut DecoderCache<B>,
-        pad_id: u32,
+        special_tokens: SpecialTokens,
         weights: AttentionWeights,
     ) -> DecoderOutput<B> {
         let [rows, new_len, d_model] = x.dims();
         let masks = DecoderMasks {
-            self_attention: cache.append(tokens, pad_id),
+            self_attention: cache.append(tokens, special_tokens),
             cross_attention: cache.memory_mask(),
         };
         // The tokens of a source's targets are side by side, as queries to the same keys.
@@ -221,7 +223,11 @@ impl<B: Backend> DecoderCache<B> {
     /// # Shapes
     /// - next: `[rows, new_len]`
     /// - output: the mask of all slots, for `[sources, targets of each · new_len]` queries
-    pub(crate) fn append(&mut self, next: Tensor<B, 2, Int>, pad_id: u32) -> AttentionMask<B> {
+    pub(crate) fn append(
+        &mut self,
+        next: Tensor<B, 2, Int>,
+        SpecialTokens { pad, bos, .. }: SpecialTokens,
+    ) -> AttentionMask<B> {
         let [rows, new_len] = next.dims();
         assert!(new_len > 0, "no token to read");
         let sources = self.sources;
@@ -229,9 +235,13 @@ impl<B: Backend> DecoderCache<B> {
             self.paths = Some(vec![Vec::new(); rows]);
         }
         assert_eq!(rows, self.rows(), "targets and sources must pair up");
+        let next = match self.is_empty() && bos == pad {
+            true => with_start(next, pad),
+            false => next,
+        };
         let new_slots = rows / sources * new_len;
-        let tokens = self.write_tokens(next.reshape([sources, new_slots]), pad_id);
-        let padding = padding_positions(tokens, pad_id);
+        let tokens = self.write_tokens(next.reshape([sources, new_slots]), pad);
+        let padding = padding_positions(tokens, pad);
         let mask = match &mut self.paths {
             None => AttentionMask::causal_padding_from(self.filled, new_len, padding),
             Some(paths) => {
@@ -294,6 +304,20 @@ impl<B: Backend> DecoderCache<B> {
                 weights.gather(3, slots.expand([rows, n_heads, new_len, self.len]))
             }
         }
+    }
+}
+
+/// Targets with another token in place of a `<bos>` that is `<pad>`, so that no mask takes it for padding.
+///
+/// # Shapes
+/// - tokens and output: `[rows, len]`
+fn with_start<B: Backend>(tokens: Tensor<B, 2, Int>, pad: u32) -> Tensor<B, 2, Int> {
+    let [rows, len] = tokens.dims();
+    let other_than_pad = u32::from(pad == 0);
+    let start = Tensor::full([rows, 1], other_than_pad, &tokens.device());
+    match len {
+        1 => start,
+        len => Tensor::cat(vec![start, tokens.slice_dim(1, 1..len)], 1),
     }
 }
 

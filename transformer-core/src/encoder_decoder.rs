@@ -6,8 +6,8 @@ use burn::tensor::{DType, Tensor};
 use crate::config::TransformerConfig;
 use crate::decoder_cache::DecoderCache;
 use crate::decoding::{
-    NextToken, NextTokenOutput, SourceTarget, Vocabulary, column, label_log_probs, log_probs,
-    padded, read_before, unknown_token,
+    NextToken, NextTokenOutput, SourceTarget, Vocabulary, column, label_log_probs,
+    log_probs_without, padded, read_before, unknown_token,
 };
 use crate::error::{DecodeError, RequestProblem};
 use crate::ops::AttentionWeights;
@@ -48,7 +48,8 @@ impl<B: Backend> NextToken<B> for Transformer<B> {
     ) -> NextTokenOutput<B> {
         let output = self.decode_next(column(last, &self.device()), cache, attention);
         let logits = self.generate(output.hidden).squeeze_dim::<2>(1);
-        let next = NextTokenOutput::new(log_probs(logits));
+        let log_probs = log_probs_without(logits, &self.config().excluded_tokens);
+        let next = NextTokenOutput::new(log_probs);
         match attention {
             AttentionWeights::Discard => next,
             AttentionWeights::Return => next.with_attention(mean(output.cross_attention)),
@@ -66,7 +67,7 @@ impl<B: Backend> NextToken<B> for Transformer<B> {
             self,
             targets,
             |tgt| self.decode(tgt, &memory),
-            |rows| self.generate(rows),
+            |rows| log_probs_without(self.generate(rows), &self.config().excluded_tokens),
         )
     }
 }

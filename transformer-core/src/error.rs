@@ -28,6 +28,14 @@ pub enum ConfigError {
         /// Width of the model.
         d_model: usize,
     },
+    /// Of several frequencies the first is 1 and the last 1/10000; one can only be either.
+    #[error(
+        "`d_model` {d_model} has one frequency; `inclusive` positions need two, and a width of at least 4"
+    )]
+    OneFrequency {
+        /// Width of the model.
+        d_model: usize,
+    },
     /// A probability outside [0, 1).
     #[error("`{key}` is {value}; a dropout probability must be in [0, 1)")]
     Dropout {
@@ -74,14 +82,28 @@ pub enum ConfigError {
         /// Entries of the smaller vocabulary it must be in.
         vocab_size: usize,
     },
-    /// Two special tokens are the same entry.
-    #[error("`{first}` and `{second}` are both {id}; special tokens must differ")]
+    /// Two special tokens that must differ are the same entry.
+    #[error("`{first}` and `{second}` are both {id}; they must differ")]
     SameSpecialToken {
         /// One configuration key.
         first: &'static str,
         /// The other configuration key.
         second: &'static str,
         /// The token they share.
+        id: u32,
+    },
+    /// An excluded token outside the target vocabulary.
+    #[error("`excluded_tokens` has {id}, outside the vocabulary of {vocab_size}")]
+    ExcludedToken {
+        /// The token found.
+        id: u32,
+        /// Entries of the target vocabulary.
+        vocab_size: usize,
+    },
+    /// The token that ends a sentence is excluded.
+    #[error("`excluded_tokens` has {id}, which is `eos_id`; no sentence would end")]
+    ExcludedEos {
+        /// The token.
         id: u32,
     },
 }
@@ -98,7 +120,7 @@ pub enum ModelError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// `config.json` is not a configuration.
+    /// A file in JSON is damaged, or `config.json` is not a configuration.
     #[error("{}: {source}", path.display())]
     Json {
         /// The file.
@@ -141,6 +163,27 @@ pub enum ModelError {
         path: PathBuf,
         /// Every missing, unknown or mis-shaped tensor, or why the file cannot be parsed.
         problem: String,
+    },
+    /// A key of one of Hugging Face's files has a value that means something else than what this version
+    /// computes; or a model, or options of decoding, have one for which these files have no key.
+    #[error("{}: `{key}` is {value}, {problem}", path.display())]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The options of decoding in a model directory are out of range.
+    #[error("{}: {source}", path.display())]
+    Options {
+        /// The file.
+        path: PathBuf,
+        /// The option.
+        source: DecodeOptionsError,
     },
 }
 
@@ -238,13 +281,13 @@ pub enum TensorProblem {
         /// The configuration's shape.
         expected: Vec<usize>,
     },
-    /// It is not in single precision.
-    #[error("`{name}` is {found}, not f32")]
+    /// Its numbers are neither in single nor in half precision.
+    #[error("`{name}` is {found}, not f32, f16 or bf16")]
     Type {
         /// The tensor's name.
         name: String,
         /// The type of its elements.
-        found: &'static str,
+        found: String,
     },
     /// It is no tensor at all.
     #[error("`{name}` is not a tensor")]
@@ -378,6 +421,14 @@ pub enum DecodeOptionsError {
     /// A banned token outside the target vocabulary.
     #[error("`banned_tokens` has token {token}, outside the vocabulary of {vocab_size}")]
     BannedToken {
+        /// The token.
+        token: u32,
+        /// Entries of the target vocabulary.
+        vocab_size: usize,
+    },
+    /// A forced first token outside the target vocabulary.
+    #[error("`forced_first` is token {token}, outside the vocabulary of {vocab_size}")]
+    ForcedToken {
         /// The token.
         token: u32,
         /// Entries of the target vocabulary.

@@ -153,8 +153,9 @@ impl<B: Backend> LanguageModel<B> {
     ) -> DecoderOutput<B> {
         let x = self.embedding.forward(tokens.clone());
         let x = self.dropout.forward(self.positions.forward(x, cache.len()));
+        let special_tokens = self.config.special_tokens();
         self.decoder
-            .decode_next(tokens, x, cache, self.config.pad_id, weights)
+            .decode_next(tokens, x, cache, special_tokens, weights)
     }
 
     /// Logits of the next token, from the decoder's output at all positions or at chosen ones.
@@ -220,7 +221,7 @@ impl<B: Backend> NextToken<B> for LanguageModel<B> {
             self,
             targets,
             |tokens| self.decode(tokens),
-            |rows| self.generate(rows),
+            |rows| log_probs(self.generate(rows)),
         )
     }
 }

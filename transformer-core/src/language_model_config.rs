@@ -151,7 +151,7 @@ impl LanguageModelConfig {
     /// Trainable parameters of a model of this configuration, tied ones counted once.
     pub fn num_params(&self) -> u128 {
         // A decoder layer without a memory has the parameters of an encoder layer.
-        let layer = count(&self.as_decoder().layer().encoder_layer_parameters());
+        let layer = count(&self.as_decoder().decoder_layer().encoder_layer_parameters());
         count(&self.parameters_outside_layers()) + self.n_layers as u128 * layer
     }
 
@@ -188,6 +188,7 @@ impl LanguageModelConfig {
             d_k: self.d_k,
             d_v: self.d_v,
             d_ff: self.d_ff,
+            decoder_d_ff: None,
             norm: self.norm,
             final_norm: self.final_norm,
             layer_norm: self.layer_norm,
@@ -196,6 +197,7 @@ impl LanguageModelConfig {
             attention_bias: self.attention_bias,
             generator_bias: self.generator_bias,
             embedding_scale: self.embedding_scale,
+            embedding_norm: false,
             activation: self.activation,
             dropout: self.dropout,
             attention_dropout: self.attention_dropout,
@@ -203,6 +205,7 @@ impl LanguageModelConfig {
             pad_id: self.pad_id,
             bos_id: self.bos_id,
             eos_id: self.eos_id,
+            excluded_tokens: Vec::new(),
         }
     }
 }

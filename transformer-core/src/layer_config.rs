@@ -25,13 +25,46 @@ pub enum NormPlacement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Positions {
-    /// Fixed sines and cosines, for any length.
+    /// Fixed sines and cosines, for any length, the sine and the cosine of a frequency side by side.
     Sinusoidal,
+    /// Fixed sines in the first half of the features, cosines in the second, for any length; `d_model` is even.
+    ///
+    /// The frequency i of each half is `10000^(-i/n)`, from 0 on.
+    SinesThenCosines {
+        /// Whether n is `d_model/2 - 1`, so that the last frequency is exactly 1/10000, as in tensor2tensor and
+        /// fairseq. Otherwise it is `d_model/2`, as in the paper.
+        inclusive: bool,
+        /// The position of the first token.
+        first: usize,
+    },
     /// One learned vector per position (Table 3 row E).
     Learned {
         /// Number of positions; no sequence may be longer.
         max_len: usize,
     },
+}
+
+impl Positions {
+    /// The position of the first token.
+    pub(crate) fn first(self) -> usize {
+        match self {
+            Self::Sinusoidal | Self::Learned { .. } => 0,
+            Self::SinesThenCosines { first, .. } => first,
+        }
+    }
+
+    /// Checks that they have features for vectors of this width.
+    pub(crate) fn check(self, d_model: usize) -> Result<(), ConfigError> {
+        match self {
+            Self::Sinusoidal | Self::SinesThenCosines { .. } if !d_model.is_multiple_of(2) => {
+                Err(ConfigError::OddWidth { d_model })
+            }
+            Self::SinesThenCosines { inclusive, .. } if inclusive && d_model < 4 => {
+                Err(ConfigError::OneFrequency { d_model })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Which of the three matrices of shape `[vocab_size, d_model]` are shared (§3.4).
@@ -84,8 +117,8 @@ pub enum LayerNormFormula {
 
 /// The configuration of one encoder or decoder layer.
 ///
-/// Built by [`TransformerConfig::layer`](crate::TransformerConfig::layer), or by [`LayerConfig::new`] for a
-/// layer on its own.
+/// Built by [`TransformerConfig::encoder_layer`](crate::TransformerConfig::encoder_layer) and
+/// [`decoder_layer`](crate::TransformerConfig::decoder_layer), or by [`LayerConfig::new`] for a layer on its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerConfig {
     /// Width of the residual stream.
@@ -225,7 +258,8 @@ mod tests {
     #[test]
     fn a_layer_on_its_own_is_that_of_the_paper_s_base_model() {
         let layer = LayerConfig::new(512, 8, 2048).unwrap();
-        assert_eq!(layer, TransformerConfig::base(100).layer());
+        assert_eq!(layer, TransformerConfig::base(100).encoder_layer());
+        assert_eq!(layer, TransformerConfig::base(100).decoder_layer());
     }
 
     #[test]

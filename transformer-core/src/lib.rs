@@ -51,6 +51,7 @@ mod error;
 mod feed_forward;
 mod files;
 mod generator;
+mod hugging_face;
 mod init;
 mod language_model;
 mod language_model_config;
@@ -102,6 +103,7 @@ pub use error::{
 pub use feed_forward::{FeedForwardConfig, PositionwiseFeedForward};
 pub use files::{remove_unfinished_files, replace_file, replace_file_with};
 pub use generator::{Generator, GeneratorConfig};
+pub use hugging_face::GENERATION_FILE;
 pub use init::WeightInit;
 pub use language_model::LanguageModel;
 pub use language_model_config::LanguageModelConfig;

@@ -84,6 +84,10 @@ impl TransformerConfig {
             parameters.extend(table("src_positions.learned", max_len));
             parameters.extend(table("tgt_positions.learned", max_len));
         }
+        if self.embedding_norm {
+            parameters.extend(norm("src_embedding_norm", self.d_model));
+            parameters.extend(norm("tgt_embedding_norm", self.d_model));
+        }
         if self.final_norm {
             parameters.extend(norm("encoder.final_norm", self.d_model));
             parameters.extend(norm("decoder.final_norm", self.d_model));
@@ -161,7 +165,6 @@ mod tests {
     }
 
     fn listed(config: &TransformerConfig) -> Vec<Parameter> {
-        let layer = config.layer();
         let in_stack = |stack: &str, index: usize, parameters: Vec<Parameter>| {
             let prefix = format!("{stack}.layers.{index}.");
             parameters
@@ -171,10 +174,12 @@ mod tests {
         };
         let mut parameters = config.parameters_outside_layers();
         for index in 0..config.n_encoder_layers {
-            parameters.extend(in_stack("encoder", index, layer.encoder_layer_parameters()));
+            let of_layer = config.encoder_layer().encoder_layer_parameters();
+            parameters.extend(in_stack("encoder", index, of_layer));
         }
         for index in 0..config.n_decoder_layers {
-            parameters.extend(in_stack("decoder", index, layer.decoder_layer_parameters()));
+            let of_layer = config.decoder_layer().decoder_layer_parameters();
+            parameters.extend(in_stack("decoder", index, of_layer));
         }
         parameters.sort();
         parameters
@@ -211,6 +216,8 @@ mod tests {
             },
             TransformerConfig {
                 positions: Positions::Learned { max_len: 7 },
+                decoder_d_ff: Some(4),
+                embedding_norm: true,
                 ..base
             },
         ];

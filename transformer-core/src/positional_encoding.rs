@@ -39,9 +39,21 @@ pub fn sinusoidal_encoding<B: Backend>(
     d_model: usize,
     device: &B::Device,
 ) -> Tensor<B, 2> {
+    let sinusoid = |position, feature| sinusoid(position, feature, d_model);
+    encoding(first, len, d_model, sinusoid, device)
+}
+
+/// The value of each feature of the positions from `first` on: `[len, d_model]`.
+fn encoding<B: Backend>(
+    first: usize,
+    len: usize,
+    d_model: usize,
+    value: impl Fn(usize, usize) -> f64,
+    device: &B::Device,
+) -> Tensor<B, 2> {
     let mut values = Vec::with_capacity(len * d_model);
     for position in first..first + len {
-        values.extend((0..d_model).map(|at| sinusoid(position, at, d_model) as f32));
+        values.extend((0..d_model).map(|feature| value(position, feature) as f32));
     }
     let data = TensorData::new(values, [len, d_model]).convert::<B::FloatElem>();
     Tensor::from_data(data, device)
@@ -55,6 +67,46 @@ pub(crate) fn sinusoid(position: usize, dimension: usize, d_model: usize) -> f64
         angle.sin()
     } else {
         angle.cos()
+    }
+}
+
+/// The same of [`Positions::SinesThenCosines`]; `d_model` is even.
+pub(crate) fn sine_then_cosine(
+    position: usize,
+    feature: usize,
+    d_model: usize,
+    inclusive: bool,
+) -> f64 {
+    let half = d_model / 2;
+    let n = if inclusive { half - 1 } else { half };
+    let i = (feature % half) as f64;
+    let angle = position as f64 * (-i * 10_000_f64.ln() / n as f64).exp();
+    if feature < half {
+        angle.sin()
+    } else {
+        angle.cos()
+    }
+}
+
+impl Positions {
+    /// The encodings of `len` tokens, of which the first is token `first` of its sequence, counted from 0; `None` where
+    /// they are learned: `[len, d_model]`.
+    fn fixed<B: Backend>(
+        self,
+        first: usize,
+        len: usize,
+        d_model: usize,
+        device: &B::Device,
+    ) -> Option<Tensor<B, 2>> {
+        match self {
+            Self::Sinusoidal => Some(sinusoidal_encoding(first, len, d_model, device)),
+            Self::SinesThenCosines { inclusive, .. } => {
+                let value =
+                    |position, feature| sine_then_cosine(position, feature, d_model, inclusive);
+                Some(encoding(first + self.first(), len, d_model, value, device))
+            }
+            Self::Learned { .. } => None,
+        }
     }
 }
 
@@ -72,7 +124,7 @@ impl PositionalEncodingConfig {
     /// A positional encoding; learned vectors are drawn from the backend's generator.
     ///
     /// # Panics
-    /// When a size is zero.
+    /// When a size is zero, or `d_model` is not one that [`Positions::SinesThenCosines`] can have.
     pub fn init<B: Backend>(&self, device: &B::Device) -> PositionalEncoding<B> {
         self.init_from(&mut WeightInit::from_backend::<B>(device), device)
     }
@@ -88,19 +140,25 @@ impl PositionalEncodingConfig {
         init: &mut WeightInit,
         device: &B::Device,
     ) -> PositionalEncoding<B> {
-        assert_sizes(&[("d_model", self.d_model)]);
-        match self.positions {
-            Positions::Sinusoidal => PositionalEncoding {
-                learned: None,
-                sinusoidal: Some(sinusoidal_encoding(0, TABLE_LEN, self.d_model, device)),
-            },
+        let Self { d_model, positions } = *self;
+        assert_sizes(&[("d_model", d_model)]);
+        let learned = match positions {
+            Positions::Sinusoidal => None,
+            Positions::SinesThenCosines { .. } => {
+                if let Err(error) = positions.check(d_model) {
+                    panic!("{error}");
+                }
+                None
+            }
             Positions::Learned { max_len } => {
                 assert_sizes(&[("max_len", max_len)]);
-                PositionalEncoding {
-                    learned: Some(init.normal([max_len, self.d_model], 1.0, device)),
-                    sinusoidal: None,
-                }
+                Some(init.normal([max_len, d_model], 1.0, device))
             }
+        };
+        PositionalEncoding {
+            learned,
+            fixed: positions.fixed(0, TABLE_LEN, d_model, device),
+            positions,
         }
     }
 }
@@ -108,10 +166,12 @@ impl PositionalEncodingConfig {
 /// Adds the encoding of its position to each token's embedding (§3.5).
 #[derive(Module, Debug)]
 pub struct PositionalEncoding<B: Backend> {
-    /// One learned vector per position, `[max_len, d_model]`; `None` where positions are sinusoidal.
+    /// One learned vector per position, `[max_len, d_model]`; `None` where positions are fixed.
     pub learned: Option<Param<Tensor<B, 2>>>,
     /// The first positions' sines and cosines, `[TABLE_LEN, d_model]`: a constant, not a weight.
-    sinusoidal: Option<Tensor<B, 2>>,
+    fixed: Option<Tensor<B, 2>>,
+    #[module(skip)]
+    positions: Positions,
 }
 
 impl<B: Backend> PositionalEncoding<B> {
@@ -126,7 +186,7 @@ impl<B: Backend> PositionalEncoding<B> {
     pub fn forward(&self, x: Tensor<B, 3>, first: usize) -> Tensor<B, 3> {
         let [_, len, d_model] = x.dims();
         let end = first + len;
-        let encoding = match (&self.learned, &self.sinusoidal) {
+        let encoding = match (&self.learned, &self.fixed) {
             (Some(learned), _) => {
                 let [max_len, _] = learned.dims();
                 assert!(
@@ -136,7 +196,10 @@ impl<B: Backend> PositionalEncoding<B> {
                 learned.val().slice_dim(0, first..end)
             }
             (None, Some(table)) if end <= table.dims()[0] => table.clone().slice_dim(0, first..end),
-            (None, _) => sinusoidal_encoding(first, len, d_model, &x.device()),
+            (None, _) => self
+                .positions
+                .fixed(first, len, d_model, &x.device())
+                .expect("positions that are not learned are fixed"),
         };
         x + encoding.unsqueeze()
     }
@@ -175,19 +238,83 @@ mod tests {
         }
     }
 
+    const MARIAN: Positions = Positions::SinesThenCosines {
+        inclusive: false,
+        first: 0,
+    };
+    const M2M100: Positions = Positions::SinesThenCosines {
+        inclusive: true,
+        first: 2,
+    };
+
     #[test]
     fn positions_after_the_table_continue_it() {
-        let positions = init(Positions::Sinusoidal);
-        for (first, len) in [
-            (0, 3),
-            (TABLE_LEN - 3, 3),
-            (TABLE_LEN - 3, 4),
-            (TABLE_LEN, 1),
-            (900, 2),
-        ] {
-            let expected = sinusoidal_encoding::<NdArray>(first, len, 6, &Default::default());
-            assert_eq!(encoded(&positions, first, len), values(expected));
+        for kind in [Positions::Sinusoidal, MARIAN, M2M100] {
+            let positions = init(kind);
+            for (first, len) in [
+                (0, 3),
+                (TABLE_LEN - 3, 3),
+                (TABLE_LEN - 3, 4),
+                (TABLE_LEN, 1),
+                (900, 2),
+            ] {
+                let expected = kind.fixed::<NdArray>(first, len, 6, &Default::default());
+                let expected = values(expected.unwrap());
+                assert_eq!(encoded(&positions, first, len), expected);
+            }
         }
+    }
+
+    #[test]
+    fn sines_come_before_cosines() {
+        for (kind, n, shift) in [(MARIAN, 3.0, 0), (M2M100, 2.0, 2)] {
+            let positions = init(kind);
+            for first in [0_u16, 1, 5, 300, 5000] {
+                let found = encoded(&positions, usize::from(first), 1);
+                for i in 0..3 {
+                    let frequency = 10_000_f64.powf(-(i as f64) / n);
+                    let angle = f64::from(first + shift) * frequency;
+                    assert!((f64::from(found[i]) - angle.sin()).abs() < 1e-6);
+                    assert!((f64::from(found[3 + i]) - angle.cos()).abs() < 1e-6);
+                }
+            }
+        }
+    }
+
+    /// From `MarianSinusoidalPositionalEmbedding` and `M2M100SinusoidalPositionalEmbedding` of Hugging Face's
+    /// transformers 5.23, of width 6: the vectors of the eighth token.
+    #[test]
+    fn sines_then_cosines_are_hugging_face_s() {
+        let marian = [
+            0.656_986_6,
+            0.319_224_7,
+            0.015_080_5,
+            0.753_902_3,
+            0.947_679_0,
+            0.999_886_3,
+        ];
+        let m2m100 = [
+            0.412_118_49,
+            0.089_878_544,
+            0.000_899_999_81,
+            -0.911_130_25,
+            0.995_952_73,
+            0.999_999_58,
+        ];
+        for (kind, expected) in [(MARIAN, marian), (M2M100, m2m100)] {
+            let found = encoded(&init(kind), 7, 1);
+            for (found, expected) in found.into_iter().zip(expected) {
+                let found = f64::from(found);
+                assert!((found - expected).abs() < 2e-7, "{found}, not {expected}");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "`d_model` 2 has one frequency")]
+    fn inclusive_frequencies_are_two_at_least() {
+        let config = PositionalEncodingConfig::new(2).with_positions(M2M100);
+        config.init::<NdArray>(&Default::default());
     }
 
     #[test]

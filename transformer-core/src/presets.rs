@@ -86,6 +86,7 @@ impl TransformerConfig {
             d_k: None,
             d_v: None,
             d_ff: paper::d_ff(),
+            decoder_d_ff: None,
             n_encoder_layers: paper::n_layers(),
             n_decoder_layers: paper::n_layers(),
             norm: paper::norm(),
@@ -96,6 +97,7 @@ impl TransformerConfig {
             attention_bias: false,
             generator_bias: false,
             embedding_scale: paper::embedding_scale(),
+            embedding_norm: false,
             tying: paper::tying(),
             activation: paper::activation(),
             dropout: paper::dropout(),
@@ -104,6 +106,7 @@ impl TransformerConfig {
             pad_id: paper::pad_id(),
             bos_id: paper::bos_id(),
             eos_id: paper::eos_id(),
+            excluded_tokens: Vec::new(),
         }
     }
 

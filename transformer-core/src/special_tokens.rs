@@ -6,9 +6,9 @@ pub const SPECIAL_TOKENS: [&str; 4] = ["<pad>", "<bos>", "<eos>", "<unk>"];
 /// Ids of the special tokens of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// `<pad>` pads a batch; no position attends to it.
+    /// `<pad>` pads a batch; no position attends to it there.
     pub pad: u32,
-    /// `<bos>`, the decoder's first input.
+    /// `<bos>`, the decoder's first input. It may be one of the other two.
     pub bos: u32,
     /// `<eos>` ends a sequence.
     pub eos: u32,

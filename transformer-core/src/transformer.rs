@@ -13,6 +13,7 @@ use crate::encoder::Encoder;
 use crate::error::ConfigError;
 use crate::generator::Generator;
 use crate::init::WeightInit;
+use crate::layer_norm::LayerNorm;
 use crate::mask::{AttentionMask, padding_positions};
 use crate::ops::AttentionWeights;
 use crate::positional_encoding::PositionalEncoding;
@@ -30,7 +31,7 @@ pub struct Encoded<B: Backend> {
 /// The encoder–decoder Transformer (§3).
 ///
 /// No position attends to tokens that are the configuration's `pad_id`, so that a row has the same
-/// output in a batch and alone.
+/// output in a batch and alone. The first token of a target is attended to even if `bos_id` is `pad_id`.
 ///
 /// ```
 /// use burn_ndarray::NdArray;
@@ -56,8 +57,12 @@ pub struct Transformer<B: Backend> {
     pub tgt_embedding: Option<TokenEmbedding<B>>,
     /// Positions of the source, and of the target unless they are learned.
     pub src_positions: PositionalEncoding<B>,
-    /// Learned positions of the target; `None` if positions are sinusoidal.
+    /// Learned positions of the target; `None` if positions are fixed.
     pub tgt_positions: Option<PositionalEncoding<B>>,
+    /// The norm of the source's embeddings and positions; `None` unless the configuration has it.
+    pub src_embedding_norm: Option<LayerNorm<B>>,
+    /// The norm of the target's embeddings and positions; `None` unless the configuration has it.
+    pub tgt_embedding_norm: Option<LayerNorm<B>>,
     /// The encoder stack.
     pub encoder: Encoder<B>,
     /// The decoder stack.
@@ -98,11 +103,17 @@ impl TransformerConfig {
             .then(|| self.embedding(self.tgt_vocab_size).init_from(init, device));
         let src_positions = positions.init_from(init, device);
         let tgt_positions = self.max_len().map(|_| positions.init_from(init, device));
+        let embedding_norm = || {
+            let norm = self.encoder_layer().layer_norm();
+            self.embedding_norm.then(|| norm.init(device))
+        };
         Ok(Transformer {
             src_embedding,
             tgt_embedding,
             src_positions,
             tgt_positions,
+            src_embedding_norm: embedding_norm(),
+            tgt_embedding_norm: embedding_norm(),
             encoder: self.encoder().init_from(init, device),
             decoder: self.decoder().init_from(init, device),
             generator: self.generator().init_from(init, device),
@@ -150,9 +161,8 @@ impl<B: Backend> Transformer<B> {
         let x = self
             .src_positions
             .forward(self.src_embedding.forward(src), 0);
-        let output = self
-            .encoder
-            .forward(self.dropout.forward(x), Some(&mask), weights);
+        let x = self.enter(x, self.src_embedding_norm.as_ref());
+        let output = self.encoder.forward(x, Some(&mask), weights);
         Encoded {
             memory: Memory {
                 hidden: output.hidden,
@@ -199,9 +209,20 @@ impl<B: Backend> Transformer<B> {
     ) -> DecoderOutput<B> {
         let positions = self.tgt_positions.as_ref().unwrap_or(&self.src_positions);
         let x = self.target_embedding().forward(tgt.clone());
-        let x = self.dropout.forward(positions.forward(x, cache.len()));
+        let x = positions.forward(x, cache.len());
+        let x = self.enter(x, self.tgt_embedding_norm.as_ref());
+        let special_tokens = self.config.special_tokens();
         self.decoder
-            .decode_next(tgt, x, cache, self.config.pad_id, weights)
+            .decode_next(tgt, x, cache, special_tokens, weights)
+    }
+
+    /// The sum of embeddings and positions as a stack reads it: normed if there is a norm, then dropped out.
+    fn enter(&self, x: Tensor<B, 3>, norm: Option<&LayerNorm<B>>) -> Tensor<B, 3> {
+        let x = match norm {
+            Some(norm) => norm.forward(x),
+            None => x,
+        };
+        self.dropout.forward(x)
     }
 
     /// Logits of the next token, from the decoder's output at all positions or at chosen ones.

@@ -16,9 +16,10 @@ use burn_store::{ModuleSnapshot, ModuleStore, SafetensorsStore};
 use serde::Serialize;
 
 use crate::config::TransformerConfig;
-use crate::config_file::{CONFIG_FILE, LANGUAGE_MODEL, TRANSFORMER, to_json};
+use crate::config_file::{CONFIG_FILE, LANGUAGE_MODEL, TRANSFORMER, is_of_hugging_face, to_json};
 use crate::error::{ConfigError, ModelError};
 use crate::files::replace_file;
+use crate::hugging_face;
 use crate::init::WeightInit;
 use crate::language_model::LanguageModel;
 use crate::language_model_config::LanguageModelConfig;
@@ -97,17 +98,39 @@ impl<B: Backend> Transformer<B> {
         save_model(self, TRANSFORMER, self.config(), directory.as_ref())
     }
 
-    /// Reads a model from a directory. On a backend with gradients (`Autodiff`), the model can be trained further.
+    /// Reads a model from a directory: ours, or one of Hugging Face's as it is, of type `marian`, `m2m_100`, `bart` or
+    /// `mbart`. On a backend with gradients (`Autodiff`), the model can be trained further.
+    ///
+    /// Hugging Face's weights may be in `model.safetensors` or in `pytorch_model.bin`, whole or in parts, in single
+    /// or in half precision. They are read tensor by tensor; no code in a file is executed.
     ///
     /// # Errors
     /// When a file is missing or damaged, or the weights are not the configuration's: then one
-    /// error names every tensor that is missing, unknown, mis-shaped or mistyped.
+    /// error names every tensor that is missing, unknown, mis-shaped or mistyped. When a key of Hugging Face's asks
+    /// for a model that ours cannot be.
     pub fn load(directory: impl AsRef<Path>, device: &B::Device) -> Result<Self, ModelError> {
         let directory = directory.as_ref();
+        if is_of_hugging_face(directory)? {
+            return hugging_face::Directory::open(directory)?.load(device);
+        }
         let config = TransformerConfig::load(directory)?;
         load_model(directory, config.num_params(), || {
             config.init_from(&mut WeightInit::zeros(), device)
         })
+    }
+
+    /// The model with the weights of a directory, which [`load`](Self::load) could read. Its configuration may be
+    /// another than the directory's in what has no weights, such as dropout.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), and when the weights are not those of this model.
+    pub fn with_weights_of(mut self, directory: impl AsRef<Path>) -> Result<Self, ModelError> {
+        let directory = directory.as_ref();
+        if is_of_hugging_face(directory)? {
+            hugging_face::Directory::open(directory)?.fill(&mut self)?;
+            return Ok(self);
+        }
+        load_weights(self, directory.join(WEIGHTS_FILE))
     }
 }
 

@@ -189,6 +189,61 @@ fn the_loss_of_a_language_model_and_its_gradients_are_those_of_all_logits() {
     on::<Flex>();
 }
 
+/// With the vector of token 1, `<bos>`, in place of that of `<pad>`.
+fn with_start<B: AutodiffBackend>(table: Param<Tensor<B, 2>>) -> Param<Tensor<B, 2>> {
+    table.map(|table| {
+        let table = table.inner();
+        let start = table.clone().slice([1..2]);
+        Tensor::<B, 2>::from_inner(table.slice_assign([0..1], start)).require_grad()
+    })
+}
+
+/// A start token that is `<pad>` is read, and learned, like one of its own.
+#[test]
+fn a_start_token_that_pads_gets_the_gradient_of_one_of_its_own() {
+    fn on<B: AutodiffBackend>() {
+        let config = config(WeightTying::None);
+        let separate: Transformer<B> = config.init(3, &Default::default()).unwrap();
+        let config = TransformerConfig {
+            bos_id: PAD,
+            ..config
+        };
+        let mut shared: Transformer<B> = config.init(3, &Default::default()).unwrap();
+        let embedding = shared.tgt_embedding.as_mut().unwrap();
+        embedding.weight = with_start(embedding.weight.clone());
+        for lengths in LENGTHS {
+            let pairs = pairs(lengths);
+            let outcome = |model: &Transformer<B>| {
+                let sums = model.loss(model.batch(&pairs, &model.device()), 0.1);
+                Outcome::of(model, sums)
+            };
+            let (mut found, expected) = (outcome(&shared), outcome(&separate));
+            // The target's embedding, of eight features, comes second.
+            let (first, others) = found.gradients[1].split_at_mut(8);
+            assert!(first.iter().any(|&gradient| gradient != 0.0));
+            first.swap_with_slice(&mut others[..8]);
+            found.assert_same(&expected, &format!("{lengths:?}"));
+        }
+    }
+    on::<NdArray>();
+    on::<Flex>();
+}
+
+#[test]
+fn tokens_that_decoding_excludes_are_learned_like_all_others() {
+    let config = config(WeightTying::All);
+    let excluding = TransformerConfig {
+        excluded_tokens: vec![PAD, 5],
+        ..config.clone()
+    };
+    let [expected, found] = [config, excluding].map(|config| {
+        let model: Transformer<NdArray> = config.init(3, &Default::default()).unwrap();
+        let sums = model.loss(model.batch(&pairs(LENGTHS[1]), &model.device()), 0.1);
+        Outcome::of(&model, sums)
+    });
+    found.assert_same(&expected, "with excluded tokens");
+}
+
 /// Makes hidden states of `<pad>` 1e15 times as large, which a pre-norm stack passes on to the generator.
 fn loud_padding<B: AutodiffBackend>(table: Param<Tensor<B, 2>>) -> Param<Tensor<B, 2>> {
     table.map(|table| {

@@ -23,7 +23,7 @@ pub use options::{DecodeOptions, LengthPenalty, MaxLength, Sampling, Strategy};
 pub use request::{Request, SourceTarget};
 pub use scoring::{TargetScore, score};
 pub use search::{Search, greedy};
-pub(crate) use teacher_forcing::{label_log_probs, log_probs, read_before};
+pub(crate) use teacher_forcing::{label_log_probs, log_probs, log_probs_without, read_before};
 
 /// A target that decoding found for a request.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +36,6 @@ pub struct Hypothesis {
     /// The model's log-probability of the tokens, and of `<eos>` where it ended in it.
     pub log_prob: f64,
     /// The rank of the hypothesis: its log-probability after the penalties for length and
-    /// coverage.
+    /// coverage. Tokens that the options force count as certain.
     pub score: f64,
 }

@@ -318,14 +318,19 @@ impl<B: Backend, M: NextToken<B>> NextToken<B> for Ensemble<M> {
     }
 }
 
-/// The logarithm of the mean of the probabilities of at least one model.
-fn log_of_mean<B: Backend>(log_probs: Vec<Tensor<B, 2>>) -> Tensor<B, 2> {
-    let count = log_probs.len() as f64;
-    let sum = log_probs.into_iter().reduce(|sum, next| {
-        // ln(e^a + e^b) = max + ln(1 + e^(min - max))
-        let most = sum.clone().max_pair(next.clone());
-        most + (-(sum - next).abs()).exp().log1p()
-    });
-    let sum = sum.expect("an ensemble has a model");
-    if count > 1.0 { sum - count.ln() } else { sum }
+/// The logarithm of the mean of the probabilities of at least one model: −∞ where all of them have −∞.
+fn log_of_mean<B: Backend>(mut log_probs: Vec<Tensor<B, 2>>) -> Tensor<B, 2> {
+    let count = log_probs.len();
+    if count == 1 {
+        return log_probs.remove(0);
+    }
+    let most = log_probs.iter().cloned();
+    let most = most.reduce(|most, next| most.max_pair(next));
+    // Finite, because −∞ less −∞ is not a number.
+    let most = most.expect("an ensemble has a model").clamp_min(f32::MIN);
+    let probs = log_probs.into_iter();
+    let probs = probs.map(|log_probs| (log_probs - most.clone()).exp());
+    let sum = probs.reduce(|sum, next| sum + next);
+    let mean = sum.expect("an ensemble has a model") / count as f64;
+    most + mean.log()
 }

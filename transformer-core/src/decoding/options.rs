@@ -31,6 +31,12 @@ pub struct DecodeOptions {
     pub min_length: usize,
     /// Tokens that no target may have.
     pub banned_tokens: Vec<u32>,
+    /// The first token of every target, such as the language that a multilingual model translates into. The prefix of a
+    /// request comes after it, or begins with it. In ranks it counts as certain.
+    pub forced_first: Option<u32>,
+    /// Whether the last token within `max_length` is `<eos>`, so that no target is cut. In ranks that `<eos>` counts as
+    /// certain.
+    pub forced_last: bool,
     /// Length of the n-grams that may not occur twice in a target; 0 for no such rule.
     pub no_repeat_ngram: usize,
     /// The factor of the log-probability of a token that the target has already; 1 for none.
@@ -65,6 +71,8 @@ impl DecodeOptions {
             max_length: MaxLength::default(),
             min_length: 0,
             banned_tokens: Vec::new(),
+            forced_first: None,
+            forced_last: false,
             no_repeat_ngram: 0,
             repetition_penalty: 1.0,
             batch_tokens: 2048,

@@ -1,36 +1,75 @@
-//! Rules that exclude next tokens of a hypothesis.
+//! Rules that force next tokens of a hypothesis, or exclude them.
 
 use super::options::DecodeOptions;
+
+/// The tokens that a target must begin with: [`DecodeOptions::forced_first`], then the prefix of its request, which
+/// may begin with that token itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Beginning<'a> {
+    forced: Option<u32>,
+    /// The prefix, without the forced token.
+    rest: &'a [u32],
+}
+
+impl<'a> Beginning<'a> {
+    pub fn new(options: &DecodeOptions, prefix: &'a [u32]) -> Self {
+        let forced = options.forced_first;
+        let rest = forced.and_then(|token| prefix.strip_prefix(&[token]));
+        Self {
+            forced,
+            rest: rest.unwrap_or(prefix),
+        }
+    }
+
+    /// Number of tokens.
+    pub fn len(self) -> usize {
+        usize::from(self.forced.is_some()) + self.rest.len()
+    }
+
+    /// The token at a position.
+    fn token(self, at: usize) -> Option<u32> {
+        self.forced.iter().chain(self.rest).nth(at).copied()
+    }
+}
 
 /// The rules of [`DecodeOptions`], for the hypotheses of one source.
 pub(super) struct Rules<'a> {
     options: &'a DecodeOptions,
     eos_id: u32,
-    /// Tokens that the target must begin with.
-    prefix: &'a [u32],
+    beginning: Beginning<'a>,
+    /// The most tokens of the target.
+    limit: usize,
 }
 
 impl<'a> Rules<'a> {
-    pub fn new(options: &'a DecodeOptions, eos_id: u32, prefix: &'a [u32]) -> Self {
+    pub fn new(
+        options: &'a DecodeOptions,
+        eos_id: u32,
+        beginning: Beginning<'a>,
+        limit: usize,
+    ) -> Self {
         Self {
             options,
             eos_id,
-            prefix,
+            beginning,
+            limit,
         }
     }
 
-    /// Sets the log-probabilities of excluded tokens to −∞, and multiplies those of repeated ones by
-    /// their penalty. Returns the latter tokens, with their log-probabilities before.
+    /// Sets the log-probabilities of excluded tokens to −∞, multiplies those of repeated ones by
+    /// their penalty, and sets that of a token that the options force to 0. Returns the latter two kinds of tokens,
+    /// with their log-probabilities before.
     ///
     /// # Shapes
     /// - log_probs: `[tgt_vocab_size]`
     pub fn apply(&self, target: &[u32], log_probs: &mut [f32]) -> Vec<(u32, f32)> {
-        if let Some(&forced) = self.prefix.get(target.len()) {
-            let forced = forced as usize;
-            let log_prob = log_probs[forced];
-            log_probs.fill(f32::NEG_INFINITY);
-            log_probs[forced] = log_prob;
-            return Vec::new();
+        let at = target.len();
+        if let Some(token) = self.beginning.token(at) {
+            let is_certain = at == 0 && self.beginning.forced.is_some();
+            return force(token, is_certain, log_probs);
+        }
+        if self.options.forced_last && at + 1 >= self.limit {
+            return force(self.eos_id, true, log_probs);
         }
         for &token in &self.options.banned_tokens {
             log_probs[token as usize] = f32::NEG_INFINITY;
@@ -62,6 +101,19 @@ impl<'a> Rules<'a> {
     }
 }
 
+/// Excludes all tokens but one. Its log-probability counts, unless it is certain.
+fn force(token: u32, is_certain: bool, log_probs: &mut [f32]) -> Vec<(u32, f32)> {
+    let log_prob = log_probs[token as usize];
+    log_probs.fill(f32::NEG_INFINITY);
+    if is_certain {
+        log_probs[token as usize] = 0.0;
+        vec![(token, log_prob)]
+    } else {
+        log_probs[token as usize] = log_prob;
+        Vec::new()
+    }
+}
+
 /// The tokens that would repeat an n-gram of the target.
 fn completing(target: &[u32], n: usize) -> Vec<u32> {
     if n == 0 || target.len() < n {
@@ -83,8 +135,13 @@ mod tests {
 
     fn applied(options: DecodeOptions, prefix: &[u32], target: &[u32]) -> Vec<f32> {
         let mut log_probs = vec![-1.0, -2.0, -3.0, -4.0, -5.0];
-        Rules::new(&options, 2, prefix).apply(target, &mut log_probs);
+        rules(&options, prefix).apply(target, &mut log_probs);
         log_probs
+    }
+
+    /// For targets of at most six tokens.
+    fn rules<'a>(options: &'a DecodeOptions, prefix: &'a [u32]) -> Rules<'a> {
+        Rules::new(options, 2, Beginning::new(options, prefix), 6)
     }
 
     #[test]
@@ -128,8 +185,55 @@ mod tests {
             ..DecodeOptions::greedy()
         };
         let mut log_probs = vec![-1.0, -2.0, -3.0, -4.0, -5.0];
-        let changed = Rules::new(&options, 2, &[]).apply(&[3, 1, 3], &mut log_probs);
+        let changed = rules(&options, &[]).apply(&[3, 1, 3], &mut log_probs);
         assert_eq!(log_probs, [-1.0, -3.0, -3.0, -6.0, -5.0]);
         assert_eq!(changed, [(1, -2.0), (3, -4.0)]);
+    }
+
+    #[test]
+    fn a_prefix_comes_after_the_forced_token_or_begins_with_it() {
+        let options = DecodeOptions {
+            forced_first: Some(4),
+            ..DecodeOptions::greedy()
+        };
+        let beginning = |prefix: &[u32]| -> Vec<u32> {
+            let beginning = Beginning::new(&options, prefix);
+            let tokens: Vec<u32> = (0..).map_while(|at| beginning.token(at)).collect();
+            assert_eq!(tokens.len(), beginning.len());
+            tokens
+        };
+        assert_eq!(beginning(&[]), [4]);
+        assert_eq!(beginning(&[4]), [4]);
+        assert_eq!(beginning(&[3, 4]), [4, 3, 4]);
+        assert_eq!(beginning(&[4, 4, 3]), [4, 4, 3]);
+    }
+
+    /// Certain for the rank; the model's log-probability is returned.
+    #[test]
+    fn tokens_that_the_options_force_are_certain() {
+        let options = DecodeOptions {
+            forced_first: Some(4),
+            forced_last: true,
+            banned_tokens: vec![2, 4],
+            min_length: 6,
+            ..DecodeOptions::greedy()
+        };
+        for (prefix, target, expected, before) in [
+            (&[][..], &[][..], [OUT, OUT, OUT, OUT, 0.0], vec![(4, -5.0)]),
+            (&[4, 1], &[], [OUT, OUT, OUT, OUT, 0.0], vec![(4, -5.0)]),
+            (&[4, 1], &[4], [OUT, -2.0, OUT, OUT, OUT], vec![]),
+            (&[1], &[4], [OUT, -2.0, OUT, OUT, OUT], vec![]),
+            (&[], &[4, 1, 1, 1], [-1.0, -2.0, OUT, -4.0, OUT], vec![]),
+            (
+                &[],
+                &[4, 1, 1, 1, 1],
+                [OUT, OUT, 0.0, OUT, OUT],
+                vec![(2, -3.0)],
+            ),
+        ] {
+            let mut log_probs = [-1.0, -2.0, -3.0, -4.0, -5.0];
+            let changed = rules(&options, prefix).apply(target, &mut log_probs);
+            assert_eq!((log_probs, changed), (expected, before));
+        }
     }
 }

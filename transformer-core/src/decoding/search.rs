@@ -9,6 +9,7 @@ use super::batches::{batches, to_host, unknown_token};
 use super::next_token::{NextToken, NextTokenOutput, Vocabulary};
 use super::options::{DecodeOptions, MaxLength};
 use super::request::Request;
+use super::rules::Beginning;
 use super::targets::Targets;
 use crate::error::{DecodeError, DecodeOptionsError, RequestProblem};
 use crate::ops::AttentionWeights;
@@ -70,6 +71,9 @@ impl<'a, M> Search<'a, M> {
         if let Some(token) = unknown_token(&options.banned_tokens, vocab_size) {
             return Err(DecodeOptionsError::BannedToken { token, vocab_size });
         }
+        if let Some(token) = unknown_token(options.forced_first.as_slice(), vocab_size) {
+            return Err(DecodeOptionsError::ForcedToken { token, vocab_size });
+        }
         Ok(Self { model, options })
     }
 
@@ -92,7 +96,7 @@ impl<'a, M> Search<'a, M> {
     /// [`run`](Self::run), emitting each token as soon as it is certain: the index of the request, and
     /// the token. With a beam of one, or one sample, that is at once; otherwise when the search for
     /// the request has ended. Only the best hypothesis is emitted, without `<eos>`; the tokens of a prefix,
-    /// which are part of it, are emitted like all others.
+    /// and a forced first token, which are part of it, are emitted like all others.
     ///
     /// When `on_token` returns [`ControlFlow::Break`], the search stops: requests that have begun have
     /// the hypotheses found so far, the others have none.
@@ -163,7 +167,7 @@ impl<'a, M> Search<'a, M> {
         if let Some(token) = unknown_token(request.prefix(), vocab_size) {
             return Err(RequestProblem::UnknownPrefix { token, vocab_size });
         }
-        let (length, limit) = (request.prefix().len(), self.limit(request, source));
+        let (length, limit) = (self.beginning(request).len(), self.limit(request, source));
         if length > limit {
             return Err(RequestProblem::PrefixTooLong { length, limit });
         }
@@ -178,11 +182,16 @@ impl<'a, M> Search<'a, M> {
         let wanted = match self.options.max_length {
             MaxLength::Tokens(tokens) => tokens,
             MaxLength::SourcePlus(more) => match source {
-                [] => request.prefix().len().saturating_add(more),
+                [] => self.beginning(request).len().saturating_add(more),
                 source => source.len().saturating_add(more),
             },
         };
         wanted.min(self.model.max_target_len().unwrap_or(usize::MAX))
+    }
+
+    /// The tokens that the target of a request must begin with.
+    fn beginning<'s>(&self, request: &'s Request) -> Beginning<'s> {
+        Beginning::new(&self.options, request.prefix())
     }
 
     fn targets<'s, B: Backend>(
@@ -201,7 +210,8 @@ impl<'a, M> Search<'a, M> {
         };
         let eos = self.model.vocabulary().special_tokens.eos;
         let limit = self.limit(request, source);
-        Targets::new(index, limit, &self.options, eos, request.prefix(), seed)
+        let beginning = self.beginning(request);
+        Targets::new(index, limit, &self.options, eos, beginning, seed)
     }
 
     /// Decodes a batch; the hypotheses of a request go to its index in `found`.

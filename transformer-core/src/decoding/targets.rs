@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use super::Hypothesis;
 use super::beam::Best;
 use super::options::{DecodeOptions, Sampling, Strategy};
-use super::rules::Rules;
+use super::rules::{Beginning, Rules};
 
 /// The targets of one source while they grow.
 pub(super) struct Targets<'a> {
@@ -40,7 +40,7 @@ struct Live {
 }
 
 impl<'a> Targets<'a> {
-    /// One empty target, which must begin with `prefix` and may have `limit` tokens.
+    /// One empty target, which must begin with some tokens and may have `limit` tokens in all.
     ///
     /// The random numbers of samples are seeded with `seed`, a sequence of tokens.
     pub fn new(
@@ -48,13 +48,13 @@ impl<'a> Targets<'a> {
         limit: usize,
         options: &'a DecodeOptions,
         eos: u32,
-        prefix: &'a [u32],
+        beginning: Beginning<'a>,
         seed: &[u32],
     ) -> Self {
         Self {
             index,
             limit,
-            rules: Rules::new(options, eos, prefix),
+            rules: Rules::new(options, eos, beginning, limit),
             options,
             eos,
             live: vec![Live::default()],

@@ -7,18 +7,18 @@ use super::batches::{column, padded};
 use super::next_token::NextToken;
 use crate::ops;
 
-/// The log-probability of each token of targets, by teacher forcing. No logits are computed for padding.
+/// The log-probability of each token of targets, by teacher forcing. None are computed for padding.
 ///
 /// # Shapes
 /// - targets: `batch`, none of them empty
 /// - hidden: from the decoder's input, `[batch, tgt_len]`, to its output, `[batch, tgt_len, d_model]`
-/// - logits: from the rows of the targets' tokens, `[rows, d_model]`, to `[rows, vocab_size]`
+/// - log_probs: from the rows of the targets' tokens, `[rows, d_model]`, to `[rows, vocab_size]`
 /// - output: `[batch, tgt_len]`; after a target's end, that of its last token again
 pub(crate) fn label_log_probs<B: Backend>(
     model: &impl NextToken<B>,
     targets: &[&[u32]],
     hidden: impl FnOnce(Tensor<B, 2, Int>) -> Tensor<B, 3>,
-    logits: impl FnOnce(Tensor<B, 2>) -> Tensor<B, 2>,
+    log_probs: impl FnOnce(Tensor<B, 2>) -> Tensor<B, 2>,
 ) -> Tensor<B, 2> {
     let (tokens, device) = (model.vocabulary().special_tokens, model.device());
     let read: Vec<Vec<u32>> = targets
@@ -29,7 +29,7 @@ pub(crate) fn label_log_probs<B: Backend>(
     let [batch, tgt_len, _] = hidden.dims();
     let Rows { of_tokens, at } = Rows::new(targets, tgt_len);
     let index = |index: &[u32]| column::<B>(index, &device).squeeze_dim::<1>(1);
-    let log_probs = log_probs(logits(ops::gather_rows(hidden, index(&of_tokens))));
+    let log_probs = log_probs(ops::gather_rows(hidden, index(&of_tokens)));
     let labels = column(&targets.concat(), &device);
     let of_tokens: Tensor<B, 1> = log_probs.gather(1, labels).squeeze_dim(1);
     of_tokens.select(0, index(&at)).reshape([batch, tgt_len])
@@ -69,6 +69,22 @@ pub(crate) fn log_probs<B: Backend, const D: usize>(logits: Tensor<B, D>) -> Ten
     ops::log_softmax(logits.cast(DType::F32))
 }
 
+/// [`log_probs`], −∞ for the excluded tokens: the others share all of the probability.
+///
+/// # Shapes
+/// - logits and output: `[rows, vocab_size]`
+pub(crate) fn log_probs_without<B: Backend>(
+    logits: Tensor<B, 2>,
+    excluded: &[u32],
+) -> Tensor<B, 2> {
+    let [rows, _] = logits.dims();
+    let without = |logits: Tensor<B, 2>, &token: &u32| {
+        let token = token as usize;
+        logits.slice_fill([0..rows, token..token + 1], f32::NEG_INFINITY)
+    };
+    log_probs(excluded.iter().fold(logits.cast(DType::F32), without))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,7 +115,7 @@ mod tests {
             |read| model.decode(read),
             |hidden: Tensor<NdArray, 2>| {
                 rows = hidden.dims()[0];
-                model.generate(hidden)
+                log_probs(model.generate(hidden))
             },
         );
         assert_eq!((rows, found.dims()), (6, [3, 3]));

@@ -2,18 +2,17 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufReader, BufWriter, Write};
 use std::path::Path;
 use std::rc::Rc;
 
-use burn::module::ParamId;
-use burn::tensor::{Shape, TensorData};
-use burn_store::TensorSnapshot;
+use burn::tensor::TensorData;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use super::pickle::{self, Entry, PickledTensor};
+use super::pickle;
 use super::state_dict::StateDict;
+use super::stored::Storage;
 
 /// The first bytes of a ZIP archive.
 pub(super) const MAGIC: &[u8] = b"PK\x03\x04";
@@ -21,51 +20,40 @@ pub(super) const MAGIC: &[u8] = b"PK\x03\x04";
 /// Alignment of storages, which PyTorch's own reader expects for memory maps.
 const ALIGNMENT: u16 = 64;
 
-/// Reads a `.pt` file.
+/// The most bytes of a file in the archive that is no storage.
+const MOST_BYTES: usize = 1 << 24;
+
+/// Reads a `.pt` file of that many bytes; its numbers are left in it.
 ///
 /// # Errors
 /// When it is not a state dict.
-pub(super) fn read(file: File) -> Result<StateDict, String> {
-    let size = file.metadata().map_err(|error| error.to_string())?.len();
-    let mut archive = Archive::open(file, size)?;
-    if let Some(order) = archive.file("byteorder")?
+pub(super) fn read(file: File, size: u64) -> Result<StateDict, String> {
+    let file = Rc::new(file);
+    let mut archive = Archive::open(&file, size)?;
+    if let Some(order) = archive.bytes("byteorder")?
         && order != b"little"
     {
         return Err("numbers that are not little-endian".to_owned());
     }
-    let pickle = archive.file("data.pkl")?.ok_or("no data.pkl in it")?;
-    let mut dict = StateDict::default();
+    let pickle = archive.bytes("data.pkl")?.ok_or("no data.pkl in it")?;
+    let pickle = pickle::read(&pickle[..]).map_err(|problem| format!("data.pkl: {problem}"))?;
     let mut storages = HashMap::new();
-    for (name, entry) in pickle::read(&pickle).map_err(|problem| format!("data.pkl: {problem}"))? {
-        match entry {
-            Entry::Other => dict.others.push(name),
-            Entry::Tensor(tensor) => {
-                let key = tensor.storage.key.clone();
-                let storage = match storages.get(&key) {
-                    Some(storage) => Rc::clone(storage),
-                    None => {
-                        let bytes = archive.file(&format!("data/{key}"))?;
-                        let bytes = bytes.ok_or_else(|| format!("no data/{key} in it"))?;
-                        let bytes: Rc<[u8]> = bytes.into();
-                        storages.insert(key.clone(), Rc::clone(&bytes));
-                        bytes
-                    }
-                };
-                let expected = tensor.storage.len.checked_mul(tensor.storage.dtype.size());
-                if Some(storage.len()) != expected {
-                    return Err(format!(
-                        "data/{key} has {} bytes, not the {} elements of {} that it should",
-                        storage.len(),
-                        tensor.storage.len,
-                        tensor.storage.dtype.name()
-                    ));
-                }
-                dict.tensors
-                    .insert(name.clone(), snapshot(name, tensor, storage));
-            }
+    for (key, described) in &pickle.storages {
+        let name = format!("data/{key}");
+        let storage = archive
+            .find(&name)?
+            .ok_or_else(|| format!("no {name} in it"))?;
+        if Some(storage.len()) != described.size() {
+            return Err(format!(
+                "{name} has {} bytes, not the {} elements of {} that it should",
+                storage.len(),
+                described.len,
+                described.dtype.name()
+            ));
         }
+        storages.insert(key.clone(), Rc::new(storage));
     }
-    Ok(dict)
+    Ok(StateDict::of_pickle(pickle.entries, &storages))
 }
 
 /// Writes a `.pt` file of tensors in single precision.
@@ -96,98 +84,69 @@ pub(super) fn write<'a>(
 }
 
 /// A ZIP archive whose declared sizes are checked against the bytes of the file.
-struct Archive {
-    zip: ZipArchive<BufReader<File>>,
+struct Archive<'a> {
+    file: &'a Rc<File>,
+    /// Bytes of the file.
+    size: u64,
+    zip: ZipArchive<BufReader<&'a File>>,
     /// The folder that holds all files.
     folder: String,
-    /// Bytes that may still be read: the archive's files cannot be read more often than they occur.
-    budget: u64,
 }
 
-impl Archive {
-    fn open(file: File, size: u64) -> Result<Self, String> {
-        let zip = ZipArchive::new(BufReader::new(file)).map_err(|error| error.to_string())?;
+impl<'a> Archive<'a> {
+    fn open(file: &'a Rc<File>, size: u64) -> Result<Self, String> {
+        let reader: &File = file;
+        let zip = ZipArchive::new(BufReader::new(reader)).map_err(|error| error.to_string())?;
         let folder = zip
             .file_names()
             .find_map(|name| name.strip_suffix("/data.pkl"))
             .ok_or("no data.pkl in it")?
             .to_owned();
         Ok(Self {
+            file,
+            size,
             zip,
             folder,
-            budget: size,
         })
     }
 
-    /// The bytes of a file in the archive, checked against their checksum.
-    fn file(&mut self, name: &str) -> Result<Option<Vec<u8>>, String> {
+    /// Where the bytes of a file in the archive are, with their checksum.
+    fn find(&mut self, name: &str) -> Result<Option<Storage>, String> {
         let problem = |error: &dyn std::fmt::Display| format!("{name}: {error}");
         let path = format!("{}/{name}", self.folder);
         let Some(index) = self.zip.index_for_name(&path) else {
             return Ok(None);
         };
-        let mut file = self.zip.by_index(index).map_err(|error| problem(&error))?;
-        if file.compression() != CompressionMethod::Stored {
+        let entry = self.zip.by_index(index).map_err(|error| problem(&error))?;
+        if entry.compression() != CompressionMethod::Stored {
             return Err(problem(&"compressed, which torch.save never does"));
         }
-        let size = file.size();
-        self.budget = self
-            .budget
-            .checked_sub(size)
-            .ok_or_else(|| problem(&"larger than the archive"))?;
-        let mut bytes = Vec::with_capacity(size as usize);
-        file.read_to_end(&mut bytes)
-            .map_err(|error| problem(&error))?;
+        let start = entry.data_start().ok_or_else(|| problem(&"no bytes"))?;
+        let checksum = Some(entry.crc32());
+        let storage = Storage::new(self.file, self.size, start, entry.size(), checksum);
+        let storage = storage.ok_or_else(|| problem(&"larger than the archive"))?;
+        Ok(Some(storage))
+    }
+
+    /// The bytes of a file in the archive.
+    fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, String> {
+        let Some(storage) = self.find(name)? else {
+            return Ok(None);
+        };
+        if storage.len() > MOST_BYTES {
+            return Err(format!("{name}: more than {MOST_BYTES} bytes"));
+        }
+        let bytes = storage
+            .bytes()
+            .map_err(|error| format!("{name}: {error}"))?;
         Ok(Some(bytes))
     }
-}
-
-/// A tensor whose numbers are gathered from its storage on demand.
-fn snapshot(name: String, tensor: PickledTensor, storage: Rc<[u8]>) -> TensorSnapshot {
-    let dtype = tensor.storage.dtype;
-    let shape = Shape::from(tensor.shape.clone());
-    let own_shape = shape.clone();
-    TensorSnapshot::from_closure(
-        Rc::new(move || {
-            let bytes = gathered(&tensor, &storage);
-            Ok(TensorData::from_bytes_vec(bytes, own_shape.clone(), dtype))
-        }),
-        dtype,
-        shape,
-        vec![name],
-        Vec::new(),
-        ParamId::new(),
-    )
-}
-
-/// The elements of a tensor in the order of its indices.
-fn gathered(tensor: &PickledTensor, storage: &[u8]) -> Vec<u8> {
-    let width = tensor.storage.dtype.size();
-    let elements = tensor.shape.iter().product::<usize>();
-    if tensor.strides == pickle::contiguous_strides(&tensor.shape) {
-        let start = tensor.offset * width;
-        return storage[start..start + elements * width].to_vec();
-    }
-    let mut bytes = Vec::with_capacity(elements * width);
-    let mut index = vec![0; tensor.shape.len()];
-    for _ in 0..elements {
-        let at: usize = index.iter().zip(&tensor.strides).map(|(i, s)| i * s).sum();
-        let start = (tensor.offset + at) * width;
-        bytes.extend_from_slice(&storage[start..start + width]);
-        for (index, &size) in index.iter_mut().zip(&tensor.shape).rev() {
-            *index += 1;
-            if *index < size {
-                break;
-            }
-            *index = 0;
-        }
-    }
-    bytes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Seek};
 
     /// A file with the given files in it.
     fn archive(files: &[(&str, &[u8])]) -> File {
@@ -201,8 +160,13 @@ mod tests {
         zip.finish().unwrap()
     }
 
+    fn read_whole(file: File) -> Result<StateDict, String> {
+        let size = file.metadata().unwrap().len();
+        read(file, size)
+    }
+
     fn problem(files: &[(&str, &[u8])]) -> String {
-        match read(archive(files)) {
+        match read_whole(archive(files)) {
             Ok(_) => panic!("read"),
             Err(problem) => problem,
         }
@@ -216,8 +180,9 @@ mod tests {
     fn every_storage_is_there_in_full() {
         let pickle = pickle_of(&[3]);
         let whole = [("data.pkl", &pickle[..]), ("data/0", &[0; 12])];
-        let dict = read(archive(&whole)).unwrap();
-        assert_eq!(dict.tensors["x"].to_data().unwrap().as_bytes(), [0; 12]);
+        let dict = read_whole(archive(&whole)).unwrap();
+        assert_eq!(dict.tensors["x"].shape, [3]);
+        assert!(dict.tensors["x"].is_zero().unwrap());
 
         assert_eq!(problem(&[("data.pkl", &pickle)]), "no data/0 in it");
         assert_eq!(
@@ -241,36 +206,22 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_not_read_more_often_than_it_is_there() {
-        let file = archive(&[("data.pkl", &[0; 1000])]);
-        let size = file.metadata().unwrap().len();
-        let mut archive = Archive::open(file, size).unwrap();
-        assert!(archive.file("data.pkl").unwrap().is_some());
-        assert_eq!(
-            archive.file("data.pkl").unwrap_err(),
-            "data.pkl: larger than the archive"
-        );
-    }
-
-    #[test]
-    fn strided_tensors_are_gathered() {
-        let storage: Vec<u8> = (0..24).collect();
-        let tensor = |offset, shape: &[usize], strides: &[usize]| PickledTensor {
-            storage: pickle::Storage {
-                key: "0".to_owned(),
-                dtype: burn::tensor::DType::I16,
-                len: 12,
-            },
-            offset,
-            shape: shape.to_vec(),
-            strides: strides.to_vec(),
-        };
-        // Rows of elements 1, 3 and of 2, 4.
-        let transposed = tensor(1, &[2, 2], &[1, 2]);
-        assert_eq!(gathered(&transposed, &storage), [2, 3, 6, 7, 4, 5, 8, 9]);
-        let whole = tensor(10, &[2], &[1]);
-        assert_eq!(gathered(&whole, &storage), [20, 21, 22, 23]);
-        assert_eq!(gathered(&tensor(3, &[], &[]), &storage), [6, 7]);
-        assert_eq!(gathered(&tensor(0, &[2, 0], &[5, 1]), &storage), [0_u8; 0]);
+    fn a_damaged_file_is_an_error() {
+        let pickle = pickle_of(&[3]);
+        let whole = archive(&[("data.pkl", &pickle[..]), ("data/0", &[7; 12])]);
+        let mut bytes = Vec::new();
+        (&whole).rewind().unwrap();
+        (&whole).read_to_end(&mut bytes).unwrap();
+        let numbers = bytes
+            .windows(12)
+            .position(|bytes| bytes == [7; 12])
+            .unwrap();
+        bytes[numbers] = 8;
+        let mut damaged = tempfile::tempfile().unwrap();
+        damaged.write_all(&bytes).unwrap();
+        let dict = read_whole(damaged).unwrap();
+        // The numbers are checked when they are read.
+        let error = dict.tensors["x"].parts().err().unwrap();
+        assert_eq!(error.to_string(), "its checksum is that of other numbers");
     }
 }

@@ -1,20 +1,21 @@
 //! A map of names for one configuration.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+use std::rc::Rc;
 
-use burn::tensor::{Bytes, DType, TensorData};
-use burn_store::TensorSnapshot;
+use burn::tensor::{DType, TensorData};
 
-use super::PytorchSystem;
-use super::names::{self, Layer, Layout, Line, PositionTable};
+use super::names::{Layer, Layout, Line, Names, PositionTable};
 use super::state_dict::StateDict;
+use super::stored::{ElementType, StoredTensor};
 use crate::config::TransformerConfig;
-use crate::error::{PytorchError, TensorProblem};
+use crate::error::TensorProblem;
 use crate::layer_config::{LayerConfig, Positions};
 use crate::parameters::Parameter;
-use crate::positional_encoding::sinusoid;
+use crate::positional_encoding::{sine_then_cosine, sinusoid};
 
-/// Every tensor of a state dict is in single precision.
+/// Every tensor of ours is in single precision.
 const ELEMENT: usize = size_of::<f32>();
 
 /// Tolerances for a table of sines and cosines: at its first position, and in addition for each
@@ -22,9 +23,12 @@ const ELEMENT: usize = size_of::<f32>();
 const POSITION_TOLERANCE: [f64; 2] = [1e-5, 4e-7];
 
 /// The correspondence between our tensors and theirs.
-pub(super) struct Map {
+pub(crate) struct Map {
     groups: Vec<Group>,
-    position_tables: &'static [PositionTable],
+    position_tables: Vec<PositionTable>,
+    /// Tensors that mean nothing to the model.
+    ignored: Vec<String>,
+    positions: Positions,
     d_model: usize,
 }
 
@@ -42,42 +46,98 @@ struct Theirs {
     shape: Vec<usize>,
 }
 
+/// The names under which a tied tensor is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TiedNames {
+    Every,
+    First,
+}
+
 impl Map {
     /// The map of a whole model.
     ///
     /// Of a stack, at most `max_layers` are mapped.
+    ///
+    /// # Errors
+    /// The parameters that have no name.
     pub fn transformer(
-        system: PytorchSystem,
+        names: &Names,
         config: &TransformerConfig,
         max_layers: usize,
-    ) -> Result<Self, PytorchError> {
-        let names = system.map();
-        let layer = config.layer();
-        let mut builder = Builder::new(&layer);
+    ) -> Result<Self, Vec<String>> {
+        let (encoder, decoder) = (config.encoder_layer(), config.decoder_layer());
+        let mut builder = Builder::new(&encoder);
         builder.add_tied(config, names.outside);
         let n_layers = config.n_encoder_layers.min(max_layers);
-        let parameters = layer.encoder_layer_parameters();
+        let parameters = encoder.encoder_layer_parameters();
         builder.add_layers("encoder", n_layers, &names.encoder, &parameters);
         let n_layers = config.n_decoder_layers.min(max_layers);
-        let parameters = layer.decoder_layer_parameters();
+        let parameters = decoder.decoder_layer_parameters();
         builder.add_layers("decoder", n_layers, &names.decoder, &parameters);
         let position_tables = match config.positions {
-            Positions::Sinusoidal => names.position_tables,
+            Positions::Sinusoidal | Positions::SinesThenCosines { .. } => names.position_tables,
             Positions::Learned { .. } => &[],
         };
-        builder.finish(system.name(), position_tables)
+        if !builder.unnamed.is_empty() {
+            return Err(builder.unnamed);
+        }
+        Ok(Self {
+            groups: builder.groups,
+            position_tables: position_tables.to_vec(),
+            ignored: Vec::new(),
+            positions: config.positions,
+            d_model: config.d_model,
+        })
     }
 
     /// The map of an encoder layer on its own.
-    pub fn encoder_layer(layer: &LayerConfig) -> Self {
+    pub fn encoder_layer(names: &Layer, layer: &LayerConfig) -> Self {
         let mut builder = Builder::new(layer);
         let parameters = layer.encoder_layer_parameters();
-        builder.add("", "", names::ENCODER_LAYER.lines, &parameters);
+        builder.add("", "", names.lines, &parameters);
         Self {
             groups: builder.groups,
-            position_tables: &[],
+            position_tables: Vec::new(),
+            ignored: Vec::new(),
+            positions: Positions::Sinusoidal,
             d_model: layer.d_model,
         }
+    }
+
+    /// The same, where tensors of these names are not looked at.
+    pub fn ignoring(mut self, names: &[&str]) -> Self {
+        self.ignored
+            .extend(names.iter().map(|&name| name.to_owned()));
+        self
+    }
+
+    /// The same, without that name of a tensor that has others.
+    pub fn without_name(mut self, name: &str) -> Self {
+        for theirs in self.theirs_mut() {
+            theirs.names.retain(|own| own != name);
+        }
+        self
+    }
+
+    /// The same, with names that do not begin with `prefix`.
+    pub fn without_prefix(mut self, prefix: &str) -> Self {
+        let strip = |name: &mut String| {
+            if let Some(rest) = name.strip_prefix(prefix) {
+                *name = rest.to_owned();
+            }
+        };
+        self.theirs_mut()
+            .flat_map(|theirs| &mut theirs.names)
+            .for_each(strip);
+        self.ignored.iter_mut().for_each(strip);
+        for table in &mut self.position_tables {
+            table.name = table.name.strip_prefix(prefix).unwrap_or(table.name);
+        }
+        self
+    }
+
+    fn theirs_mut(&mut self) -> impl Iterator<Item = &mut Theirs> {
+        self.groups.iter_mut().flat_map(|group| &mut group.theirs)
     }
 
     /// The names and shapes of a state dict, tied tensors under each of their names.
@@ -91,53 +151,59 @@ impl Map {
             .collect()
     }
 
-    /// Our tensors by path, from theirs by name.
-    ///
-    /// # Errors
-    /// All problems of their tensors.
-    pub fn import(
-        &self,
-        dict: &StateDict,
-    ) -> Result<Vec<(String, TensorData)>, Vec<TensorProblem>> {
-        let problems = self.problems(dict);
-        if !problems.is_empty() {
-            return Err(problems);
-        }
-        let tensors = &dict.tensors;
-        let mut imported = Vec::new();
+    /// Our tensors, to be read from theirs, which have no [problems](Self::problems).
+    pub fn imports(&self, dict: &StateDict) -> Vec<Import> {
+        let mut imports = Vec::new();
         for group in &self.groups {
-            let mut bytes = Vec::new();
-            for tensor in &group.theirs {
-                let (name, tensor) = tensor.found(tensors).next().expect("checked above");
-                let own = bytes_of(name, tensor).map_err(|problem| vec![problem])?;
-                bytes.extend_from_slice(&own);
-            }
-            let mut rest = bytes.as_slice();
+            let found = group
+                .theirs
+                .iter()
+                .flat_map(|tensor| tensor.found(dict).next());
+            let theirs: Rc<[(String, StoredTensor)]> = found
+                .map(|(name, tensor)| (name.to_owned(), tensor.clone()))
+                .collect();
+            let mut first = match (group.layout, group.ours.first()) {
+                (Layout::AfterRows(rows), Some((_, shape))) => rows * shape[1],
+                _ => 0,
+            };
             for (path, shape) in &group.ours {
-                let (own, after) = rest.split_at(shape.iter().product::<usize>() * ELEMENT);
-                rest = after;
-                let own = group.layout.turn(own, shape.iter().rev().copied());
-                imported.push((path.clone(), f32_data(own, shape)));
+                imports.push(Import {
+                    path: path.clone(),
+                    shape: shape.clone(),
+                    layout: group.layout,
+                    first,
+                    theirs: Rc::clone(&theirs),
+                });
+                first += shape.iter().product::<usize>();
             }
         }
-        Ok(imported)
+        imports
     }
 
     /// Their tensors by name, from ours by path.
-    pub fn export(&self, ours: &HashMap<String, TensorData>) -> BTreeMap<String, TensorData> {
+    pub fn export(
+        &self,
+        ours: &HashMap<String, TensorData>,
+        tied: TiedNames,
+    ) -> BTreeMap<String, TensorData> {
         let mut exported = BTreeMap::new();
         for group in &self.groups {
             let mut bytes = Vec::new();
             for (path, shape) in &group.ours {
-                let own = ours[path].as_bytes();
-                bytes.extend(group.layout.turn(own, shape.iter().copied()));
+                group
+                    .layout
+                    .export(ours[path].as_bytes(), shape, &mut bytes);
             }
             let mut rest = bytes.as_slice();
             for tensor in &group.theirs {
                 let size = tensor.shape.iter().product::<usize>() * ELEMENT;
                 let (own, after) = rest.split_at(size);
                 rest = after;
-                for name in &tensor.names {
+                let names = match tied {
+                    TiedNames::Every => &tensor.names[..],
+                    TiedNames::First => &tensor.names[..1],
+                };
+                for name in names {
                     exported.insert(name.clone(), f32_data(own.to_vec(), &tensor.shape));
                 }
             }
@@ -148,35 +214,58 @@ impl Map {
     /// The tables of sines and cosines of the system's classes, with `len` positions.
     pub fn position_tables(&self, len: usize) -> Vec<(String, TensorData)> {
         let values: Vec<f32> = (0..len * self.d_model)
-            .map(|at| sinusoid(at / self.d_model, at % self.d_model, self.d_model) as f32)
+            .map(|at| self.encoding(at / self.d_model, at % self.d_model) as f32)
             .collect();
-        let shape = |table: &PositionTable| {
-            let mut shape = [1, 1, self.d_model];
-            shape[table.positions] = len;
-            shape
-        };
         self.position_tables
             .iter()
             .map(|table| {
-                let data = TensorData::new(values.clone(), shape(table));
+                let data = TensorData::new(values.clone(), self.table_shape(table, len));
                 (table.name.to_owned(), data)
             })
             .collect()
     }
 
-    /// All problems, by name.
-    fn problems(&self, StateDict { tensors, others }: &StateDict) -> Vec<TensorProblem> {
-        let not_a_tensor = |name: &String| TensorProblem::NotATensor { name: name.clone() };
-        let mut problems: Vec<_> = others.iter().map(not_a_tensor).collect();
-        let mut known = HashSet::new();
-        for theirs in self.groups.iter().flat_map(|group| &group.theirs) {
-            known.extend(&theirs.names);
-            problems.extend(theirs.problems(tensors, others));
+    fn table_shape(&self, table: &PositionTable, len: usize) -> Vec<usize> {
+        let mut shape = vec![1; table.dimensions];
+        shape[table.positions] = len;
+        shape[table.dimensions - 1] = self.d_model;
+        shape
+    }
+
+    /// A number of the tables.
+    fn encoding(&self, position: usize, dimension: usize) -> f64 {
+        match self.positions {
+            Positions::SinesThenCosines { inclusive, .. } => {
+                sine_then_cosine(position, dimension, self.d_model, inclusive)
+            }
+            // Learned ones have no tables.
+            Positions::Sinusoidal | Positions::Learned { .. } => {
+                sinusoid(position, dimension, self.d_model)
+            }
         }
-        for (name, tensor) in tensors.iter().filter(|(name, _)| !known.contains(name)) {
-            let table = self.position_tables.iter().find(|table| table.name == name);
-            problems.extend(match table {
-                Some(table) => self.wrong_table(table, tensor),
+    }
+
+    /// Everything that is wrong with their tensors, by name.
+    pub fn problems(&self, dict: &StateDict) -> Vec<TensorProblem> {
+        let mut problems = self.wrong_kinds(dict);
+        problems.extend(self.wrong_numbers(dict));
+        problems.sort_by_cached_key(ToString::to_string);
+        problems
+    }
+
+    /// Tensors that are missing, unknown, or of another type or shape. No number is read.
+    pub fn wrong_kinds(&self, dict: &StateDict) -> Vec<TensorProblem> {
+        let not_a_tensor = |name: &String| TensorProblem::NotATensor { name: name.clone() };
+        let mut problems: Vec<_> = dict.others.iter().map(not_a_tensor).collect();
+        let mut known: HashSet<&str> = self.ignored.iter().map(String::as_str).collect();
+        for theirs in self.groups.iter().flat_map(|group| &group.theirs) {
+            known.extend(theirs.names.iter().map(String::as_str));
+            problems.extend(theirs.wrong_kinds(dict));
+        }
+        let unknown = |name: &str| !known.contains(name);
+        for (name, tensor) in dict.tensors.iter().filter(|(name, _)| unknown(name)) {
+            problems.extend(match self.table(name) {
+                Some(table) => self.wrong_table_kind(table, tensor),
                 None => Some(TensorProblem::Unknown { name: name.clone() }),
             });
         }
@@ -184,30 +273,124 @@ impl Map {
         problems
     }
 
+    /// Tied tensors that differ, and tables that are not of sines and cosines, among the tensors of the
+    /// right type and shape.
+    pub fn wrong_numbers(&self, dict: &StateDict) -> Vec<TensorProblem> {
+        let theirs = self.groups.iter().flat_map(|group| &group.theirs);
+        let mut problems: Vec<_> = theirs.flat_map(|theirs| theirs.not_tied(dict)).collect();
+        for (name, tensor) in &dict.tensors {
+            if let Some(table) = self.table(name)
+                && self.wrong_table_kind(table, tensor).is_none()
+            {
+                problems.extend(self.wrong_table(table, tensor));
+            }
+        }
+        problems
+    }
+
+    fn table(&self, name: &str) -> Option<&PositionTable> {
+        self.position_tables.iter().find(|table| table.name == name)
+    }
+
+    fn wrong_table_kind(
+        &self,
+        table: &PositionTable,
+        tensor: &StoredTensor,
+    ) -> Option<TensorProblem> {
+        // As many positions as it has.
+        let len = tensor.shape.get(table.positions).copied().unwrap_or(1);
+        wrong_kind(table.name, tensor, &self.table_shape(table, len))
+    }
+
     /// The problem of a table that does not hold our sines and cosines.
-    fn wrong_table(&self, table: &PositionTable, tensor: &TensorSnapshot) -> Option<TensorProblem> {
-        let mut shape = vec![1, 1, self.d_model];
-        if let Some(&len) = tensor.shape.get(table.positions) {
-            shape[table.positions] = len;
+    fn wrong_table(&self, table: &PositionTable, tensor: &StoredTensor) -> Option<TensorProblem> {
+        match self.is_table(tensor) {
+            Ok(true) => None,
+            Ok(false) => Some(TensorProblem::NotPositions {
+                name: table.name.to_owned(),
+            }),
+            Err(error) => Some(unreadable(table.name, &error)),
         }
-        if let Some(problem) = wrong_kind(table.name, tensor, &shape) {
-            return Some(problem);
+    }
+
+    fn is_table(&self, tensor: &StoredTensor) -> io::Result<bool> {
+        let [first, further] = POSITION_TOLERANCE;
+        let mut parts = tensor.parts()?;
+        let mut at = 0;
+        while let Some(part) = parts.read()? {
+            for &number in part {
+                let position = at / self.d_model;
+                let expected = self.encoding(position, at % self.d_model);
+                let tolerance = first + further * position as f64;
+                let is_close = (f64::from(number) - expected).abs() <= tolerance;
+                // Not-a-number is close to nothing.
+                if !is_close {
+                    return Ok(false);
+                }
+                at += 1;
+            }
         }
-        let values = match bytes_of(table.name, tensor) {
-            Ok(bytes) => bytes,
-            Err(problem) => return Some(problem),
-        };
-        let ours = values.chunks_exact(ELEMENT).enumerate().all(|(at, bytes)| {
-            let bytes = bytes.try_into().expect("chunks of four bytes");
-            let position = at / self.d_model;
-            let expected = sinusoid(position, at % self.d_model, self.d_model);
-            let [first, further] = POSITION_TOLERANCE;
-            (f64::from(f32::from_le_bytes(bytes)) - expected).abs()
-                <= first + further * position as f64
-        });
-        (!ours).then(|| TensorProblem::NotPositions {
-            name: table.name.to_owned(),
-        })
+        Ok(true)
+    }
+}
+
+/// A tensor of ours, to be read from theirs.
+pub(crate) struct Import {
+    /// Its path in the module.
+    pub path: String,
+    pub shape: Vec<usize>,
+    layout: Layout,
+    /// Elements of theirs, one after the other, before ours.
+    first: usize,
+    theirs: Rc<[(String, StoredTensor)]>,
+}
+
+impl Import {
+    /// Reads its numbers.
+    ///
+    /// # Errors
+    /// The tensor of theirs that cannot be read.
+    pub fn read(&self) -> Result<TensorData, TensorProblem> {
+        let mut numbers = vec![0.0; self.shape.iter().product()];
+        let mut at = 0;
+        for (name, tensor) in self.theirs.iter() {
+            let mut read = || -> io::Result<()> {
+                let mut parts = tensor.parts()?;
+                while let Some(part) = parts.read()? {
+                    self.place(&mut numbers, at, part);
+                    at += part.len();
+                }
+                Ok(())
+            };
+            read().map_err(|error| unreadable(name, &error))?;
+        }
+        Ok(TensorData::new(numbers, self.shape.clone()))
+    }
+
+    /// Copies a part of theirs, from their element `at` on, to where it belongs.
+    fn place(&self, numbers: &mut [f32], at: usize, part: &[f32]) {
+        if let (Layout::Transposed, &[columns, width]) = (self.layout, &self.shape[..]) {
+            // Their rows are our columns.
+            let (row, first) = (at / columns, self.first / columns);
+            let begin = row.max(first);
+            let end = (row + part.len() / columns).min(first + width);
+            if begin < end {
+                for column in 0..columns {
+                    let own = &mut numbers[column * width + begin - first..][..end - begin];
+                    let theirs = part[(begin - row) * columns + column..].iter();
+                    for (own, &number) in own.iter_mut().zip(theirs.step_by(columns)) {
+                        *own = number;
+                    }
+                }
+            }
+        } else {
+            let begin = at.max(self.first);
+            let end = (at + part.len()).min(self.first + numbers.len());
+            if begin < end {
+                numbers[begin - self.first..end - self.first]
+                    .copy_from_slice(&part[begin - at..end - at]);
+            }
+        }
     }
 }
 
@@ -215,60 +398,52 @@ impl Theirs {
     /// The tensors under its names.
     fn found<'a>(
         &'a self,
-        tensors: &'a BTreeMap<String, TensorSnapshot>,
-    ) -> impl Iterator<Item = (&'a str, &'a TensorSnapshot)> {
+        dict: &'a StateDict,
+    ) -> impl Iterator<Item = (&'a str, &'a StoredTensor)> {
         let names = self.names.iter().map(String::as_str);
-        names.filter_map(|name| Some((name, tensors.get(name)?)))
+        names.filter_map(|name| Some((name, dict.tensors.get(name)?)))
     }
 
-    fn problems(
-        &self,
-        tensors: &BTreeMap<String, TensorSnapshot>,
-        others: &[String],
-    ) -> Vec<TensorProblem> {
-        let Some((first, tensor)) = self.found(tensors).next() else {
-            let missing = !self.names.iter().any(|name| others.contains(name));
+    fn wrong_kinds(&self, dict: &StateDict) -> Vec<TensorProblem> {
+        if self.found(dict).next().is_none() {
+            let missing = !self.names.iter().any(|name| dict.others.contains(name));
             let name = self.names[0].clone();
             return Vec::from_iter(missing.then_some(TensorProblem::Missing { name }));
-        };
-        let wrong: Vec<_> = self
-            .found(tensors)
-            .filter_map(|(name, tensor)| wrong_kind(name, tensor, &self.shape))
-            .collect();
-        if !wrong.is_empty() {
-            return wrong;
         }
-        self.found(tensors)
-            .skip(1)
-            .filter_map(|(name, other)| not_tied((name, other), (first, tensor)))
+        self.found(dict)
+            .filter_map(|(name, tensor)| wrong_kind(name, tensor, &self.shape))
             .collect()
     }
-}
 
-/// The problem of a tensor that differs from the one that it is tied to.
-fn not_tied(
-    (name, tensor): (&str, &TensorSnapshot),
-    (other, other_tensor): (&str, &TensorSnapshot),
-) -> Option<TensorProblem> {
-    match (bytes_of(name, tensor), bytes_of(other, other_tensor)) {
-        (Ok(own), Ok(others)) if own == others => None,
-        (Ok(_), Ok(_)) => Some(TensorProblem::NotTied {
-            name: name.to_owned(),
-            other: other.to_owned(),
-        }),
-        (Err(problem), _) | (_, Err(problem)) => Some(problem),
+    /// The problems of tensors that differ from the one that they are tied to.
+    fn not_tied(&self, dict: &StateDict) -> Vec<TensorProblem> {
+        let mut right = self
+            .found(dict)
+            .filter(|(name, tensor)| wrong_kind(name, tensor, &self.shape).is_none());
+        let Some((other, first)) = right.next() else {
+            return Vec::new();
+        };
+        let problem = |(name, tensor): (&str, &StoredTensor)| match first.equals(tensor) {
+            Ok(true) => None,
+            Ok(false) => Some(TensorProblem::NotTied {
+                name: name.to_owned(),
+                other: other.to_owned(),
+            }),
+            Err(error) => Some(unreadable(name, &error)),
+        };
+        right.filter_map(problem).collect()
     }
 }
 
-fn wrong_kind(name: &str, tensor: &TensorSnapshot, shape: &[usize]) -> Option<TensorProblem> {
+fn wrong_kind(name: &str, tensor: &StoredTensor, shape: &[usize]) -> Option<TensorProblem> {
     let name = name.to_owned();
-    if tensor.dtype != DType::F32 {
+    if let ElementType::Other(found) = &tensor.element {
         return Some(TensorProblem::Type {
             name,
-            found: tensor.dtype.name(),
+            found: found.clone(),
         });
     }
-    let found: Vec<usize> = tensor.shape.iter().copied().collect();
+    let found = tensor.shape.clone();
     (found != shape).then(|| TensorProblem::Shape {
         name,
         found,
@@ -276,14 +451,10 @@ fn wrong_kind(name: &str, tensor: &TensorSnapshot, shape: &[usize]) -> Option<Te
     })
 }
 
-/// The numbers of a tensor that is in single precision.
-fn bytes_of(name: &str, tensor: &TensorSnapshot) -> Result<Bytes, TensorProblem> {
-    match tensor.to_data() {
-        Ok(data) => Ok(data.bytes),
-        Err(error) => Err(TensorProblem::Unreadable {
-            name: name.to_owned(),
-            problem: error.to_string(),
-        }),
+fn unreadable(name: &str, error: &io::Error) -> TensorProblem {
+    TensorProblem::Unreadable {
+        name: name.to_owned(),
+        problem: error.to_string(),
     }
 }
 
@@ -292,21 +463,22 @@ fn f32_data(bytes: Vec<u8>, shape: &[usize]) -> TensorData {
 }
 
 impl Layout {
-    /// Converts a tensor of the given dimensions from one side's layout to the other's.
-    fn turn(self, bytes: &[u8], dims: impl Iterator<Item = usize>) -> Vec<u8> {
-        let dims: Vec<usize> = dims.collect();
-        match (self, dims.as_slice()) {
+    /// Appends a tensor of ours, of that shape, in their layout.
+    fn export(self, bytes: &[u8], shape: &[usize], theirs: &mut Vec<u8>) {
+        match (self, shape) {
             (Self::Transposed, &[rows, columns]) => {
-                let mut turned = Vec::with_capacity(bytes.len());
                 for column in 0..columns {
                     for row in 0..rows {
                         let at = (row * columns + column) * ELEMENT;
-                        turned.extend_from_slice(&bytes[at..at + ELEMENT]);
+                        theirs.extend_from_slice(&bytes[at..at + ELEMENT]);
                     }
                 }
-                turned
             }
-            _ => bytes.to_vec(),
+            (Self::AfterRows(unused), &[_, columns]) => {
+                theirs.resize(theirs.len() + unused * columns * ELEMENT, 0);
+                theirs.extend_from_slice(bytes);
+            }
+            _ => theirs.extend_from_slice(bytes),
         }
     }
 }
@@ -385,7 +557,10 @@ impl<'a> Builder<'a> {
                 let group = group
                     .into_iter()
                     .map(|(path, shape)| (format!("{ours}{path}"), shape));
-                let group = self.group(group.collect(), names.collect(), tensor.layout);
+                let mut group = self.group(group.collect(), names.collect(), tensor.layout);
+                let also = line.also.iter();
+                let also = also.map(|module| format!("{theirs}{module}{}", tensor.theirs));
+                group.theirs[0].names.extend(also);
                 self.groups.push(group);
             }
         }
@@ -397,7 +572,9 @@ impl<'a> Builder<'a> {
     fn group(&self, ours: Vec<Parameter>, names: Vec<String>, layout: Layout) -> Group {
         let shape = |width: usize| match (ours[0].1.as_slice(), layout) {
             (&[d_input, _], Layout::Transposed) => vec![width, d_input],
-            (&[rows, _], Layout::Same) => vec![rows, width],
+            (&[rows, _], Layout::AfterRows(unused)) => vec![unused + rows, width],
+            (&[rows, _], _) => vec![rows, width],
+            (_, Layout::Row) => vec![1, width],
             _ => vec![width],
         };
         let all = ours.iter().map(|(_, shape)| shape[shape.len() - 1]).sum();
@@ -419,25 +596,6 @@ impl<'a> Builder<'a> {
             ours,
             theirs,
             layout,
-        }
-    }
-
-    fn finish(
-        self,
-        system: &'static str,
-        position_tables: &'static [PositionTable],
-    ) -> Result<Map, PytorchError> {
-        if self.unnamed.is_empty() {
-            Ok(Map {
-                groups: self.groups,
-                position_tables,
-                d_model: self.layer.d_model,
-            })
-        } else {
-            Err(PytorchError::Unnamed {
-                system,
-                parameters: self.unnamed,
-            })
         }
     }
 }

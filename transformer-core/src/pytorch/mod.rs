@@ -1,25 +1,30 @@
 //! PyTorch state dicts, in and out, under the names of the systems that they come from.
 //!
 //! ```text
-//! file  ── state_dict (archive, pickle; safetensors) ──  tensors by their names
-//!       ── map (names, for one configuration) ──         tensors by our paths
-//!       ── burn-store ──                                 the module
+//! file  ── state_dict (archive, old_archive, pickle; safetensors_file) ──  tensors by their names
+//!       ── map (names, for one configuration) ──                          tensors by our paths
+//!       ── fill ──                                                        the module
 //! ```
+//!
+//! A tensor's numbers are read from the file (stored) when it is its turn to fill the module.
 
 mod archive;
+mod fill;
 mod map;
-mod names;
+pub(crate) mod names;
+mod old_archive;
 mod pickle;
+mod safetensors_file;
 mod state_dict;
+mod stored;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use burn::module::ParamId;
+use burn::tensor::TensorData;
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, TensorData};
-use burn_store::{ModuleSnapshot, TensorSnapshot};
+use burn_store::ModuleSnapshot;
 use serde::{Deserialize, Serialize};
 
 use crate::config::TransformerConfig;
@@ -28,8 +33,13 @@ use crate::error::PytorchError;
 use crate::init::WeightInit;
 use crate::layer_config::LayerConfig;
 use crate::transformer::Transformer;
-use map::Map;
-use state_dict::StateDict;
+use names::Names;
+
+pub(crate) use fill::{collected, fill};
+pub(crate) use map::{Map, TiedNames};
+#[cfg(test)]
+pub(crate) use state_dict::write;
+pub(crate) use state_dict::{StateDict, write_safetensors};
 
 /// A PyTorch implementation of the whole model, by the names of its parameters.
 ///
@@ -118,10 +128,18 @@ impl PytorchSystem {
         config: &TransformerConfig,
     ) -> Result<BTreeMap<String, Vec<usize>>, PytorchError> {
         config.validate()?;
-        Ok(Map::transformer(self, config, usize::MAX)?.shapes())
+        Ok(self.map(config, usize::MAX)?.shapes())
     }
 
-    fn map(self) -> &'static names::Names {
+    fn map(self, config: &TransformerConfig, max_layers: usize) -> Result<Map, PytorchError> {
+        let map = Map::transformer(self.table(), config, max_layers);
+        map.map_err(|parameters| PytorchError::Unnamed {
+            system: self.name(),
+            parameters,
+        })
+    }
+
+    fn table(self) -> &'static Names {
         match self {
             Self::NotebookMini => &names::NOTEBOOK_MINI,
             Self::PaperReadme => &names::PAPER_README,
@@ -151,15 +169,16 @@ pub struct PytorchExport {
 
 impl<B: Backend> Transformer<B> {
     /// Reads a model from a PyTorch state dict: a `.pt` file, as `torch.save(model.state_dict(), …)`
-    /// writes it, or a `.safetensors` file.
+    /// writes it or wrote it before PyTorch 1.6, or a `.safetensors` file; in single precision, or in
+    /// either kind of half precision.
     ///
     /// Tied weights may be under several names, and must then be equal. Tables of sines and cosines
-    /// that the system's classes keep as buffers must be the paper's, and are not kept.
+    /// that the system's classes keep as buffers must be those of the configuration, and are not kept.
     ///
     /// # Errors
     /// When the file cannot be read or is damaged; when the configuration contradicts itself or has
     /// parameters that the system has no names for; when tensors are missing, unknown, mis-shaped,
-    /// not in single precision, or not tied as they should be: then one error lists them all.
+    /// of another type, or not tied as they should be: then one error lists them all.
     /// No code in a file is executed.
     pub fn from_pytorch(
         path: impl AsRef<Path>,
@@ -169,12 +188,12 @@ impl<B: Backend> Transformer<B> {
     ) -> Result<Self, PytorchError> {
         config.validate()?;
         let path = path.as_ref();
-        let dict = StateDict::read(path)?;
+        let dict = StateDict::read(path).map_err(|error| error.into_pytorch(path))?;
         // A file has at most as many layers as tensors, so that one more is certainly missing from it.
-        let max_layers = dict.tensors.len() + 1;
-        let tensors = imported(path, &Map::transformer(system, config, max_layers)?, &dict)?;
+        let map = system.map(config, dict.tensors.len() + 1)?;
+        check(path, &map, &dict)?;
         let mut model = config.init_from(&mut WeightInit::zeros(), device)?;
-        apply(path, &mut model, tensors)?;
+        import(path, &map, &dict, &mut model)?;
         Ok(model)
     }
 
@@ -202,8 +221,8 @@ impl<B: Backend> Transformer<B> {
         system: PytorchSystem,
         options: &PytorchExport,
     ) -> Result<BTreeMap<String, TensorData>, PytorchError> {
-        let map = Map::transformer(system, self.config(), usize::MAX)?;
-        let mut tensors = map.export(&collected(self));
+        let map = system.map(self.config(), usize::MAX)?;
+        let mut tensors = map.export(&collected(self), TiedNames::Every);
         if let Some(len) = options.position_table {
             tensors.extend(map.position_tables(len));
         }
@@ -224,10 +243,12 @@ impl<B: Backend> EncoderLayer<B> {
     ) -> Result<Self, PytorchError> {
         config.validate()?;
         let path = path.as_ref();
-        let tensors = imported(path, &Map::encoder_layer(config), &StateDict::read(path)?)?;
+        let dict = StateDict::read(path).map_err(|error| error.into_pytorch(path))?;
+        let map = Map::encoder_layer(&names::ENCODER_LAYER, config);
+        check(path, &map, &dict)?;
         let init = &mut WeightInit::zeros();
         let mut layer = config.init_encoder_layer_from(init, device);
-        apply(path, &mut layer, tensors)?;
+        import(path, &map, &dict, &mut layer)?;
         Ok(layer)
     }
 
@@ -251,55 +272,32 @@ impl<B: Backend> EncoderLayer<B> {
     /// # Panics
     /// When the configuration is not that of the layer.
     pub fn state_dict(&self, config: &LayerConfig) -> BTreeMap<String, TensorData> {
-        Map::encoder_layer(config).export(&collected(self))
+        let map = Map::encoder_layer(&names::ENCODER_LAYER, config);
+        map.export(&collected(self), TiedNames::Every)
     }
 }
 
-/// Our tensors, from those of a file.
-fn imported(
+/// Checks all tensors of a file.
+fn check(path: &Path, map: &Map, dict: &StateDict) -> Result<(), PytorchError> {
+    let problems = map.problems(dict);
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(PytorchError::Mismatch {
+            path: path.to_owned(),
+            problems,
+        }),
+    }
+}
+
+/// Fills a module with the tensors of a file, which have been checked.
+fn import<B: Backend, M: ModuleSnapshot<B>>(
     path: &Path,
     map: &Map,
     dict: &StateDict,
-) -> Result<Vec<(String, TensorData)>, PytorchError> {
-    map.import(dict).map_err(|problems| PytorchError::Mismatch {
-        path: path.to_owned(),
-        problems,
-    })
-}
-
-/// Fills a module with its tensors.
-fn apply<B: Backend, M: ModuleSnapshot<B>>(
-    path: &Path,
     module: &mut M,
-    tensors: Vec<(String, TensorData)>,
 ) -> Result<(), PytorchError> {
-    let snapshots = tensors
-        .into_iter()
-        .map(|(name, data)| {
-            let names = name.split('.').map(str::to_owned).collect();
-            let data = data.convert::<B::FloatElem>();
-            TensorSnapshot::from_data(data, names, Vec::new(), ParamId::new())
-        })
-        .collect();
-    let applied = module.apply(snapshots, None, None, false);
-    if applied.errors.is_empty() && applied.missing.is_empty() && applied.unused.is_empty() {
-        Ok(())
-    } else {
-        Err(PytorchError::Damaged {
-            path: path.to_owned(),
-            problem: applied.to_string(),
-        })
-    }
-}
-
-/// A module's tensors by path, in single precision.
-fn collected<B: Backend>(module: &impl ModuleSnapshot<B>) -> HashMap<String, TensorData> {
-    module
-        .collect(None, None, false)
-        .into_iter()
-        .map(|tensor| {
-            let data = tensor.to_data().expect("a module's tensors can be read");
-            (tensor.full_path(), data.convert_dtype(DType::F32))
-        })
-        .collect()
+    fill::<B, M>(module, map.imports(dict)).map_err(|problem| PytorchError::Damaged {
+        path: path.to_owned(),
+        problem,
+    })
 }

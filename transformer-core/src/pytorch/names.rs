@@ -4,7 +4,7 @@
 //! directions, so that export is the inverse of import by construction.
 
 /// The names in a system's state dict.
-pub(super) struct Names {
+pub(crate) struct Names {
     /// Parameters outside the layers, by full paths.
     pub outside: &'static [Line],
     /// An encoder layer.
@@ -16,7 +16,7 @@ pub(super) struct Names {
 }
 
 /// The parameters of a layer, by paths and names relative to the layer.
-pub(super) struct Layer {
+pub(crate) struct Layer {
     /// The prefix of their layer; `{}` is its index.
     pub theirs: &'static str,
     /// The parameters in it.
@@ -26,17 +26,19 @@ pub(super) struct Layer {
 /// Modules of ours and of theirs that hold the same parameters.
 ///
 /// Several on one side are concatenated along their outputs.
-pub(super) struct Line {
+pub(crate) struct Line {
     /// Paths of our modules.
     pub ours: &'static [&'static str],
     /// Prefixes of the names of their tensors.
     pub theirs: &'static [&'static str],
+    /// Further prefixes of the first of them: other names of the same tensors.
+    pub also: &'static [&'static str],
     /// The tensors in each.
     pub tensors: &'static [TensorNames],
 }
 
 /// The ends of our path and of their name of a tensor.
-pub(super) struct TensorNames {
+pub(crate) struct TensorNames {
     pub ours: &'static str,
     pub theirs: &'static str,
     pub layout: Layout,
@@ -44,21 +46,32 @@ pub(super) struct TensorNames {
 
 /// The layout of a stored tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(crate) enum Layout {
     /// The same on both sides.
     Same,
     /// Ours `[d_input, d_output]`, theirs `[d_output, d_input]`.
     Transposed,
+    /// Ours `[n]`, theirs `[1, n]`.
+    Row,
+    /// Theirs has this many rows before ours, which are not used and written as zeros.
+    AfterRows(usize),
 }
 
 /// A table of sines and cosines, for as many positions as their class was built for.
-pub(super) struct PositionTable {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PositionTable {
     pub name: &'static str,
-    /// Which of the three dimensions counts positions; the last is `d_model`, the other 1.
+    /// Its number of dimensions; the last is `d_model`.
+    pub dimensions: usize,
+    /// The one of them that counts positions; the others are 1.
     pub positions: usize,
 }
 
-const fn tensor(ours: &'static str, theirs: &'static str, layout: Layout) -> TensorNames {
+pub(crate) const fn tensor(
+    ours: &'static str,
+    theirs: &'static str,
+    layout: Layout,
+) -> TensorNames {
     TensorNames {
         ours,
         theirs,
@@ -81,7 +94,7 @@ const ANNOTATED_NORM: &[TensorNames] = &[
     tensor(".beta", "b_2", Layout::Same),
 ];
 
-const fn line(
+pub(crate) const fn line(
     tensors: &'static [TensorNames],
     ours: &'static [&'static str],
     theirs: &'static [&'static str],
@@ -89,19 +102,20 @@ const fn line(
     Line {
         ours,
         theirs,
+        also: &[],
         tensors,
     }
 }
 
-const fn matrix(ours: &'static [&'static str], theirs: &'static [&'static str]) -> Line {
+pub(crate) const fn matrix(ours: &'static [&'static str], theirs: &'static [&'static str]) -> Line {
     line(MATRIX, ours, theirs)
 }
 
-const fn linear(ours: &'static [&'static str], theirs: &'static [&'static str]) -> Line {
+pub(crate) const fn linear(ours: &'static [&'static str], theirs: &'static [&'static str]) -> Line {
     line(LINEAR, ours, theirs)
 }
 
-const fn norm(ours: &'static [&'static str], theirs: &'static [&'static str]) -> Line {
+pub(crate) const fn norm(ours: &'static [&'static str], theirs: &'static [&'static str]) -> Line {
     line(NORM, ours, theirs)
 }
 
@@ -109,28 +123,32 @@ const fn annotated_norm(ours: &'static [&'static str], theirs: &'static [&'stati
     line(ANNOTATED_NORM, ours, theirs)
 }
 
-const QUERY_KEY_VALUE: &[&str] = &["self_attention.query_key_value"];
-const SELF_PROJECTION: &[&str] = &["self_attention.heads.projection"];
-const SELF_NORM: &[&str] = &["self_attention_sublayer.norm"];
-const QUERY: &[&str] = &["cross_attention.query"];
-const KEY_VALUE: &[&str] = &["cross_attention.key_value"];
-const CROSS_PROJECTION: &[&str] = &["cross_attention.heads.projection"];
-const CROSS_NORM: &[&str] = &["cross_attention_sublayer.norm"];
-const INNER: &[&str] = &["feed_forward.inner"];
-const OUTER: &[&str] = &["feed_forward.outer"];
-const FEED_FORWARD_NORM: &[&str] = &["feed_forward_sublayer.norm"];
+pub(crate) const QUERY_KEY_VALUE: &[&str] = &["self_attention.query_key_value"];
+pub(crate) const SELF_PROJECTION: &[&str] = &["self_attention.heads.projection"];
+pub(crate) const SELF_NORM: &[&str] = &["self_attention_sublayer.norm"];
+pub(crate) const QUERY: &[&str] = &["cross_attention.query"];
+pub(crate) const KEY_VALUE: &[&str] = &["cross_attention.key_value"];
+pub(crate) const CROSS_PROJECTION: &[&str] = &["cross_attention.heads.projection"];
+pub(crate) const CROSS_NORM: &[&str] = &["cross_attention_sublayer.norm"];
+pub(crate) const INNER: &[&str] = &["feed_forward.inner"];
+pub(crate) const OUTER: &[&str] = &["feed_forward.outer"];
+pub(crate) const FEED_FORWARD_NORM: &[&str] = &["feed_forward_sublayer.norm"];
 
-const SRC_EMBEDDING: &[&str] = &["src_embedding.weight"];
-const TGT_EMBEDDING: &[&str] = &["tgt_embedding.weight"];
-const SRC_POSITIONS: &[&str] = &["src_positions.learned"];
-const TGT_POSITIONS: &[&str] = &["tgt_positions.learned"];
-const ENCODER_NORM: &[&str] = &["encoder.final_norm"];
-const DECODER_NORM: &[&str] = &["decoder.final_norm"];
-const GENERATOR: &[&str] = &["generator"];
+pub(crate) const SRC_EMBEDDING: &[&str] = &["src_embedding.weight"];
+pub(crate) const TGT_EMBEDDING: &[&str] = &["tgt_embedding.weight"];
+pub(crate) const SRC_POSITIONS: &[&str] = &["src_positions.learned"];
+pub(crate) const TGT_POSITIONS: &[&str] = &["tgt_positions.learned"];
+pub(crate) const ENCODER_NORM: &[&str] = &["encoder.final_norm"];
+pub(crate) const DECODER_NORM: &[&str] = &["decoder.final_norm"];
+pub(crate) const GENERATOR: &[&str] = &["generator"];
 
 /// Tables `[1, positions, d_model]`.
 const fn batch_first(name: &'static str) -> PositionTable {
-    PositionTable { name, positions: 1 }
+    PositionTable {
+        name,
+        dimensions: 3,
+        positions: 1,
+    }
 }
 
 pub(super) const NOTEBOOK_MINI: Names = Names {
@@ -358,6 +376,7 @@ pub(super) const TORCH_NN: Names = Names {
     },
     position_tables: &[PositionTable {
         name: "positional_encoding.pos_embedding",
+        dimensions: 3,
         positions: 0,
     }],
 };

@@ -5,9 +5,16 @@
 //! those that a state dict names are recognised, all others are an error. Values are in one list, and
 //! refer to each other by index, so that neither nesting nor sharing can exhaust stack or memory.
 
-use std::collections::HashMap;
+use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, BufRead, Read, Take};
 
 use burn::tensor::{BoolStore, DType};
+
+use super::stored::contiguous_strides;
+
+/// The longest pickle that is read, in bytes: enough for a hundred thousand tensors.
+const MOST_BYTES: u64 = 1 << 24;
 
 /// A tensor as the pickle describes it: a strided view of a storage.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +36,13 @@ pub(super) struct Storage {
     pub len: usize,
 }
 
+impl Storage {
+    /// Its bytes.
+    pub fn size(&self) -> Option<usize> {
+        self.len.checked_mul(self.dtype.size())
+    }
+}
+
 /// An entry of a state dict.
 #[derive(Debug, PartialEq)]
 pub(super) enum Entry {
@@ -37,20 +51,66 @@ pub(super) enum Entry {
     Other,
 }
 
-/// Reads the pickle of a state dict.
+/// What the pickle of a state dict describes.
+#[derive(Debug)]
+pub(super) struct Pickle {
+    pub entries: Vec<(String, Entry)>,
+    /// Every storage, by its key.
+    pub storages: BTreeMap<String, Storage>,
+}
+
+/// Reads the pickle of a state dict, and leaves the input after it.
 ///
 /// # Errors
 /// When it is not one.
-pub(super) fn read(bytes: &[u8]) -> Result<Vec<(String, Entry)>, String> {
-    let mut machine = Machine {
-        rest: bytes,
-        values: Vec::new(),
-        stack: Vec::new(),
-        marks: Vec::new(),
-        memo: HashMap::new(),
+pub(super) fn read(input: impl BufRead) -> Result<Pickle, String> {
+    let machine = Machine::executed(input)?;
+    Ok(Pickle {
+        entries: machine.state_dict()?,
+        storages: machine.storages,
+    })
+}
+
+/// Reads the pickle of a list of names.
+///
+/// # Errors
+/// When it is not one.
+pub(super) fn read_names(input: impl BufRead) -> Result<Vec<String>, String> {
+    let machine = Machine::executed(input)?;
+    let names = match &machine.values[machine.root()?] {
+        Value::List(items) => items.iter().map(|&item| machine.as_string(item)).collect(),
+        _ => None,
     };
-    while machine.step()? {}
-    machine.state_dict()
+    Ok(names.ok_or("not a list of names")?)
+}
+
+/// Reads the pickle of a whole number.
+///
+/// # Errors
+/// When it is not one.
+pub(super) fn read_number(input: impl BufRead) -> Result<usize, String> {
+    let machine = Machine::executed(input)?;
+    let number = machine.as_size(machine.root()?);
+    Ok(number.ok_or("not a whole number")?)
+}
+
+/// Reads the pickle of a dictionary, and returns the truth value that it has for a name.
+///
+/// # Errors
+/// When it has none.
+pub(super) fn read_flag(input: impl BufRead, name: &str) -> Result<bool, String> {
+    let machine = Machine::executed(input)?;
+    let Value::Dict(items) = &machine.values[machine.root()?] else {
+        return Err("not a dictionary".to_owned());
+    };
+    let flag = items.iter().find_map(|&(key, value)| {
+        let is_named = machine.as_string(key).as_deref() == Some(name);
+        match machine.values[value] {
+            Value::Flag(flag) if is_named => Some(flag),
+            _ => None,
+        }
+    });
+    flag.ok_or_else(|| format!("no `{name}` in it"))
 }
 
 /// Writes the pickle of a state dict of tensors in single precision, each in a storage of its own
@@ -76,15 +136,6 @@ pub(super) fn write<'a>(tensors: impl Iterator<Item = (&'a str, &'a [usize])>) -
     }
     out.push(&[op::SETITEMS, op::STOP]);
     out.0
-}
-
-/// The strides of a contiguous tensor, in elements.
-pub(super) fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1_usize; shape.len()];
-    for dimension in (1..shape.len()).rev() {
-        strides[dimension - 1] = strides[dimension].saturating_mul(shape[dimension]);
-    }
-    strides
 }
 
 /// The instructions of `torch.save`: pickle protocol 2.
@@ -128,12 +179,14 @@ type Id = usize;
 #[derive(Debug)]
 enum Value {
     Int(i64),
+    Flag(bool),
     String(String),
     Tuple(Vec<Id>),
+    List(Vec<Id>),
     Dict(Vec<(Id, Id)>),
     Global(Global),
-    Storage(Storage),
-    Tensor(PickledTensor),
+    Storage(Box<Storage>),
+    Tensor(Box<PickledTensor>),
     /// A value that tensors of a state dict do not need.
     Other,
 }
@@ -169,16 +222,39 @@ impl Global {
     }
 }
 
-struct Machine<'a> {
-    rest: &'a [u8],
+struct Machine<R> {
+    input: Take<R>,
     values: Vec<Value>,
     stack: Vec<Id>,
     /// Heights of the stack.
     marks: Vec<usize>,
     memo: HashMap<u32, Id>,
+    storages: BTreeMap<String, Storage>,
 }
 
-impl Machine<'_> {
+impl<R: BufRead> Machine<R> {
+    /// Executes all instructions of a pickle.
+    fn executed(input: R) -> Result<Self, String> {
+        let mut machine = Self {
+            input: input.take(MOST_BYTES),
+            values: Vec::new(),
+            stack: Vec::new(),
+            marks: Vec::new(),
+            memo: HashMap::new(),
+            storages: BTreeMap::new(),
+        };
+        loop {
+            match machine.step() {
+                Ok(true) => {}
+                Ok(false) => return Ok(machine),
+                Err(_) if machine.input.limit() == 0 => {
+                    return Err(format!("a pickle of more than {MOST_BYTES} bytes"));
+                }
+                Err(problem) => return Err(problem),
+            }
+        }
+    }
+
     /// Executes an instruction; false after the last one.
     fn step(&mut self) -> Result<bool, String> {
         match self.byte()? {
@@ -188,7 +264,9 @@ impl Machine<'_> {
                 other => return Err(format!("pickle protocol {other}, not 2")),
             },
             op::MARK => self.marks.push(self.stack.len()),
-            op::NONE | op::NEWTRUE | op::NEWFALSE | op::EMPTY_LIST => self.push(Value::Other),
+            op::NONE => self.push(Value::Other),
+            op::NEWTRUE => self.push(Value::Flag(true)),
+            op::NEWFALSE => self.push(Value::Flag(false)),
             op::BINFLOAT => {
                 self.bytes::<8>()?;
                 self.push(Value::Other);
@@ -211,7 +289,7 @@ impl Machine<'_> {
             }
             op::BINUNICODE => {
                 let len = u32::from_le_bytes(self.bytes()?) as usize;
-                let text = self.take(len)?.to_vec();
+                let text = self.take(len)?;
                 let text = String::from_utf8(text).map_err(|_| "a string that is not UTF-8")?;
                 self.push(Value::String(text));
             }
@@ -223,9 +301,15 @@ impl Machine<'_> {
             op::TUPLE1 => self.tuple(1)?,
             op::TUPLE2 => self.tuple(2)?,
             op::TUPLE3 => self.tuple(3)?,
-            // The content of lists is not needed.
-            op::APPEND => drop(self.pop()?),
-            op::APPENDS => drop(self.pop_to_mark()?),
+            op::EMPTY_LIST => self.push(Value::List(Vec::new())),
+            op::APPEND => {
+                let item = self.pop()?;
+                self.append(&[item])?;
+            }
+            op::APPENDS => {
+                let items = self.pop_to_mark()?;
+                self.append(&items)?;
+            }
             op::EMPTY_DICT => self.push(Value::Dict(Vec::new())),
             op::SETITEM => {
                 let value = self.pop()?;
@@ -256,7 +340,14 @@ impl Machine<'_> {
             op::BINPERSID => {
                 let id = self.pop()?;
                 let storage = self.storage(id).ok_or("a storage is ill-described")?;
-                self.push(Value::Storage(storage));
+                match self.storages.entry(storage.key.clone()) {
+                    Slot::Occupied(other) if *other.get() == storage => {}
+                    Slot::Occupied(_) => return Err("a storage of two sizes or types".to_owned()),
+                    Slot::Vacant(slot) => {
+                        slot.insert(storage.clone());
+                    }
+                }
+                self.push(Value::Storage(Box::new(storage)));
             }
             op::BINPUT => {
                 let at = self.byte()?;
@@ -279,23 +370,27 @@ impl Machine<'_> {
         Ok(true)
     }
 
+    /// The value that is left at the end.
+    fn root(&self) -> Result<Id, String> {
+        match self.stack[..] {
+            [root] => Ok(root),
+            _ => Err("a pickle that leaves no single value".to_owned()),
+        }
+    }
+
     /// The entries of the dictionary that is left at the end.
-    fn state_dict(mut self) -> Result<Vec<(String, Entry)>, String> {
-        let [root] = self.stack[..] else {
-            return Err("a pickle that leaves no single value".to_owned());
-        };
-        let Value::Dict(items) = &mut self.values[root] else {
+    fn state_dict(&self) -> Result<Vec<(String, Entry)>, String> {
+        let Value::Dict(items) = &self.values[self.root()?] else {
             return Err("not a dictionary of tensors".to_owned());
         };
-        let items = std::mem::take(items);
         items
-            .into_iter()
-            .map(|(key, value)| {
+            .iter()
+            .map(|&(key, value)| {
                 let Value::String(name) = &self.values[key] else {
                     return Err("a dictionary with keys that are not names".to_owned());
                 };
                 let entry = match &self.values[value] {
-                    Value::Tensor(tensor) => Entry::Tensor(tensor.clone()),
+                    Value::Tensor(tensor) => Entry::Tensor(PickledTensor::clone(tensor)),
                     _ => Entry::Other,
                 };
                 Ok((name.clone(), entry))
@@ -311,7 +406,7 @@ impl Machine<'_> {
             Global::OrderedDict => self.push(Value::Dict(Vec::new())),
             Global::RebuildTensor => {
                 let tensor = self.tensor(arguments).ok_or("a tensor is ill-described")?;
-                self.push(Value::Tensor(tensor));
+                self.push(Value::Tensor(Box::new(tensor)));
             }
             Global::RebuildParameter => {
                 let arguments = self.as_tuple(arguments);
@@ -325,11 +420,16 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// `('storage', class, key, device, elements)`
+    /// `('storage', class, key, device, elements)`; before PyTorch 1.6, with `None` after it, or the
+    /// description of a part of another storage, which is not read.
     fn storage(&self, id: Id) -> Option<Storage> {
-        let &[_, class, key, _, len] = self.as_tuple(id)? else {
+        let &[_, class, key, _, len, ref part @ ..] = self.as_tuple(id)? else {
             return None;
         };
+        let is_whole = |&id: &Id| matches!(self.values[id], Value::Other);
+        if part.len() > 1 || !part.iter().all(is_whole) {
+            return None;
+        }
         let (Value::Global(Global::StorageOf(dtype)), Value::String(key)) =
             (&self.values[class], &self.values[key])
         else {
@@ -358,7 +458,7 @@ impl Machine<'_> {
             return None;
         };
         let tensor = PickledTensor {
-            storage: storage.clone(),
+            storage: Storage::clone(storage),
             offset: self.as_size(offset)?,
             shape: self.as_sizes(shape)?,
             strides: self.as_sizes(strides)?,
@@ -373,6 +473,13 @@ impl Machine<'_> {
         }
     }
 
+    fn as_string(&self, id: Id) -> Option<String> {
+        match &self.values[id] {
+            Value::String(text) => Some(text.clone()),
+            _ => None,
+        }
+    }
+
     fn as_size(&self, id: Id) -> Option<usize> {
         match &self.values[id] {
             Value::Int(int) => usize::try_from(*int).ok(),
@@ -383,6 +490,15 @@ impl Machine<'_> {
     fn as_sizes(&self, id: Id) -> Option<Vec<usize>> {
         let items = self.as_tuple(id)?;
         items.iter().map(|&item| self.as_size(item)).collect()
+    }
+
+    fn append(&mut self, items: &[Id]) -> Result<(), String> {
+        let list = *self.stack.last().ok_or(EMPTY_STACK)?;
+        let Value::List(list) = &mut self.values[list] else {
+            return Err("items for something that is not a list".to_owned());
+        };
+        list.extend_from_slice(items);
+        Ok(())
     }
 
     fn set_items(&mut self, items: &[Id]) -> Result<(), String> {
@@ -440,15 +556,26 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn take(&mut self, len: usize) -> Result<&[u8], String> {
-        let (taken, rest) = self.rest.split_at_checked(len).ok_or("it ends too early")?;
-        self.rest = rest;
-        Ok(taken)
+    fn take(&mut self, len: usize) -> Result<Vec<u8>, String> {
+        let mut taken = Vec::new();
+        // Grows as far as there are bytes, whatever `len` is.
+        let read = (&mut self.input).take(len as u64).read_to_end(&mut taken);
+        match read {
+            Ok(read) if read == len => Ok(taken),
+            Ok(_) => Err(ENDS_EARLY.to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     fn bytes<const N: usize>(&mut self) -> Result<[u8; N], String> {
-        let taken = self.take(N)?;
-        Ok(taken.try_into().expect("as many bytes as asked for"))
+        let mut bytes = [0; N];
+        match self.input.read_exact(&mut bytes) {
+            Ok(()) => Ok(bytes),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(ENDS_EARLY.to_owned())
+            }
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     fn byte(&mut self) -> Result<u8, String> {
@@ -462,24 +589,26 @@ impl Machine<'_> {
         let digits = self.take(len.into())?;
         let negative = digits.last().is_some_and(|&byte| byte >= 0x80);
         let mut bytes = [if negative { 0xff } else { 0 }; 8];
-        let digits_len = digits.len();
         let target = bytes
-            .get_mut(..digits_len)
+            .get_mut(..digits.len())
             .ok_or("a number of more than 64 bits")?;
-        target.copy_from_slice(digits);
+        target.copy_from_slice(&digits);
         Ok(i64::from_le_bytes(bytes))
     }
 
     /// Text up to the end of the line.
     fn line(&mut self) -> Result<String, String> {
-        let end = self.rest.iter().position(|&byte| byte == b'\n');
-        let line = self.take(end.ok_or("it ends too early")?)?;
-        let line = String::from_utf8_lossy(line).into_owned();
-        self.take(1)?;
-        Ok(line)
+        let mut line = Vec::new();
+        let read = self.input.read_until(b'\n', &mut line);
+        read.map_err(|error| error.to_string())?;
+        if line.pop() != Some(b'\n') {
+            return Err(ENDS_EARLY.to_owned());
+        }
+        Ok(String::from_utf8_lossy(&line).into_owned())
     }
 }
 
+const ENDS_EARLY: &str = "it ends too early";
 const EMPTY_STACK: &str = "a value is missing";
 
 /// The most dimensions of a PyTorch tensor.
@@ -580,14 +709,18 @@ mod tests {
         out.push(&[op::NEWFALSE, op::NONE, op::TUPLE, op::REDUCE]);
     }
 
+    fn entries(pickle: &[u8]) -> Result<Vec<(String, Entry)>, String> {
+        read(pickle).map(|pickle| pickle.entries)
+    }
+
     fn problem(pickle: &[u8]) -> String {
-        read(pickle).unwrap_err()
+        entries(pickle).unwrap_err()
     }
 
     #[test]
     fn a_written_pickle_is_read() {
         let tensors: [(&str, &[usize]); 3] = [("a.weight", &[2, 3]), ("b", &[1 << 33]), ("c", &[])];
-        let entries = read(&write(tensors.iter().copied())).unwrap();
+        let entries = entries(&write(tensors.iter().copied())).unwrap();
         for (at, ((name, entry), expected)) in entries.iter().zip(tensors).enumerate() {
             assert_eq!(name, expected.0);
             let Entry::Tensor(tensor) = entry else {
@@ -604,9 +737,9 @@ mod tests {
     #[test]
     fn tensors_are_views_inside_their_storage() {
         let read = |len, offset, shape: &[usize], strides: &[usize]| {
-            read(&dict_of(|out| tensor(out, len, offset, shape, strides)))
+            entries(&dict_of(|out| tensor(out, len, offset, shape, strides)))
         };
-        let entries = read(20, 5, &[3, 2], &[1, 12]).unwrap();
+        let found = read(20, 5, &[3, 2], &[1, 12]).unwrap();
         let expected = PickledTensor {
             storage: Storage {
                 key: "7".to_owned(),
@@ -617,7 +750,7 @@ mod tests {
             shape: vec![3, 2],
             strides: vec![1, 12],
         };
-        assert_eq!(entries, [("x".to_owned(), Entry::Tensor(expected))]);
+        assert_eq!(found, [("x".to_owned(), Entry::Tensor(expected))]);
 
         for (len, offset, shape, strides) in [
             (19, 5, vec![3, 2], vec![1, 12]),
@@ -661,7 +794,7 @@ mod tests {
             out.push(&[op::NEWTRUE, op::NONE, op::TUPLE, op::REDUCE]);
         });
         assert!(matches!(
-            read(&pickle).unwrap()[..],
+            entries(&pickle).unwrap()[..],
             [(_, Entry::Tensor(_))]
         ));
     }
@@ -673,7 +806,10 @@ mod tests {
             out.push(&1.0_f64.to_be_bytes());
             out.push(&[op::APPENDS, op::NEWTRUE, op::APPEND]);
         });
-        assert_eq!(read(&checkpoint).unwrap(), [("x".to_owned(), Entry::Other)]);
+        assert_eq!(
+            entries(&checkpoint).unwrap(),
+            [("x".to_owned(), Entry::Other)]
+        );
     }
 
     #[test]
@@ -711,7 +847,7 @@ mod tests {
             out.push(&[op::NONE]);
             out.push(&vec![op::TUPLE1; 1_000_000]);
         });
-        assert_eq!(read(&deep).unwrap(), [("x".to_owned(), Entry::Other)]);
+        assert_eq!(entries(&deep).unwrap(), [("x".to_owned(), Entry::Other)]);
 
         // Each tuple holds the one before it twice: 2^100000 leaves.
         let wide = dict_of(|out| {
@@ -720,21 +856,21 @@ mod tests {
                 out.push(&[op::BINPUT, 0, op::BINGET, 0, op::TUPLE2]);
             }
         });
-        assert_eq!(read(&wide).unwrap(), [("x".to_owned(), Entry::Other)]);
+        assert_eq!(entries(&wide).unwrap(), [("x".to_owned(), Entry::Other)]);
 
         // A dictionary that holds itself.
         let mut ring = Writer(vec![op::EMPTY_DICT, op::BINPUT, 0]);
         ring.string("x");
         ring.push(&[op::BINGET, 0, op::SETITEM, op::STOP]);
-        assert_eq!(read(&ring.0).unwrap(), [("x".to_owned(), Entry::Other)]);
+        assert_eq!(entries(&ring.0).unwrap(), [("x".to_owned(), Entry::Other)]);
     }
 
     #[test]
     fn a_damaged_pickle_is_an_error() {
         let whole = dict_of(|out| tensor(out, 6, 0, &[2, 3], &[3, 1]));
-        assert!(read(&whole).is_ok());
+        assert!(entries(&whole).is_ok());
         for len in 0..whole.len() {
-            read(&whole[..len]).unwrap_err();
+            entries(&whole[..len]).unwrap_err();
         }
         for (pickle, expected) in [
             (&[op::STOP][..], "a pickle that leaves no single value"),
@@ -764,6 +900,47 @@ mod tests {
     }
 
     #[test]
+    fn the_other_pickles_of_old_files_are_read() {
+        let mut names = Writer(vec![op::EMPTY_LIST, op::MARK]);
+        names.string("a");
+        names.string("b");
+        names.push(&[op::APPENDS, op::STOP, op::STOP]);
+        let mut rest = &names.0[..];
+        assert_eq!(read_names(&mut rest).unwrap(), ["a", "b"]);
+        // The input is left where the pickle ends.
+        assert_eq!(rest, [op::STOP]);
+        assert_eq!(
+            read_names(&[op::EMPTY_DICT, op::STOP][..]).unwrap_err(),
+            "not a list of names"
+        );
+        let number = [op::BININT2, 0xe9, 3, op::STOP];
+        assert_eq!(read_number(&number[..]).unwrap(), 1001);
+        assert!(read_number(&[op::NONE, op::STOP][..]).is_err());
+
+        let flags = dict_of(|out| out.push(&[op::NEWTRUE]));
+        assert!(read_flag(&flags[..], "x").unwrap());
+        let problem = read_flag(&flags[..], "y").unwrap_err();
+        assert_eq!(problem, "no `y` in it");
+    }
+
+    #[test]
+    fn a_storage_has_one_size() {
+        let pickle = dict_of(|out| {
+            tensor(out, 2, 0, &[2], &[1]);
+            out.push(&[op::SETITEM]);
+            out.string("y");
+            tensor(out, 3, 0, &[2], &[1]);
+        });
+        assert_eq!(problem(&pickle), "a storage of two sizes or types");
+    }
+
+    #[test]
+    fn absurdly_long_pickles_are_an_error() {
+        let pickle = vec![op::NONE; MOST_BYTES as usize + 1];
+        assert_eq!(problem(&pickle), "a pickle of more than 16777216 bytes");
+    }
+
+    #[test]
     fn random_instructions_are_an_error() {
         use rand::{RngExt, SeedableRng};
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(0);
@@ -775,7 +952,7 @@ mod tests {
                 pickle[at] = rng.random();
             }
             // Any result but a panic.
-            let _ = read(&pickle);
+            let _ = entries(&pickle);
         }
     }
 }

@@ -1,68 +1,102 @@
-//! State dicts as files, in both of their formats.
+//! State dicts as files, in each of their formats.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::Path;
+use std::rc::Rc;
 
 use burn::tensor::TensorData;
-use burn_store::{ModuleStore, SafetensorsStore, TensorSnapshot};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError};
 
-use super::archive;
-use crate::error::PytorchError;
+use super::pickle::Entry;
+use super::stored::{ElementType, Storage, StoredTensor};
+use super::{archive, old_archive, safetensors_file};
+use crate::error::{ModelError, PytorchError};
 use crate::files::replace_file;
 
-/// The content of a file.
+/// The content of a file, whose numbers are left in it.
 #[derive(Default)]
-pub(super) struct StateDict {
+pub(crate) struct StateDict {
     /// Its tensors, by name.
-    pub tensors: BTreeMap<String, TensorSnapshot>,
+    pub tensors: BTreeMap<String, StoredTensor>,
     /// Names of entries that are not tensors.
     pub others: Vec<String>,
 }
 
-impl StateDict {
-    /// Reads a file, in the format that its first bytes indicate.
-    pub fn read(path: &Path) -> Result<Self, PytorchError> {
-        let mut file = File::open(path).map_err(PytorchError::io(path))?;
-        let mut magic = Vec::new();
-        (&mut file)
-            .take(archive::MAGIC.len() as u64)
-            .read_to_end(&mut magic)
-            .and_then(|_| file.rewind())
-            .map_err(PytorchError::io(path))?;
-        let read = match magic.as_slice() {
-            archive::MAGIC => archive::read(file),
-            // The first bytes of a bare pickle of protocol 2.
-            [0x80, 2, ..] => Err(
-                "a bare pickle, as torch.save wrote it before PyTorch 1.6; save it again"
-                    .to_owned(),
-            ),
-            _ => read_safetensors(path),
-        };
-        read.map_err(|problem| PytorchError::Damaged {
-            path: path.to_owned(),
-            problem,
-        })
+/// Why a file cannot be read.
+pub(crate) enum ReadError {
+    Io(io::Error),
+    /// It is damaged, or no state dict.
+    Damaged(String),
+}
+
+impl ReadError {
+    pub fn into_pytorch(self, path: &Path) -> PytorchError {
+        let path = path.to_owned();
+        match self {
+            Self::Io(source) => PytorchError::Io { path, source },
+            Self::Damaged(problem) => PytorchError::Damaged { path, problem },
+        }
+    }
+
+    pub fn into_model(self, path: &Path) -> ModelError {
+        let path = path.to_owned();
+        match self {
+            Self::Io(source) => ModelError::Io { path, source },
+            Self::Damaged(problem) => ModelError::Weights { path, problem },
+        }
     }
 }
 
-fn read_safetensors(path: &Path) -> Result<StateDict, String> {
-    let mut store = SafetensorsStore::from_file(path);
-    let tensors = store
-        .get_all_snapshots()
-        .map_err(|error| error.to_string())?
-        .clone();
-    Ok(StateDict {
-        tensors,
-        others: Vec::new(),
-    })
+impl StateDict {
+    /// Reads a file, in the format that its first bytes indicate.
+    pub fn read(path: &Path) -> Result<Self, ReadError> {
+        let mut file = File::open(path).map_err(ReadError::Io)?;
+        let size = file.metadata().map_err(ReadError::Io)?.len();
+        let mut first = Vec::new();
+        (&mut file)
+            .take(old_archive::MAGIC.len() as u64)
+            .read_to_end(&mut first)
+            .and_then(|_| file.rewind())
+            .map_err(ReadError::Io)?;
+        let read = if first.starts_with(archive::MAGIC) {
+            archive::read(file, size)
+        } else if first == old_archive::MAGIC {
+            old_archive::read(file, size)
+        } else if first.starts_with(&[0x80, 2]) {
+            Err("a bare pickle, which torch.save does not write".to_owned())
+        } else {
+            safetensors_file::read(file, size)
+        };
+        read.map_err(ReadError::Damaged)
+    }
+
+    /// The entries of a pickle, in the storages of the file, which are all there.
+    pub(super) fn of_pickle(
+        entries: Vec<(String, Entry)>,
+        storages: &HashMap<String, Rc<Storage>>,
+    ) -> Self {
+        let mut dict = Self::default();
+        for (name, entry) in entries {
+            match entry {
+                Entry::Other => dict.others.push(name),
+                Entry::Tensor(tensor) => {
+                    let storage = Rc::clone(&storages[&tensor.storage.key]);
+                    let element = ElementType::from(tensor.storage.dtype);
+                    let (shape, strides) = (tensor.shape, tensor.strides);
+                    let tensor = StoredTensor::new(storage, element, tensor.offset, shape, strides);
+                    dict.tensors.insert(name, tensor);
+                }
+            }
+        }
+        dict
+    }
 }
 
 /// Writes tensors in single precision to a file, in the format of its extension.
-pub(super) fn write(
+pub(crate) fn write(
     path: &Path,
     tensors: &BTreeMap<String, TensorData>,
 ) -> Result<(), PytorchError> {
@@ -80,7 +114,8 @@ pub(super) fn write(
     written.map_err(PytorchError::io(path))
 }
 
-fn write_safetensors<'a>(
+/// Writes tensors in single precision to a `.safetensors` file.
+pub(crate) fn write_safetensors<'a>(
     path: &Path,
     tensors: impl Iterator<Item = (&'a str, &'a TensorData)>,
 ) -> io::Result<()> {

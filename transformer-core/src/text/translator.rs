@@ -11,11 +11,13 @@ use super::model_tokenizers::Tokenizers;
 use super::text_search::{TextSearch, Translation, source_tokens};
 use crate::config::TransformerConfig;
 use crate::decoding::{DecodeOptions, Ensemble, SourceTarget, TargetScore, score};
-use crate::error::DecodeOptionsError;
+use crate::error::{DecodeOptionsError, ModelError};
+use crate::hugging_face::options_of_directory;
 use crate::transformer::Transformer;
 
-/// A model, or an ensemble of models, that translates sentences: by default with the paper's beam
-/// search (§6.1), else as set by [`with_options`](Self::with_options).
+/// A model, or an ensemble of models, that translates sentences: by default as its directory's
+/// `generation_config.json` says ([`DecodeOptions::of_directory`]), without one with the paper's beam search
+/// (§6.1), else as set by [`with_options`](Self::with_options).
 ///
 /// ```no_run
 /// use burn_ndarray::NdArray;
@@ -78,7 +80,8 @@ pub struct Translator<B: Backend> {
 }
 
 impl<B: Backend> Translator<B> {
-    /// Reads a model directory: `config.json`, `model.safetensors` and `tokenizer.json`.
+    /// Reads a model directory: ours, with `config.json`, `model.safetensors` and `tokenizer.json`, or one of
+    /// Hugging Face's as it is ([`Transformer::load`]).
     ///
     /// # Errors
     /// When a file is missing or damaged, or the tokenizer is not the model's.
@@ -86,7 +89,7 @@ impl<B: Backend> Translator<B> {
         Self::load_ensemble(&[directory], device)
     }
 
-    /// Reads the model directories of an ensemble.
+    /// Reads the model directories of an ensemble, to be decoded as the first is.
     ///
     /// # Errors
     /// When no directory is given, a file is missing or damaged, or the tokenizers differ.
@@ -111,11 +114,17 @@ impl<B: Backend> Translator<B> {
             check(&tokenizers, &config, directory)?;
             models.push(Transformer::load(directory, device)?);
         }
-        Ok(Self {
+        let mut translator = Self {
             models: Ensemble::new(models)?,
             tokenizers,
             options: DecodeOptions::default(),
-        })
+        };
+        if let Some((path, options)) = options_of_directory(first)? {
+            translator.options = options;
+            let checked = translator.text_search();
+            checked.map_err(|source| ModelError::Options { path, source })?;
+        }
+        Ok(translator)
     }
 
     /// A translator with a model in memory.
@@ -295,7 +304,7 @@ mod tests {
     use super::super::tokenizer::Tokenizer;
     use super::super::tokenizer::tests::words;
     use super::*;
-    use crate::decoding::{MaxLength, Sampling};
+    use crate::decoding::{LengthPenalty, MaxLength, Sampling};
     use burn_ndarray::NdArray;
 
     fn translator() -> Translator<NdArray> {
@@ -309,6 +318,34 @@ mod tests {
         };
         let model: Transformer<NdArray> = config.init(1, &Default::default()).unwrap();
         Translator::new(model, words(&["a", "b", "c", "d", "e"])).unwrap()
+    }
+
+    #[test]
+    fn a_directory_is_decoded_as_it_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path();
+        let saved = translator();
+        saved.model().save(directory).unwrap();
+        saved.tokenizers().save(directory).unwrap();
+        let load = || Translator::<NdArray>::load(directory, &Default::default());
+        assert_eq!(load().unwrap().options, DecodeOptions::default());
+        let options = DecodeOptions {
+            length_penalty: LengthPenalty::AVERAGE,
+            banned_tokens: vec![8],
+            ..DecodeOptions::beam(2)
+        };
+        options.save(directory, saved.model().config()).unwrap();
+        assert_eq!(load().unwrap().options, options);
+
+        let outside = DecodeOptions {
+            banned_tokens: vec![9],
+            ..options
+        };
+        outside.save(directory, saved.model().config()).unwrap();
+        let message = load().unwrap_err().to_string();
+        let expected =
+            "generation_config.json: `banned_tokens` has token 9, outside the vocabulary of 9";
+        assert!(message.ends_with(expected), "{message}");
     }
 
     #[test]

@@ -45,7 +45,8 @@ pub fn tiny_without_dropout() -> TransformerConfig {
     }
 }
 
-/// [`tiny`] with the norm after and before, positions sinusoidal and learned.
+/// [`tiny`] with the norm after and before, positions sinusoidal and learned; and with the keys that only pretrained
+/// models have.
 pub fn variants() -> Vec<TransformerConfig> {
     let mut variants = Vec::new();
     for (norm, final_norm) in [(NormPlacement::Post, false), (NormPlacement::Pre, true)] {
@@ -58,6 +59,15 @@ pub fn variants() -> Vec<TransformerConfig> {
             });
         }
     }
+    variants.push(TransformerConfig {
+        decoder_d_ff: Some(9),
+        embedding_norm: true,
+        positions: Positions::SinesThenCosines {
+            inclusive: true,
+            first: 2,
+        },
+        ..tiny()
+    });
     variants
 }
 

@@ -6,9 +6,9 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use transformer_core::{
     Activation, AttentionInput, AttentionMask, AttentionWeights, CrossAttention, DecoderLayer,
-    DecoderMasks, EncoderLayer, FeedForwardConfig, LayerConfig, LayerNormConfig, LayerNormFormula,
-    NormPlacement, Positions, PositionwiseFeedForward, Sublayer, TransformerConfig, WeightInit,
-    sinusoidal_encoding,
+    DecoderMasks, EncoderLayer, FeedForwardConfig, LayerConfig, LayerNorm, LayerNormConfig,
+    LayerNormFormula, NormPlacement, Positions, PositionwiseFeedForward, Sublayer,
+    TransformerConfig, WeightInit, sinusoidal_encoding,
 };
 
 use crate::common::*;
@@ -29,12 +29,12 @@ struct PlainNorm {
 }
 
 impl PlainNorm {
-    fn of(sublayer: &Sublayer<NdArray>, formula: LayerNormFormula, eps: f64) -> Self {
+    fn of(norm: &LayerNorm<NdArray>, formula: LayerNormFormula, eps: f64) -> Self {
         Self {
             formula,
             eps,
-            gamma: values(sublayer.norm.gamma.val()),
-            beta: values(sublayer.norm.beta.val()),
+            gamma: values(norm.gamma.val()),
+            beta: values(norm.beta.val()),
         }
     }
 
@@ -79,7 +79,7 @@ fn sublayers(norm: NormPlacement) -> Vec<(Sublayer<NdArray>, PlainNorm)> {
                 ..LayerConfig::new(D_MODEL, 2, 8).unwrap()
             };
             let sublayer = shaken(config.sublayer().init(&Default::default()), 1);
-            let plain = PlainNorm::of(&sublayer, layer_norm, layer_norm_eps);
+            let plain = PlainNorm::of(&sublayer.norm, layer_norm, layer_norm_eps);
             sublayers.push((sublayer, plain));
         }
     }
@@ -280,13 +280,30 @@ fn a_decoder_layer_alone_is_self_attention_and_feed_forward() {
     assert_close(found.hidden, expected.hidden, 0.0);
 }
 
-/// The encoder by hand: embedding × √d_model, position, layers, norm.
+/// The twelve features of a position: sines of the frequencies `10000^(-i/5)`, then cosines.
+fn sines_then_cosines(position: usize) -> Vec<f64> {
+    let angle = |i: i32| position as f64 * 10_000_f64.powf(-f64::from(i) / 5.0);
+    let sines = (0..6).map(|i| angle(i).sin());
+    sines.chain((0..6).map(|i| angle(i).cos())).collect()
+}
+
+/// The encoder by hand: embedding × √d_model, position, norm, layers, norm.
 #[test]
 fn encoding_is_embedding_position_layers_norm() {
-    for (embedding_scale, final_norm) in [(true, true), (false, false)] {
-        for positions in [Positions::Sinusoidal, Positions::Learned { max_len: 9 }] {
+    let sines_first = Positions::SinesThenCosines {
+        inclusive: true,
+        first: 2,
+    };
+    for (embedding_scale, embedding_norm, final_norm) in [(true, false, true), (false, true, false)]
+    {
+        for positions in [
+            Positions::Sinusoidal,
+            Positions::Learned { max_len: 9 },
+            sines_first,
+        ] {
             let config = TransformerConfig {
                 embedding_scale,
+                embedding_norm,
                 final_norm,
                 positions,
                 ..tiny()
@@ -296,6 +313,7 @@ fn encoding_is_embedding_position_layers_norm() {
             let table = values(model.src_embedding.weight.val());
             let encodings = match &model.src_positions.learned {
                 Some(learned) => values(learned.val()),
+                None if positions == sines_first => (2..6).flat_map(sines_then_cosines).collect(),
                 None => values(sinusoidal_encoding::<NdArray>(
                     0,
                     4,
@@ -306,10 +324,17 @@ fn encoding_is_embedding_position_layers_norm() {
             let scale = if embedding_scale { 12_f64.sqrt() } else { 1.0 };
             let mut x = Vec::new();
             for (at, &id) in ids.iter().enumerate() {
-                x.extend(
-                    (0..12).map(|d| (table[id * 12 + d] * scale + encodings[at * 12 + d]) as f32),
-                );
+                let sum = (0..12).map(|d| table[id * 12 + d] * scale + encodings[at * 12 + d]);
+                let sum: Vec<f64> = sum.collect();
+                let entering = match &model.src_embedding_norm {
+                    Some(norm) => {
+                        PlainNorm::of(norm, config.layer_norm, config.layer_norm_eps).forward(&sum)
+                    }
+                    None => sum,
+                };
+                x.extend(entering.into_iter().map(|x| x as f32));
             }
+            assert_eq!(model.src_embedding_norm.is_some(), embedding_norm);
             let data = burn::tensor::TensorData::new(x, [1, 4, 12]);
             let mut x = Tensor::<NdArray, 3>::from_data(data, &Default::default());
             for layer in &model.encoder.layers {
@@ -327,6 +352,34 @@ fn encoding_is_embedding_position_layers_norm() {
             );
         }
     }
+}
+
+/// The norm of the target's embeddings is its own.
+#[test]
+fn decoding_is_embedding_position_norm_layers() {
+    let config = TransformerConfig {
+        embedding_norm: true,
+        ..tiny()
+    };
+    let model = model::<NdArray>(&config, 7);
+    let (device, targets) = (Default::default(), [[1, 8, 4]]);
+    let memory = model.encode(tokens(&[[5, 3, 7, 2]]));
+    let positions = sinusoidal_encoding::<NdArray>(0, 3, 12, &device);
+    let x = model.target_embedding().forward(tokens(&targets)) + positions.unsqueeze();
+    let x = model.tgt_embedding_norm.as_ref().unwrap().forward(x);
+    let masks = DecoderMasks {
+        self_attention: AttentionMask::causal(3, 3, &device),
+        cross_attention: None,
+    };
+    let discard = AttentionWeights::Discard;
+    let expected = model
+        .decoder
+        .forward(x, Some(&memory.hidden), &masks, discard);
+    assert_close(
+        model.decode(tokens(&targets), &memory),
+        expected.hidden,
+        1e-6,
+    );
 }
 
 #[test]

@@ -13,9 +13,11 @@ mod padding;
 // Different ways of computing, one result.
 mod batch;
 mod cache;
+mod excluded;
 mod greedy;
 mod language_model;
 mod search;
+mod start_token;
 
 // The paper's formulas, compared with plain loops.
 mod attention;

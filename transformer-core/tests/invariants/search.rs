@@ -512,6 +512,93 @@ fn targets_begin_with_their_prefixes() {
     }
 }
 
+/// Like `<bos>`, it is part of no rank.
+#[test]
+fn targets_begin_with_the_forced_token() {
+    let model = model::<NdArray>(&tiny(), 1);
+    let sampling = DecodeOptions::sample(Sampling::default());
+    for options in [short(), DecodeOptions::greedy(), sampling] {
+        let options = DecodeOptions {
+            forced_first: Some(9),
+            ..options
+        };
+        let found = run(&[&model], &options, &sources());
+        for (source, found) in sources().iter().zip(found) {
+            for hypothesis in found {
+                assert_eq!(hypothesis.tokens[0], 9);
+                let target = with_eos(&hypothesis);
+                let log_prob =
+                    |len: usize| log_prob_without_cache(&[&model], source, &target[..len]);
+                let (first, all) = (log_prob(1), log_prob(target.len()));
+                let score = (all - first) / options.length_penalty.of(target.len());
+                assert_close(
+                    &vec![hypothesis.log_prob, hypothesis.score],
+                    &vec![all, score],
+                    1e-4,
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_prefix_comes_after_the_forced_token_or_begins_with_it() {
+    let model = model::<NdArray>(&tiny(), 1);
+    let options = DecodeOptions {
+        forced_first: Some(9),
+        ..short()
+    };
+    let search = Search::new(&model, options).unwrap();
+    let [none, itself, after, both] =
+        [&[][..], &[9], &[4, 6], &[9, 4, 6]].map(|prefix: &[u32]| {
+            let request = Request::exact([5, 3, 2]).with_prefix(prefix);
+            search.run(&[request]).unwrap()
+        });
+    assert_eq!(none, itself);
+    assert_eq!(after, both);
+    assert!(after[0][0].tokens.starts_with(&[9, 4, 6]));
+}
+
+/// That `<eos>` is part of no rank, either.
+#[test]
+fn a_target_at_its_limit_ends_where_that_is_forced() {
+    let mut at_limit = 0;
+    for seed in 0..4 {
+        let model = model::<NdArray>(&tiny(), seed);
+        let sampling = DecodeOptions::sample(Sampling::default());
+        for options in [DecodeOptions::greedy(), short(), sampling] {
+            let at_most = |tokens, forced_last| DecodeOptions {
+                max_length: MaxLength::Tokens(tokens),
+                forced_last,
+                ..options.clone()
+            };
+            let found = run(&[&model], &at_most(4, true), &sources());
+            for (source, found) in sources().iter().zip(&found) {
+                let found = &found[0];
+                let len = found.tokens.len();
+                assert!(found.finished && len <= 3, "{found:?}");
+                let log_prob = |target: &[u32]| log_prob_without_cache(&[&model], source, target);
+                let all = log_prob(&with_eos(found));
+                let ranked = match len {
+                    3 => log_prob(&found.tokens),
+                    _ => all,
+                };
+                let score = ranked / options.length_penalty.of(len + 1);
+                assert_close(&vec![found.log_prob, found.score], &vec![all, score], 1e-4);
+                at_limit += usize::from(len == 3);
+            }
+            if options == DecodeOptions::greedy() {
+                // The `<eos>` comes in place of a fourth token.
+                let cut = run(&[&model], &at_most(3, false), &sources());
+                for (found, cut) in found.iter().zip(cut) {
+                    assert_eq!(found[0].tokens, cut[0].tokens);
+                }
+            }
+        }
+    }
+    assert!(at_limit > 10, "too few targets reach the limit: {at_limit}");
+}
+
 #[test]
 fn a_repetition_penalty_makes_other_targets() {
     let model = model::<NdArray>(&tiny(), 0);
@@ -893,6 +980,13 @@ fn options_out_of_range_are_named() {
             "`banned_tokens` has token 11, outside the vocabulary of 11".to_owned(),
         ),
         (
+            DecodeOptions {
+                forced_first: Some(11),
+                ..beam(2)
+            },
+            "`forced_first` is token 11, outside the vocabulary of 11".to_owned(),
+        ),
+        (
             sample(Sampling {
                 top_p: 2.0,
                 ..Sampling::default()
@@ -980,6 +1074,18 @@ fn invalid_requests_are_named() {
     assert_eq!(
         error.unwrap_err().to_string(),
         "source 1 has a prefix with token 11, outside the vocabulary of 11"
+    );
+    // The forced token is one of them.
+    let forced = DecodeOptions {
+        forced_first: Some(9),
+        max_length: MaxLength::Tokens(2),
+        ..DecodeOptions::greedy()
+    };
+    let request = Request::exact([5, 2]).with_prefix([3, 4]);
+    let error = Search::new(&model, forced).unwrap().run(&[request]);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "source 0 has a prefix of 3 tokens, more than the 2 that its target may have"
     );
     for (target, problem) in [
         (

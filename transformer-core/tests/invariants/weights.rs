@@ -204,6 +204,17 @@ fn invalid_configurations_are_refused() {
             edited("positions", json!({"learned": {"max_len": 0}})),
             "`max_len` is 0",
         ),
+        (
+            edited(
+                "positions",
+                json!({"sines-then-cosines": {"inclusive": true}}),
+            ),
+            "missing field `first`",
+        ),
+        (
+            edited("excluded_tokens", json!([3, 11])),
+            "`excluded_tokens` has 11, outside the vocabulary of 11",
+        ),
     ];
     for (text, reason) in cases {
         fs::write(directory.path().join(CONFIG_FILE), text).unwrap();

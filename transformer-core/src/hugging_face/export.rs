@@ -1,0 +1,63 @@
+//! Models, written as Hugging Face's classes read them.
+
+use std::cell::Cell;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use burn::tensor::TensorData;
+use burn::tensor::backend::Backend;
+
+use super::generation::GENERATION_FILE;
+use super::{config_export, full_map, generation, names};
+use crate::config_file::CONFIG_FILE;
+use crate::error::ModelError;
+use crate::files::replace_file;
+use crate::pytorch::{TiedNames, collected, write_safetensors};
+use crate::transformer::Transformer;
+use crate::weights::WEIGHTS_FILE;
+
+impl<B: Backend> Transformer<B> {
+    /// Writes the model into a directory, which is created if missing, as Hugging Face's `transformers` has it:
+    /// `config.json`, `generation_config.json` with the special tokens, and `model.safetensors` in single
+    /// precision. Its `from_pretrained` reads it, and computes the same. The type (`marian`, `m2m_100`, `bart` or
+    /// `mbart`) is that which can have the configuration.
+    ///
+    /// [`DecodeOptions::save`](crate::DecodeOptions::save) writes how it is to be decoded, too; its tokenizer's
+    /// files belong beside these.
+    ///
+    /// # Errors
+    /// When no type can have the configuration: then the error names the key that does not fit. When a file cannot
+    /// be written: older ones then stay as they were.
+    pub fn save_hugging_face(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
+        let directory = directory.as_ref();
+        let paths = [CONFIG_FILE, GENERATION_FILE, WEIGHTS_FILE].map(|name| directory.join(name));
+        let [config_path, generation_path, weights_path] = &paths;
+        let (model_type, config_keys) = config_export::to_keys(config_path.clone(), self.config())?;
+        let generation_keys = generation::to_keys(generation_path, None, self.config())?;
+        let map = full_map(self.config(), usize::MAX).map_err(|unnamed| ModelError::Weights {
+            path: weights_path.clone(),
+            problem: format!("no names for `{}`", unnamed.join("`, `")),
+        })?;
+        let mut tensors = map.export(&collected(self), TiedNames::First);
+        if model_type.has_generator_bias() && !self.config().generator_bias {
+            let vocab_size = self.config().tgt_vocab_size;
+            let zeros = TensorData::new(vec![0_f32; vocab_size], [1, vocab_size]);
+            tensors.insert(names::LOGITS_BIAS.to_owned(), zeros);
+        }
+        fs::create_dir_all(directory).map_err(ModelError::io(directory))?;
+        // All are on the disk before one replaces an older file.
+        let at_work = Cell::new(config_path);
+        replace_file(config_path, |side| -> io::Result<()> {
+            fs::write(side, config_keys.to_json())?;
+            at_work.set(generation_path);
+            replace_file(generation_path, |side| -> io::Result<()> {
+                fs::write(side, generation_keys.to_json())?;
+                at_work.set(weights_path);
+                let tensors = tensors.iter().map(|(name, data)| (name.as_str(), data));
+                replace_file(weights_path, |side| write_safetensors(side, tensors))
+            })
+        })
+        .map_err(|source| ModelError::io(at_work.get())(source))
+    }
+}

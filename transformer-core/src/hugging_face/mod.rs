@@ -1,0 +1,166 @@
+//! Model directories of Hugging Face's `transformers`, read as they are and written.
+//!
+//! ```text
+//! config.json             ── config, config_export ──        TransformerConfig
+//! generation_config.json  ── generation ──                   DecodeOptions
+//! the weights' files      ── weights, names; pytorch ──      Transformer
+//! ```
+//!
+//! What is read is an ordinary model: nothing else in the crate knows these names and keys.
+
+mod config;
+mod config_export;
+mod export;
+mod generation;
+mod keys;
+mod names;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::backend::Backend;
+
+use crate::config::TransformerConfig;
+use crate::config_file::CONFIG_FILE;
+use crate::error::{ModelError, TensorProblem};
+use crate::init::WeightInit;
+use crate::pytorch::{Map, StateDict, fill};
+use crate::transformer::Transformer;
+use config::ModelType;
+use keys::Keys;
+
+pub use generation::GENERATION_FILE;
+#[cfg(feature = "text")]
+pub(crate) use generation::options_of_directory;
+
+/// The most problems that an error lists.
+const MOST_LISTED: usize = 8;
+
+/// A directory whose tensors are those of its configuration, by name, type and shape. No number has been read
+/// but those of the logits' bias.
+pub(crate) struct Directory {
+    pub config: TransformerConfig,
+    map: Map,
+    /// The file that names the tensors.
+    path: PathBuf,
+    weights: StateDict,
+}
+
+impl Directory {
+    /// Opens a directory.
+    ///
+    /// # Errors
+    /// When a file is missing or damaged, a key of `config.json` asks for a model that ours cannot be, or the
+    /// tensors are not those of the configuration.
+    pub fn open(directory: &Path) -> Result<Self, ModelError> {
+        let keys = Keys::read(&directory.join(CONFIG_FILE))?;
+        let generation = Keys::read_if_there(&directory.join(GENERATION_FILE))?;
+        let (model_type, mut config) = config::config(&keys, generation.as_ref())?;
+        let (path, weights) = weights::open(directory)?;
+        config.generator_bias = has_generator_bias(model_type, &weights)
+            .map_err(|problem| of_weights(&path, vec![problem]))?;
+        let map = map(&config, &weights).map_err(|unnamed| ModelError::Weights {
+            path: path.clone(),
+            problem: format!("no names for `{}`", unnamed.join("`, `")),
+        })?;
+        let problems = map.wrong_kinds(&weights);
+        if !problems.is_empty() {
+            return Err(of_weights(&path, problems));
+        }
+        Ok(Self {
+            config,
+            map,
+            path,
+            weights,
+        })
+    }
+
+    /// The model.
+    ///
+    /// # Errors
+    /// As [`fill`](Self::fill).
+    pub fn load<B: Backend>(&self, device: &B::Device) -> Result<Transformer<B>, ModelError> {
+        let model = self.config.init_from(&mut WeightInit::zeros(), device);
+        let mut model = model.map_err(|source| ModelError::Config {
+            path: self.path.clone(),
+            source,
+        })?;
+        self.fill(&mut model)?;
+        Ok(model)
+    }
+
+    /// Fills a model of the same sizes with the weights, tensor by tensor.
+    ///
+    /// # Errors
+    /// When numbers cannot be read or are damaged, tied tensors differ, or the model has other sizes.
+    pub fn fill<B: Backend>(&self, model: &mut Transformer<B>) -> Result<(), ModelError> {
+        let problems = self.map.wrong_numbers(&self.weights);
+        if !problems.is_empty() {
+            return Err(of_weights(&self.path, problems));
+        }
+        let filled = fill::<B, _>(model, self.map.imports(&self.weights));
+        filled.map_err(|problem| ModelError::Weights {
+            path: self.path.clone(),
+            problem,
+        })
+    }
+}
+
+/// Whether the logits have a bias other than zero, which would be added for nothing.
+fn has_generator_bias(model_type: ModelType, weights: &StateDict) -> Result<bool, TensorProblem> {
+    match weights.tensors.get(names::LOGITS_BIAS) {
+        Some(bias) if model_type.has_generator_bias() => match bias.is_zero() {
+            Ok(is_zero) => Ok(!is_zero),
+            Err(error) => Err(TensorProblem::Unreadable {
+                name: names::LOGITS_BIAS.to_owned(),
+                problem: error.to_string(),
+            }),
+        },
+        _ => Ok(false),
+    }
+}
+
+/// The map of the names in the weights' files.
+///
+/// # Errors
+/// Parameters without a name.
+fn map(config: &TransformerConfig, weights: &StateDict) -> Result<Map, Vec<String>> {
+    // A file has at most as many layers as tensors, so that one more is certainly missing from it.
+    let mut map = full_map(config, weights.tensors.len() + 1)?.ignoring(&names::IGNORED);
+    if !config.generator_bias {
+        map = map.ignoring(&[names::LOGITS_BIAS]);
+    }
+    let has_prefix = |name: &String| name.starts_with(names::PREFIX);
+    Ok(match weights.tensors.keys().any(has_prefix) {
+        true => map,
+        false => map.without_prefix(names::PREFIX),
+    })
+}
+
+/// The map of at most `max_layers` layers of each stack.
+fn full_map(config: &TransformerConfig, max_layers: usize) -> Result<Map, Vec<String>> {
+    let map = Map::transformer(&names::NAMES, config, max_layers)?;
+    Ok(match config.tying.ties_source_target() {
+        true => map,
+        false => map.without_name(names::SHARED),
+    })
+}
+
+/// The error of a file whose tensors have problems.
+fn of_weights(path: &Path, problems: Vec<TensorProblem>) -> ModelError {
+    let more = problems.len().saturating_sub(MOST_LISTED);
+    let listed = problems.iter().take(MOST_LISTED);
+    let mut listed: Vec<String> = listed.map(ToString::to_string).collect();
+    if more > 0 {
+        listed.push(format!("and {more} more"));
+    }
+    ModelError::Weights {
+        path: path.to_owned(),
+        problem: format!(
+            "not the weights of its configuration: {}",
+            listed.join("; ")
+        ),
+    }
+}

@@ -1,0 +1,77 @@
+//! Between tensors of a file and the parameters of a module.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use burn::module::ParamId;
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Element, TensorData};
+use burn_store::{ModuleSnapshot, TensorSnapshot, TensorSnapshotError};
+
+use super::map::Import;
+
+/// Fills a module. Each tensor is read when it is its turn, and nothing of it is kept beside the module.
+///
+/// # Errors
+/// When a tensor cannot be read, or the tensors are not those of the module.
+pub(crate) fn fill<B: Backend, M: ModuleSnapshot<B>>(
+    module: &mut M,
+    tensors: Vec<Import>,
+) -> Result<(), String> {
+    let unreadable = Rc::new(RefCell::new(None));
+    let snapshots = tensors.into_iter();
+    let snapshots = snapshots.map(|tensor| snapshot::<B>(tensor, Rc::clone(&unreadable)));
+    let applied = module.apply(snapshots.collect(), None, None, false);
+    if let Some(problem) = unreadable.take() {
+        return Err(problem);
+    }
+    let missing = applied.missing.iter();
+    let mut problems: Vec<String> = missing
+        .map(|(path, _)| format!("`{path}` is missing"))
+        .collect();
+    let unused = applied.unused.iter();
+    problems.extend(unused.map(|path| format!("`{path}` is unknown")));
+    problems.extend(applied.errors.iter().map(ToString::to_string));
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(problems.join("; ")),
+    }
+}
+
+/// A tensor that burn-store reads, and the first problem with one.
+fn snapshot<B: Backend>(tensor: Import, problem: Rc<RefCell<Option<String>>>) -> TensorSnapshot {
+    let dtype = <B::FloatElem as Element>::dtype();
+    let path = tensor.path.split('.').map(str::to_owned).collect();
+    let shape = tensor.shape.clone().into();
+    let read = move || match tensor.read() {
+        Ok(data) => Ok(data.convert_dtype(dtype)),
+        Err(error) => {
+            let error = error.to_string();
+            problem.borrow_mut().get_or_insert(error.clone());
+            Err(TensorSnapshotError::IoError(error))
+        }
+    };
+    TensorSnapshot::from_closure(
+        Rc::new(read),
+        dtype,
+        shape,
+        path,
+        Vec::new(),
+        ParamId::new(),
+    )
+}
+
+/// A module's tensors by path, in single precision.
+pub(crate) fn collected<B: Backend>(
+    module: &impl ModuleSnapshot<B>,
+) -> HashMap<String, TensorData> {
+    module
+        .collect(None, None, false)
+        .into_iter()
+        .map(|tensor| {
+            let data = tensor.to_data().expect("a module's tensors can be read");
+            (tensor.full_path(), data.convert_dtype(DType::F32))
+        })
+        .collect()
+}

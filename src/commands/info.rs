@@ -183,7 +183,7 @@ fn tokenizer(text: &mut String, directory: &Path) -> Result {
     // An error where a file is damaged.
     let tokenizers = Tokenizers::load(directory)?;
     let (source, target) = (tokenizers.source(), tokenizers.target());
-    let sides = match std::ptr::eq(source, target) {
+    let sides = match tokenizers.are_shared() {
         true => vec![(source, "source and target")],
         false => vec![(source, "the source"), (target, "the target")],
     };

@@ -69,6 +69,7 @@ mod special_tokens;
 mod sublayer;
 #[cfg(feature = "text")]
 mod text;
+mod tokenizer_files;
 mod transformer;
 mod validation;
 mod weights;
@@ -119,8 +120,10 @@ pub use special_tokens::{SPECIAL_TOKENS, SpecialTokens};
 pub use sublayer::{Sublayer, SublayerConfig};
 #[cfg(feature = "text")]
 pub use text::{TextError, TextSearch, Tokenizer, Tokenizers, Translation, Translator};
-pub use transformer::{Encoded, Transformer};
-pub use weights::{
-    SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE, load_weights,
-    save_weights,
+pub use tokenizer_files::{
+    SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE, TARGET_TOKENIZER_FILE,
+    TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_FILES, TOKENIZER_SETTINGS_FILE,
+    VOCABULARY_FILE,
 };
+pub use transformer::{Encoded, Transformer};
+pub use weights::{WEIGHTS_FILE, load_weights, save_weights};

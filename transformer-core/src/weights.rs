@@ -27,12 +27,6 @@ use crate::transformer::Transformer;
 
 /// The weights' file in a model directory.
 pub const WEIGHTS_FILE: &str = "model.safetensors";
-/// The file of a tokenizer that source and target share, in Hugging Face's format.
-pub const TOKENIZER_FILE: &str = "tokenizer.json";
-/// The file of the source's tokenizer, where the target has another.
-pub const SOURCE_TOKENIZER_FILE: &str = "source_tokenizer.json";
-/// The file of the target's tokenizer, where the source has another.
-pub const TARGET_TOKENIZER_FILE: &str = "target_tokenizer.json";
 
 /// Writes every parameter of a module into a `.safetensors` file, under its path in the module. The
 /// file's folder is created if missing.

@@ -12,10 +12,7 @@ use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use transformer_core::{
-    CONFIG_FILE, GENERATION_FILE, SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE,
-    WEIGHTS_FILE, replace_file,
-};
+use transformer_core::{CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILES, WEIGHTS_FILE, replace_file};
 
 use crate::checkpoint::{RUN_FILE, holds_model, run_of, whole_checkpoints};
 use crate::error::{ABSENT, AverageError, Difference, first_difference};
@@ -231,7 +228,7 @@ fn tokenizers(model: &Path) -> Result<(PathBuf, TokenizerFiles), AverageError> {
 
 fn tokenizers_in(directory: &Path) -> Result<TokenizerFiles, AverageError> {
     let mut files = Vec::new();
-    for name in [TOKENIZER_FILE, SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE] {
+    for name in TOKENIZER_FILES {
         if let Some(bytes) = read_if_there(&directory.join(name))? {
             files.push((name, bytes));
         }

@@ -32,8 +32,8 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use serde::{Deserialize, Serialize};
 use transformer_core::{
-    CONFIG_FILE, SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, WEIGHTS_FILE,
-    load_weights, remove_unfinished_files, replace_file_with, save_weights,
+    CONFIG_FILE, TOKENIZER_FILES, WEIGHTS_FILE, load_weights, remove_unfinished_files,
+    replace_file_with, save_weights,
 };
 
 use crate::data::{Checksum, Example};
@@ -157,14 +157,10 @@ impl Checkpoints {
                 fs::remove_dir_all(&path).map_err(TrainError::io(&path))?;
             }
         }
-        let names = [
-            CONFIG_FILE,
-            WEIGHTS_FILE,
-            TOKENIZER_FILE,
-            SOURCE_TOKENIZER_FILE,
-            TARGET_TOKENIZER_FILE,
-        ];
-        let mut files: Vec<_> = names.map(|name| self.directory().join(name)).into();
+        let names = [CONFIG_FILE, WEIGHTS_FILE]
+            .into_iter()
+            .chain(TOKENIZER_FILES);
+        let mut files: Vec<_> = names.map(|name| self.directory().join(name)).collect();
         let checkpoints = self.whole()?.into_iter();
         files.extend(checkpoints.map(|(_, path)| path.join(RUN_FILE)));
         for file in files {

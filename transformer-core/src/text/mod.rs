@@ -1,10 +1,21 @@
 //! Text: tokenizers, and the translation of sentences.
 
 mod bpe_dropout;
+mod entries;
+mod error;
+mod languages;
+mod marian;
+mod model_tokenizers;
+mod sentence_piece;
 mod text_search;
 mod tokenizer;
+mod tokenizer_file;
+mod tokenizer_json;
+mod tokenizer_settings;
 mod translator;
 
+pub use error::TextError;
+pub use model_tokenizers::Tokenizers;
 pub use text_search::{TextSearch, Translation};
-pub use tokenizer::{TextError, Tokenizer, Tokenizers};
+pub use tokenizer::Tokenizer;
 pub use translator::Translator;

@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use burn::tensor::backend::Backend;
 
-use super::tokenizer::{TextError, Tokenizers};
+use super::error::TextError;
+use super::model_tokenizers::Tokenizers;
 use crate::decoding::{DecodeOptions, Hypothesis, NextToken, Request, Search};
 use crate::error::{DecodeError, DecodeOptionsError};
 
@@ -49,7 +50,8 @@ pub struct TextSearch<'a, M> {
 }
 
 impl<'a, M> TextSearch<'a, M> {
-    /// A search with a model and its tokenizers.
+    /// A search with a model and its tokenizers. The language of the targets, if one was chosen
+    /// ([`Tokenizers::target_first`]), is their first token, whatever the options say.
     ///
     /// # Errors
     /// When an option is out of range.
@@ -61,6 +63,11 @@ impl<'a, M> TextSearch<'a, M> {
     where
         M: NextToken<B>,
     {
+        let forced_first = tokenizers.target_first().or(options.forced_first);
+        let options = DecodeOptions {
+            forced_first,
+            ..options
+        };
         Ok(Self {
             search: Search::new(model, options)?,
             tokenizers,
@@ -182,7 +189,7 @@ impl<'a, M> TextSearch<'a, M> {
     fn requests(&self, sentences: &[impl AsRef<str>], prefix: &str) -> Result<Requests, TextError> {
         let prefix = match prefix {
             "" => Vec::new(),
-            prefix => self.tokenizers.target().encode(prefix)?,
+            prefix => self.tokenizers.encode_target(prefix)?,
         };
         let mut found = Requests::default();
         for (index, sentence) in sentences.iter().enumerate() {
@@ -209,7 +216,7 @@ pub(super) fn source_tokens(
 ) -> Result<Option<Vec<u32>>, TextError> {
     match sentence.trim() {
         "" => Ok(None),
-        sentence => Ok(Some(tokenizers.source().encode(sentence)?)),
+        sentence => Ok(Some(tokenizers.encode_source(sentence)?)),
     }
 }
 

@@ -6,8 +6,9 @@ use std::path::Path;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
+use super::error::TextError;
+use super::model_tokenizers::Tokenizers;
 use super::text_search::{TextSearch, Translation, source_tokens};
-use super::tokenizer::{TextError, Tokenizers};
 use crate::config::TransformerConfig;
 use crate::decoding::{DecodeOptions, Ensemble, SourceTarget, TargetScore, score};
 use crate::error::{DecodeOptionsError, ModelError};
@@ -103,8 +104,8 @@ impl<B: Backend> Translator<B> {
             .as_ref();
         let tokenizers = Tokenizers::load(first)?;
         let mut models = Vec::new();
-        for directory in directories.iter().map(AsRef::as_ref) {
-            if !Tokenizers::load(directory)?.have_vocabularies_of(&tokenizers) {
+        for (index, directory) in directories.iter().map(AsRef::as_ref).enumerate() {
+            if index > 0 && !Tokenizers::load(directory)?.have_vocabularies_of(&tokenizers) {
                 return Err(TextError::OtherTokenizer {
                     path: directory.to_owned(),
                     first: first.to_owned(),
@@ -152,6 +153,20 @@ impl<B: Backend> Translator<B> {
     /// When an option is out of range.
     pub fn with_options(mut self, options: DecodeOptions) -> Result<Self, TextError> {
         self.options = options;
+        self.text_search()?;
+        Ok(self)
+    }
+
+    /// Chooses the languages of source and target ([`Tokenizers::with_languages`]).
+    ///
+    /// # Errors
+    /// When a tokenizer has no token for a language; the error lists the languages that it has.
+    pub fn with_languages(
+        mut self,
+        source: Option<&str>,
+        target: Option<&str>,
+    ) -> Result<Self, TextError> {
+        self.tokenizers = self.tokenizers.with_languages(source, target)?;
         self.text_search()?;
         Ok(self)
     }
@@ -239,7 +254,7 @@ impl<B: Backend> Translator<B> {
             .map(|(sentence, translation)| {
                 // An empty sentence stays without `<eos>`, so that scoring reports it.
                 let target = translation.as_ref().trim();
-                let target = self.tokenizers.target().encode(target)?;
+                let target = self.tokenizers.encode_target(target)?;
                 Ok(match source_tokens(&self.tokenizers, sentence.as_ref())? {
                     Some(source) => SourceTarget::new(source, target),
                     None => SourceTarget::exact([], target),

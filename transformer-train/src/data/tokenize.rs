@@ -3,7 +3,7 @@
 use std::fmt;
 
 use rayon::prelude::*;
-use transformer_core::{Tokenizer, Tokenizers};
+use transformer_core::Tokenizers;
 
 use super::corpus::{Corpus, Pair};
 use super::error::CorpusError;
@@ -75,16 +75,15 @@ pub(super) fn encode(
     tokenizers: &Tokenizers,
     place: impl Fn() -> String,
 ) -> Result<TokenizedPair, CorpusError> {
-    let pieces = |side, tokenizer: &Tokenizer, text: &str| {
-        let failed = |source| CorpusError::Tokenizer {
-            place: place(),
-            side,
-            source: Box::new(source),
-        };
-        tokenizer.encode(text).map_err(failed)
+    let failed = |side, error| CorpusError::Tokenizer {
+        place: place(),
+        side,
+        source: Box::new(error),
     };
+    let source = tokenizers.encode_source(&pair.source);
+    let target = tokenizers.encode_target(&pair.target);
     Ok(TokenizedPair {
-        source: pieces("source", tokenizers.source(), &pair.source)?,
-        target: pieces("target", tokenizers.target(), &pair.target)?,
+        source: source.map_err(|error| failed("source", error))?,
+        target: target.map_err(|error| failed("target", error))?,
     })
 }

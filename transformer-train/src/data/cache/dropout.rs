@@ -2,7 +2,7 @@
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use transformer_core::Tokenizers;
+use transformer_core::{TextError, Tokenizers};
 
 use crate::data::corpus::Pair;
 use crate::data::error::CorpusError;
@@ -50,40 +50,29 @@ impl PieceDropout {
         index: usize,
         epoch: usize,
     ) -> Result<TokenizedPair, CorpusError> {
+        let Self {
+            tokenizers,
+            dropout,
+            ..
+        } = self;
         let mut rng = self.rng(index, epoch);
-        let [source, target] = [self.tokenizers.source(), self.tokenizers.target()];
+        // The source's numbers are drawn first.
+        let source = tokenizers.encode_source_with_dropout(&text.source, *dropout, &mut rng);
+        let target = tokenizers.encode_target_with_dropout(&text.target, *dropout, &mut rng);
+        let chosen =
+            |side, drawn: Result<Vec<u32>, TextError>, pieces: Vec<u32>, longest| match drawn {
+                Ok(drawn) if drawn.len() <= most(pieces.len(), longest) => Ok(drawn),
+                Ok(_) => Ok(pieces),
+                Err(source) => Err(CorpusError::Tokenizer {
+                    place: format!("pair {}", index + 1),
+                    side,
+                    source: Box::new(source),
+                }),
+            };
         let [longest_source, longest_target] = self.longest;
-        let sides = [
-            (
-                "source",
-                source,
-                &text.source,
-                pieces.source,
-                longest_source,
-            ),
-            (
-                "target",
-                target,
-                &text.target,
-                pieces.target,
-                longest_target,
-            ),
-        ];
-        let [source, target] =
-            sides.map(|(side, tokenizer, text, pieces, longest)| {
-                match tokenizer.encode_with_dropout(text, self.dropout, &mut rng) {
-                    Ok(drawn) if drawn.len() <= most(pieces.len(), longest) => Ok(drawn),
-                    Ok(_) => Ok(pieces),
-                    Err(source) => Err(CorpusError::Tokenizer {
-                        place: format!("pair {}", index + 1),
-                        side,
-                        source: Box::new(source),
-                    }),
-                }
-            });
         Ok(TokenizedPair {
-            source: source?,
-            target: target?,
+            source: chosen("source", source, pieces.source, longest_source)?,
+            target: chosen("target", target, pieces.target, longest_target)?,
         })
     }
 

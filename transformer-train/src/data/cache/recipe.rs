@@ -6,7 +6,7 @@ use std::path::Path;
 
 use flate2::{Crc, CrcWriter};
 use serde::{Deserialize, Serialize};
-use transformer_core::{Tokenizer, Tokenizers};
+use transformer_core::Tokenizers;
 
 use super::CacheOptions;
 use crate::data::error::CorpusError;
@@ -38,7 +38,7 @@ impl Recipe {
         });
         Ok(Self {
             files: stamps.collect::<Result<_, _>>()?,
-            held_out: Stamp::of_text(&files.held_out().join("\n")),
+            held_out: Stamp::of_bytes(files.held_out().join("\n").as_bytes()),
             tokenizers: stamps_of(tokenizers)?,
             options: options.clone(),
         })
@@ -51,18 +51,9 @@ impl Recipe {
 }
 
 fn stamps_of(tokenizers: &Tokenizers) -> Result<[Stamp; 2], CorpusError> {
-    let stamp = |side, tokenizer: &Tokenizer| match tokenizer.to_json() {
-        Ok(json) => Ok(Stamp::of_text(&json)),
-        Err(source) => Err(CorpusError::Tokenizer {
-            place: "the tokenizer as a file".into(),
-            side,
-            source: Box::new(source),
-        }),
-    };
-    Ok([
-        stamp("source", tokenizers.source())?,
-        stamp("target", tokenizers.target())?,
-    ])
+    let sides = tokenizers.to_bytes();
+    let sides = sides.map_err(|error| CorpusError::Other(Box::new(error)))?;
+    Ok(sides.map(|bytes| Stamp::of_bytes(&bytes)))
 }
 
 /// Recognises the content of a file or a text.
@@ -73,11 +64,11 @@ struct Stamp {
 }
 
 impl Stamp {
-    fn of_text(text: &str) -> Self {
+    fn of_bytes(bytes: &[u8]) -> Self {
         let mut crc = Crc::new();
-        crc.update(text.as_bytes());
+        crc.update(bytes);
         Self {
-            bytes: text.len() as u64,
+            bytes: bytes.len() as u64,
             crc32: crc.sum(),
         }
     }

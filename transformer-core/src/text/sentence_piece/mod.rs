@@ -1,0 +1,193 @@
+//! SentencePiece: text to pieces and back, as the library of that name does it
+//! ([Kudo and Richardson, 2018](https://arxiv.org/abs/1808.06226)).
+//!
+//! Pieces are those of the library's version 0.2.3, exactly: the same rules, and the same sums in single
+//! precision in the same order.
+
+mod bpe;
+mod character_map;
+#[cfg(test)]
+mod check;
+mod model_file;
+mod normalizer;
+mod pieces;
+#[cfg(test)]
+pub(super) mod tests;
+mod trie;
+mod unigram;
+mod wire;
+
+use self::model_file::{AlgorithmName, Kind, ModelFile};
+use self::normalizer::{Normalizer, SPACE};
+use self::pieces::{Part, Pieces};
+use self::trie::Trie;
+use self::unigram::Unigram;
+
+pub(super) use self::character_map::CharacterMap;
+
+/// A SentencePiece model, of the kinds unigram and BPE.
+#[derive(Debug)]
+pub(super) struct SentencePiece {
+    pieces: Pieces,
+    algorithm: Algorithm,
+    normalizer: Normalizer,
+    /// What is done to decoded text.
+    denormalizer: Option<Normalizer>,
+    /// The text that the unknown piece is decoded to.
+    unknown_surface: String,
+    first_space: FirstSpace,
+}
+
+#[derive(Debug)]
+enum Algorithm {
+    Unigram(Unigram),
+    Bpe,
+}
+
+/// What becomes of the spaces that a decoded text begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FirstSpace {
+    /// They stay.
+    Stays,
+    /// The first is left out: it was added.
+    LeftOut,
+    /// All that are pieces of their own are left out, and the first of the piece after them.
+    AllLeftOut,
+}
+
+/// A piece of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TextPiece {
+    /// The piece, in which `▁` stands for a space; of unknown text, that text.
+    pub text: String,
+    /// Its id; `None` for unknown text in a model that has no piece for it.
+    pub id: Option<u32>,
+}
+
+impl SentencePiece {
+    /// Reads a model in the bytes of its file.
+    ///
+    /// # Errors
+    /// What is wrong with it, in a line that names no file.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
+        let read = Self::read(bytes);
+        read.map_err(|problem| format!("not a SentencePiece model: {problem}"))
+    }
+
+    fn read(bytes: &[u8]) -> Result<Self, String> {
+        let mut file = ModelFile::from_bytes(bytes)?;
+        let pieces = Pieces::new(&mut file)?;
+        let denormalizer = match file.denormalizer.rules {
+            [] => None,
+            _ => Some(Normalizer::new(&file.denormalizer, false)?),
+        };
+        let spec = &file.normalizer;
+        Ok(Self {
+            algorithm: match file.algorithm {
+                AlgorithmName::Unigram => Algorithm::Unigram(Unigram::new(&pieces)),
+                AlgorithmName::Bpe => Algorithm::Bpe,
+            },
+            pieces,
+            normalizer: Normalizer::new(spec, file.space_is_suffix)?,
+            denormalizer,
+            first_space: match (spec.remove_extra_whitespaces, spec.add_dummy_prefix) {
+                (true, _) => FirstSpace::AllLeftOut,
+                (false, true) => FirstSpace::LeftOut,
+                (false, false) => FirstSpace::Stays,
+            },
+            unknown_surface: file.unknown_surface,
+        })
+    }
+
+    /// The pieces of a text. Unknown characters side by side are one piece, or bytes if the model has these.
+    pub fn encode(&self, text: &str) -> Vec<TextPiece> {
+        let kept = self.pieces.user_defined();
+        let normalized = self.normalizer.normalize(text.as_bytes(), kept);
+        let parts = match &self.algorithm {
+            Algorithm::Unigram(unigram) => unigram.parts(&normalized, &self.pieces),
+            Algorithm::Bpe => bpe::parts(&normalized, &self.pieces),
+        };
+        let mut found: Vec<TextPiece> = Vec::with_capacity(parts.len());
+        let mut rest = &normalized[..];
+        let mut is_after_unknown = false;
+        for Part { length, piece } in parts {
+            let (bytes, others) = rest.split_at(length);
+            rest = others;
+            let text = String::from_utf8_lossy(bytes);
+            match (piece, self.pieces.bytes(), found.last_mut()) {
+                (None, Some(ids), _) => {
+                    let ids = bytes.iter().map(|&byte| ids[usize::from(byte)]);
+                    found.extend(ids.map(|id| TextPiece {
+                        text: self.pieces.get(id).text.clone(),
+                        id: Some(id),
+                    }));
+                }
+                (None, None, Some(last)) if is_after_unknown => last.text.push_str(&text),
+                _ => found.push(TextPiece {
+                    text: text.into_owned(),
+                    id: piece.or(self.pieces.unknown()),
+                }),
+            }
+            is_after_unknown = piece.is_none();
+        }
+        found
+    }
+
+    /// The text of pieces. Control pieces are left out; what is no piece of the model stays as it is.
+    pub fn decode<'a>(&self, pieces: impl IntoIterator<Item = &'a str>) -> String {
+        let mut text = String::new();
+        let mut bytes = Vec::new();
+        let mut is_start = true;
+        for piece in pieces {
+            let entry = self.pieces.named(piece).map(|id| self.pieces.get(id).kind);
+            if let Some(Kind::Byte(byte)) = entry {
+                bytes.push(byte);
+                continue;
+            }
+            push_bytes(&mut text, &mut bytes);
+            is_start &= text.is_empty();
+            match entry {
+                Some(Kind::Control) => {}
+                Some(Kind::Unknown) => text += &self.unknown_surface,
+                None => text += piece,
+                Some(_) => {
+                    let without = piece.strip_prefix(SPACE);
+                    let without =
+                        without.filter(|_| is_start && self.first_space != FirstSpace::Stays);
+                    text += &without.unwrap_or(piece).replace(SPACE, " ");
+                    if without.is_some() && self.first_space == FirstSpace::LeftOut {
+                        is_start = false;
+                    }
+                }
+            }
+        }
+        push_bytes(&mut text, &mut bytes);
+        match &self.denormalizer {
+            None => text,
+            Some(denormalizer) => {
+                let text = denormalizer.normalize(text.as_bytes(), &Trie::new([]));
+                String::from_utf8_lossy(&text).into_owned()
+            }
+        }
+    }
+}
+
+/// Moves bytes to a text; of those that are no character, each becomes U+FFFD.
+fn push_bytes(text: &mut String, bytes: &mut Vec<u8>) {
+    let mut rest = &bytes[..];
+    loop {
+        match std::str::from_utf8(rest) {
+            Ok(valid) => {
+                text.push_str(valid);
+                break;
+            }
+            Err(error) => {
+                let (valid, others) = rest.split_at(error.valid_up_to());
+                text.push_str(&String::from_utf8_lossy(valid));
+                text.push(char::REPLACEMENT_CHARACTER);
+                rest = &others[1..];
+            }
+        }
+    }
+    bytes.clear();
+}

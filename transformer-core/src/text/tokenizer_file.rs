@@ -1,0 +1,212 @@
+//! Checks of a `tokenizer.json` for what the crate `tokenizers` would accept by mistake, or panic on.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::entries::Entries;
+use super::sentence_piece::CharacterMap;
+
+/// The parts of the file that are checked.
+#[derive(Debug, Deserialize)]
+pub(super) struct TokenizerFile {
+    #[serde(default)]
+    added_tokens: Vec<AddedToken>,
+    #[serde(default)]
+    normalizer: Value,
+    #[serde(default)]
+    pre_tokenizer: Value,
+    #[serde(default)]
+    post_processor: Value,
+    model: Model,
+}
+
+#[derive(Debug, Deserialize)]
+struct AddedToken {
+    id: u32,
+    content: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Model {
+    #[serde(default)]
+    vocab: Entries,
+}
+
+impl TokenizerFile {
+    /// Reads and checks the text of a file.
+    ///
+    /// # Errors
+    /// What is wrong with it, in a line that names no file.
+    pub fn check(text: &str) -> Result<Self, String> {
+        let file: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        file.model.vocab.check()?;
+        each_part(&file.normalizer, check_normalizer)?;
+        each_part(&file.pre_tokenizer, check_pre_tokenizer)?;
+        each_part(&file.post_processor, check_post_processor)?;
+        Ok(file)
+    }
+
+    /// Checks that the tokenizer that was read from the file has its added tokens.
+    ///
+    /// # Errors
+    /// The first that has another id, in words.
+    pub fn check_added_tokens(&self, tokenizer: &tokenizers::Tokenizer) -> Result<(), String> {
+        for AddedToken { id, content } in &self.added_tokens {
+            let found = tokenizer.token_to_id(content);
+            if let Some(found) = found.filter(|found| found != id) {
+                return Err(format!(
+                    "its added token `{content}` has the id {id}, but is token {found}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks a part, and all parts that it is made of.
+fn each_part(part: &Value, check: fn(&Value) -> Result<(), String>) -> Result<(), String> {
+    match part {
+        Value::Object(keys) => {
+            check(part)?;
+            keys.values().try_for_each(|part| each_part(part, check))
+        }
+        Value::Array(parts) => parts.iter().try_for_each(|part| each_part(part, check)),
+        _ => Ok(()),
+    }
+}
+
+/// The crate reads a map without looking where it points.
+fn check_normalizer(part: &Value) -> Result<(), String> {
+    let Some(rules) = part["precompiled_charsmap"].as_str() else {
+        return Ok(());
+    };
+    let rules = base64::decode(rules).map_err(|error| format!("its normalizer: {error}"))?;
+    let map = CharacterMap::from_bytes(&rules)?;
+    match map.is_text() {
+        true => Ok(()),
+        false => Err("a rule of its normalizer does not give a text".into()),
+    }
+}
+
+fn check_pre_tokenizer(part: &Value) -> Result<(), String> {
+    match part["type"] == "FixedLength" && part["length"] == 0 {
+        true => Err("its pre-tokenizer cuts text into parts of the length 0".into()),
+        false => Ok(()),
+    }
+}
+
+/// The crate looks for tokens that the file does not give, and for a second text where there is one.
+fn check_post_processor(part: &Value) -> Result<(), String> {
+    let templates = ["single", "pair"].map(|name| part[name].as_array());
+    for piece in templates.iter().flatten().copied().flatten() {
+        if let Some(name) = piece["SpecialToken"]["id"].as_str()
+            && part["special_tokens"].get(name).is_none()
+        {
+            return Err(format!("its template has `{name}`, which it gives no id"));
+        }
+    }
+    let mut single = templates[0].into_iter().flatten();
+    match single.any(|piece| piece["Sequence"]["id"] == "B") {
+        true => Err("its template for one text has a second one".into()),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn file() -> Value {
+        json!({
+            "version": "1.0",
+            "added_tokens": [
+                {"id": 0, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
+                 "normalized": false, "special": true}
+            ],
+            "normalizer": null,
+            "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "post_processor": {
+                "type": "TemplateProcessing",
+                "single": [
+                    {"SpecialToken": {"id": "<s>", "type_id": 0}},
+                    {"Sequence": {"id": "A", "type_id": 0}}
+                ],
+                "pair": [
+                    {"Sequence": {"id": "A", "type_id": 0}},
+                    {"Sequence": {"id": "B", "type_id": 0}}
+                ],
+                "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}
+            },
+            "model": {"type": "WordLevel", "vocab": {"<s>": 0, "a": 1}, "unk_token": "a"}
+        })
+    }
+
+    fn problem(change: impl FnOnce(&mut Value)) -> Option<String> {
+        let mut file = file();
+        change(&mut file);
+        TokenizerFile::check(&file.to_string()).err()
+    }
+
+    #[test]
+    fn a_file_without_faults_is_accepted() {
+        assert_eq!(problem(|_| {}), None);
+        let file = TokenizerFile::check(&file().to_string()).unwrap();
+        let tokenizer = self::file().to_string().parse().unwrap();
+        file.check_added_tokens(&tokenizer).unwrap();
+    }
+
+    #[test]
+    fn templates_have_the_tokens_that_they_name_and_one_text() {
+        let found = problem(|file| {
+            file["post_processor"]["special_tokens"] = json!({});
+        });
+        let expected = "its template has `<s>`, which it gives no id";
+        assert_eq!(found.unwrap(), expected);
+        // Below another one, too.
+        let found = problem(|file| {
+            let mut template = file["post_processor"].take();
+            template["special_tokens"] = json!({});
+            file["post_processor"] = json!({"type": "Sequence", "processors": [template]});
+        });
+        assert_eq!(found.unwrap(), expected);
+        let found = problem(|file| {
+            file["post_processor"]["single"][1]["Sequence"]["id"] = json!("B");
+        });
+        assert_eq!(found.unwrap(), "its template for one text has a second one");
+    }
+
+    #[test]
+    fn normalizers_have_rules_that_point_into_the_file() {
+        for (rules, expected) in [
+            ("", "the length of its normalizer's rules is wrong"),
+            ("AAQAAA==", "the length of its normalizer's rules is wrong"),
+            ("????", "its normalizer: Invalid byte 63, offset 0."),
+        ] {
+            let normalizer = json!({"type": "Precompiled", "precompiled_charsmap": rules});
+            let sequence = json!({"type": "Sequence", "normalizers": [normalizer]});
+            let found = problem(|file| file["normalizer"] = sequence);
+            assert_eq!(found.unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn other_faults_are_named() {
+        let found = problem(|file| {
+            file["pre_tokenizer"] = json!({"type": "FixedLength", "length": 0});
+        });
+        let expected = "its pre-tokenizer cuts text into parts of the length 0";
+        assert_eq!(found.unwrap(), expected);
+        let found = problem(|file| file["model"]["vocab"]["b"] = json!(1));
+        assert_eq!(found.unwrap(), "`a` and `b` are both token 1");
+        let mut other = file();
+        other["added_tokens"][0]["id"] = json!(7);
+        let file = TokenizerFile::check(&other.to_string()).unwrap();
+        let tokenizer = other.to_string().parse().unwrap();
+        assert_eq!(
+            file.check_added_tokens(&tokenizer).unwrap_err(),
+            "its added token `<s>` has the id 7, but is token 0"
+        );
+    }
+}

@@ -1,0 +1,30 @@
+//! Names of the files of tokenizers in a model directory.
+
+/// The file of a tokenizer that source and target share, in Hugging Face's format.
+pub const TOKENIZER_FILE: &str = "tokenizer.json";
+/// The file of the source's tokenizer, where the target has another.
+pub const SOURCE_TOKENIZER_FILE: &str = "source_tokenizer.json";
+/// The file of the target's tokenizer, where the source has another.
+pub const TARGET_TOKENIZER_FILE: &str = "target_tokenizer.json";
+/// The source's SentencePiece model, of one of Marian's models.
+pub const SOURCE_PIECES_FILE: &str = "source.spm";
+/// The target's SentencePiece model, of one of Marian's models.
+pub const TARGET_PIECES_FILE: &str = "target.spm";
+/// The vocabulary of one of Marian's models: its tokens and their ids.
+pub const VOCABULARY_FILE: &str = "vocab.json";
+/// The vocabulary of the target, where it is not the source's.
+pub const TARGET_VOCABULARY_FILE: &str = "target_vocab.json";
+/// Settings of Hugging Face's class of the tokenizer.
+pub const TOKENIZER_SETTINGS_FILE: &str = "tokenizer_config.json";
+
+/// All files that the tokenizers of a model may have.
+pub const TOKENIZER_FILES: [&str; 8] = [
+    TOKENIZER_FILE,
+    SOURCE_TOKENIZER_FILE,
+    TARGET_TOKENIZER_FILE,
+    SOURCE_PIECES_FILE,
+    TARGET_PIECES_FILE,
+    VOCABULARY_FILE,
+    TARGET_VOCABULARY_FILE,
+    TOKENIZER_SETTINGS_FILE,
+];

@@ -15,6 +15,37 @@ const BACKENDS: &[&str] = &[
     "tch",
 ];
 
+/// Models as Hugging Face saves them: tokens, logits, greedy decoding, and beams as Hugging Face and CTranslate2 end
+/// them. The program has the bounds.
+#[test]
+fn every_pretrained_model_is_hugging_face_s_on_every_backend() {
+    let directories = [
+        "marian-en-fr",
+        "marian-multi",
+        "m2m100",
+        "nllb-sharded",
+        "bart",
+        "bart-f16",
+        "bart-old-bin",
+        "mbart",
+    ];
+    for backend in BACKENDS {
+        let mut command = program("parity");
+        command.args(["--backend", backend, "--pretrained"]);
+        let paths = directories.map(|name| fixture("pretrained").join(name));
+        let out = succeeds(command.args(paths));
+        println!("{backend}\n{out}");
+        assert_eq!(
+            out.matches("  beam 4  ").count(),
+            directories.len(),
+            "{out}"
+        );
+        // Of two of them, CTranslate2's translations are known, and of one, both formats of weights.
+        assert_eq!(out.matches("  as CTranslate2 ").count(), 2, "{out}");
+        assert_eq!(out.matches("logits, .bin").count(), 1, "{out}");
+    }
+}
+
 /// The reference systems, number for number with PyTorch, from both formats of state dicts: the program
 /// has the bounds.
 #[test]

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::panic::catch_unwind;
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
@@ -19,8 +20,8 @@ use clap::ValueEnum;
 use transformer_core::{
     AttentionInput, AttentionMask, AttentionWeights, DecodeOptions, Hypothesis,
     LanguageModelConfig, MaxLength, MultiHeadAttentionConfig, NormPlacement, Positions, Request,
-    Search, SourceTarget, Transformer, TransformerConfig, WeightInit, WeightTying, padded,
-    padding_positions, score,
+    Search, SourceTarget, Transformer, TransformerConfig, Translator, WeightInit, WeightTying,
+    padded, padding_positions, score,
 };
 use transformer_program::{BackendChoice, BackendTask, run_on};
 use transformer_train::{
@@ -63,6 +64,7 @@ promises! {
     a_sentence_has_the_same_logits_in_a_batch_as_alone: batch on B,
     token_by_token_is_all_at_once: cache on B,
     search_agrees_with_forward_in_any_batch_and_with_score: search on B,
+    one_model_serves_several_threads: threads on B,
     a_language_model_is_causal_and_the_same_token_by_token: language_model on B,
     tied_weights_stay_one_in_training: tied_weights on Autodiff<B>,
     two_batches_of_an_update_are_one_large_batch: accumulation on Autodiff<B>,
@@ -370,6 +372,26 @@ fn search<B: Backend>(device: &B::Device) {
     }
     // A search that ignores its source would have two.
     assert!(distinct.len() > 2, "{distinct:?}");
+}
+
+fn threads<B: Backend>(device: &B::Device) {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Translator<B>>();
+    let model = config(NormPlacement::Post).init::<B>(3, device).unwrap();
+    let options = DecodeOptions {
+        max_length: MaxLength::Tokens(MAX_LENGTH),
+        ..DecodeOptions::beam(2)
+    };
+    let search = Search::new(&model, options).unwrap();
+    let requests = SOURCES.map(Request::exact);
+    let expected = targets(&search.run(&requests).unwrap());
+    thread::scope(|scope| {
+        let found = || targets(&search.run(&requests).unwrap());
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(found)).collect();
+        for thread in threads {
+            assert_eq!(thread.join().unwrap(), expected);
+        }
+    });
 }
 
 /// The tokens of all hypotheses, and whether they ended in `<eos>`.

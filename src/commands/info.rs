@@ -182,14 +182,12 @@ fn tokenizer(text: &mut String, directory: &Path) -> Result {
     }
     // An error where a file is damaged.
     let tokenizers = Tokenizers::load(directory)?;
-    writeln!(text, "tokenizer")?;
+    let (source, target) = (tokenizers.source(), tokenizers.target());
     let sides = match tokenizers.are_shared() {
-        true => vec![(tokenizers.source(), "source and target")],
-        false => vec![
-            (tokenizers.source(), "the source"),
-            (tokenizers.target(), "the target"),
-        ],
+        true => vec![(source, "source and target")],
+        false => vec![(source, "the source"), (target, "the target")],
     };
+    writeln!(text, "tokenizer")?;
     for (tokenizer, side) in sides {
         let (kind, entries) = (tokenizer.model_type(), tokenizer.vocab_size());
         writeln!(text, "  {kind}, {entries} entries, for {side}")?;

@@ -15,8 +15,8 @@ use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use tempfile::TempDir;
 use transformer_core::{
-    CONFIG_FILE, DecodeOptions, LengthPenalty, MaxLength, NextToken, Request, Search, SourceTarget,
-    Strategy, Tokenizers, Transformer, TransformerConfig, WEIGHTS_FILE, padded, score,
+    CONFIG_FILE, DecodeOptions, LengthPenalty, MaxLength, Request, Search, SourceTarget, Strategy,
+    Tokenizers, Transformer, TransformerConfig, WEIGHTS_FILE, padded, score,
 };
 
 use super::compare::OUTPUT_BOUND;

@@ -168,6 +168,22 @@ impl<B: Backend> LanguageModel<B> {
     }
 }
 
+impl TransformerConfig {
+    /// Checks that a directory, from which this configuration was loaded, has the model's weights, and reads none
+    /// of their numbers.
+    ///
+    /// # Errors
+    /// When their file is missing or far too small; of one of Hugging Face's directories, as
+    /// [`load`](Self::load), too.
+    pub fn check_weights(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
+        let directory = directory.as_ref();
+        match is_of_hugging_face(directory)? {
+            true => hugging_face::Directory::open(directory).map(drop),
+            false => file_of_weights(directory, self.num_params()).map(drop),
+        }
+    }
+}
+
 /// Writes configuration and weights; if either fails, an older pair stays as it was.
 fn save_model<B: Backend, M: Module<B>>(
     model: &M,
@@ -197,19 +213,25 @@ fn load_model<B: Backend, M: Module<B>>(
     parameters: u128,
     build: impl FnOnce() -> Result<M, ConfigError>,
 ) -> Result<M, ModelError> {
-    let path = directory.join(WEIGHTS_FILE);
-    let size = fs::metadata(&path).map_err(ModelError::io(&path))?.len();
-    // Checked before anything is allocated: a damaged configuration can ask for any size.
-    let needed = parameters * size_of::<f32>() as u128;
-    if u128::from(size) + SLACK < needed {
-        let problem = format!("{size} bytes, but the configuration has {needed} bytes of weights");
-        return Err(ModelError::Weights { path, problem });
-    }
+    // Before anything is allocated: a damaged configuration can ask for any size.
+    let path = file_of_weights(directory, parameters)?;
     let model = build().map_err(|source| ModelError::Config {
         path: directory.join(CONFIG_FILE),
         source,
     })?;
     load_weights(model, path)
+}
+
+/// The file of weights in a directory, if it can hold this number of parameters.
+fn file_of_weights(directory: &Path, parameters: u128) -> Result<PathBuf, ModelError> {
+    let path = directory.join(WEIGHTS_FILE);
+    let size = fs::metadata(&path).map_err(ModelError::io(&path))?.len();
+    let needed = parameters * size_of::<f32>() as u128;
+    if u128::from(size) + SLACK < needed {
+        let problem = format!("{size} bytes, but the configuration has {needed} bytes of weights");
+        return Err(ModelError::Weights { path, problem });
+    }
+    Ok(path)
 }
 
 /// A file that is too short by at most these bytes is read, so that its missing tensors are named.

@@ -184,7 +184,7 @@ impl ConfigFile {
 /// The file of how models are to be decoded, of the first that has one: a checkpoint's is in the directory of its run.
 fn options(models: &[&Path]) -> Result<Option<Vec<u8>>, AverageError> {
     for model in models {
-        let directories = [Some(model.to_path_buf()), run_of(model)];
+        let directories = [Some(model.to_path_buf()), run_of_checkpoint(model)];
         for directory in directories.into_iter().flatten() {
             if let Some(options) = read_if_there(&directory.join(GENERATION_FILE))? {
                 return Ok(Some(options));

@@ -1,9 +1,6 @@
 //! A run, resolved: what is to be trained, and how.
 
-use std::fs;
-use std::path::Path;
-
-use transformer_core::{CONFIG_FILE, ModelError, Tokenizers, TransformerConfig, WEIGHTS_FILE};
+use transformer_core::{CONFIG_FILE, ModelError, Tokenizers, TransformerConfig};
 use transformer_program::run_file::{RunFile, RunFileError, Values};
 use transformer_train::{TrainingConfig, frozen_names};
 
@@ -119,18 +116,9 @@ fn init_config(
         None => TransformerConfig::load(init).map_err(named)?,
     };
     if earlier.is_none_or(|earlier| earlier.updates() == 0) {
-        check_weights(init).map_err(named)?;
+        config.check_weights(init).map_err(named)?;
     }
     Ok(Some(config))
-}
-
-/// Checks that a model directory has weights, which are read when training begins.
-fn check_weights(directory: &Path) -> std::result::Result<(), ModelError> {
-    let path = directory.join(WEIGHTS_FILE);
-    match fs::metadata(&path) {
-        Ok(_) => Ok(()),
-        Err(source) => Err(ModelError::Io { path, source }),
-    }
 }
 
 /// Checks that a configuration describes a model that can be built.

@@ -17,7 +17,8 @@ use crate::transformer::Transformer;
 
 /// A model, or an ensemble of models, that translates sentences: by default as its directory's
 /// `generation_config.json` says ([`DecodeOptions::of_directory`]), without one with the paper's beam search
-/// (§6.1), else as set by [`with_options`](Self::with_options).
+/// (§6.1), else as set by [`with_options`](Self::with_options). It is `Send` and `Sync` on every backend, so that one
+/// serves several threads, each with a reference to it.
 ///
 /// ```no_run
 /// use burn_ndarray::NdArray;

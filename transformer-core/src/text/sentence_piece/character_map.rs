@@ -47,7 +47,7 @@ impl CharacterMap {
         let (length, rest) = bytes.split_first_chunk().ok_or(LENGTH)?;
         let length = u32::from_le_bytes(*length) as usize;
         let (units, replacements) = rest.split_at_checked(length).ok_or(LENGTH)?;
-        if length == 0 || length % 1024 != 0 || replacements.last() != Some(&0) {
+        if length == 0 || !length.is_multiple_of(1024) || replacements.last() != Some(&0) {
             return Err(LENGTH);
         }
         let units = units.chunks_exact(4);

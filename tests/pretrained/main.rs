@@ -1,0 +1,379 @@
+//! Model directories as Hugging Face saves them: translated, fine-tuned, exported; and damaged ones, in `hostile`.
+//! That what is computed from them is Hugging Face's, on every backend, is shown by tests/parity.rs; here the comparison
+//! notices errors.
+
+mod hostile;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn_ndarray::NdArray;
+use safetensors::SafeTensors;
+use serde_json::{Value, json};
+use support::{
+    corpus, fails, file, fixture, folder, program, run_on_input, stderr, stdout, succeeds,
+    with_model,
+};
+use transformer_core::{
+    DecodeOptions, LengthPenalty, MaxLength, Strategy, Transformer, Translator,
+};
+use transformer_program::parity::Pretrained;
+
+/// A directory of Hugging Face's.
+fn directory(name: &str) -> PathBuf {
+    fixture("pretrained").join(name)
+}
+
+/// A copy of the files of a directory, which can be changed.
+fn copied(name: &str) -> tempfile::TempDir {
+    let copy = folder();
+    for entry in fs::read_dir(directory(name)).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    copy
+}
+
+fn read_json(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+/// Changes a file in JSON.
+fn change_json(path: &Path, change: impl FnOnce(&mut Value)) {
+    let mut value = read_json(path);
+    change(&mut value);
+    fs::write(path, value.to_string()).unwrap();
+}
+
+/// The lines that `translate` answers with.
+fn translated(model: &Path, flags: &[&str], input: &str) -> Vec<String> {
+    let output = run_on_input(with_model("translate", model).args(flags), input.as_bytes());
+    assert!(output.status.success(), "{}", stderr(&output));
+    stdout(&output).lines().map(String::from).collect()
+}
+
+const SENTENCES: &str = "Where are you going?\nI was happy to help you.\n";
+
+#[test]
+fn a_directory_is_decoded_as_its_generation_config_says() {
+    let translator = Translator::<NdArray>::load(directory("marian-en-fr"), &Default::default());
+    let options = translator.unwrap().options().clone();
+    assert_eq!(options.strategy, Strategy::Beam { size: 4 });
+    assert_eq!(options.length_penalty, LengthPenalty::AVERAGE);
+    // 512 with the start token.
+    assert_eq!(options.max_length, MaxLength::Tokens(511));
+    assert!(options.forced_last && !options.early_stopping);
+    assert_eq!(options.banned_tokens, [2283]);
+
+    // The translations that Hugging Face found with these options, and others by flags.
+    let model = directory("marian-en-fr");
+    let expected = read_json(&model.join("expected.json"));
+    let usual = expected.as_array().unwrap().iter().filter(|sentence| {
+        let text = sentence["text"].as_str().unwrap();
+        text.is_ascii() && text.len() < 30 && text.starts_with(|c: char| c.is_ascii_uppercase())
+    });
+    let usual: Vec<&Value> = usual.take(8).collect();
+    let texts: Vec<&str> = usual.iter().map(|s| s["text"].as_str().unwrap()).collect();
+    for (flags, beam) in [(&[][..], "beam4"), (&["--beam", "1"], "beam1")] {
+        let expected: Vec<&str> = usual
+            .iter()
+            .map(|sentence| sentence[beam]["text"].as_str().unwrap())
+            .collect();
+        assert_eq!(translated(&model, flags, &texts.join("\n")), expected);
+    }
+}
+
+/// Number by number as `transformers` wrote them.
+#[test]
+fn an_exported_model_has_the_tensors_that_it_was_read_from() {
+    for name in ["marian-en-fr", "marian-multi", "m2m100", "bart", "mbart"] {
+        let out = folder();
+        let model = Transformer::<NdArray>::load(directory(name), &Default::default()).unwrap();
+        model.save_hugging_face(out.path()).unwrap();
+        let [before, after] = [&directory(name), out.path()].map(tensors);
+        let names = |tensors: &Tensors| tensors.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(&before), names(&after), "{name}");
+        for (tensor, (shape, numbers)) in &before {
+            let (found_shape, found) = &after[tensor];
+            assert_eq!(found_shape, shape, "{name}: {tensor}");
+            // BART's two first rows of positions are not used.
+            let unused = match tensor.contains("embed_positions") {
+                true => 2 * shape[1] * size_of::<f32>(),
+                false => 0,
+            };
+            assert!(found[unused..] == numbers[unused..], "{name}: {tensor}");
+        }
+    }
+}
+
+/// Shapes and bytes, by name.
+type Tensors = BTreeMap<String, (Vec<usize>, Vec<u8>)>;
+
+fn tensors(directory: &Path) -> Tensors {
+    let bytes = fs::read(directory.join("model.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let tensors = tensors.iter().map(|(name, tensor)| {
+        let (shape, numbers) = (tensor.shape().to_vec(), tensor.data().to_vec());
+        (name.to_owned(), (shape, numbers))
+    });
+    tensors.collect()
+}
+
+#[test]
+fn export_writes_a_directory_that_translates_alike() {
+    let folder = folder();
+    for (name, flags) in [
+        ("marian-en-fr", &[][..]),
+        ("bart-f16", &[]),
+        ("nllb-sharded", &["--target-lang", "fra_Latn"]),
+    ] {
+        let (model, out) = (directory(name), folder.path().join(name));
+        let mut export = with_model("export", &model);
+        export.args(flags).arg("--out").arg(&out);
+        succeeds(&mut export);
+        // The chosen language is part of what was written.
+        let expected = translated(&model, flags, SENTENCES);
+        assert_eq!(translated(&out, &[], SENTENCES), expected, "{name}");
+        for tokenizer in ["source.spm", "target.spm", "vocab.json"] {
+            let before = fs::read(model.join(tokenizer)).ok();
+            assert!(fs::read(out.join(tokenizer)).ok() == before, "{name}");
+        }
+
+        let before = fs::read(out.join("model.safetensors")).unwrap();
+        let expected = format!(
+            "error: {} is not empty; choose another --out",
+            out.display()
+        );
+        assert_eq!(fails(&mut export), expected);
+        assert!(fs::read(out.join("model.safetensors")).unwrap() == before);
+    }
+}
+
+#[test]
+fn a_pretrained_model_is_fine_tuned_saved_and_exported() {
+    let folder = folder();
+    let pairs = corpus(folder.path());
+    for (name, languages, forced) in [
+        ("marian-en-fr", &[][..], None),
+        (
+            "nllb-sharded",
+            &["--source-lang", "eng_Latn", "--target-lang", "deu"],
+            Some(6),
+        ),
+    ] {
+        let tuned = folder.path().join(name);
+        let train = |updates: &str, flags: &[&str]| {
+            let mut command = program("train");
+            command.args(["--hold-out", "5", "--batch-tokens", "200", "--warmup", "2"]);
+            command.args(["--validate-every", "2", "--updates", updates]);
+            command.args(flags).arg("--out").arg(&tuned);
+            command
+        };
+        let mut command = train("2", languages);
+        command.arg("--init").arg(directory(name));
+        succeeds(command.arg("--data").arg(&pairs));
+
+        // A directory of ours, with the same tokenizers and options.
+        assert_eq!(
+            read_json(&tuned.join("config.json"))["model"],
+            "transformer"
+        );
+        let options = DecodeOptions::of_directory(directory(name)).unwrap();
+        let expected = options.map(|options| DecodeOptions {
+            forced_first: forced,
+            ..options
+        });
+        assert_eq!(DecodeOptions::of_directory(&tuned).unwrap(), expected);
+        let translations = translated(&tuned, &[], SENTENCES);
+        assert_eq!(translations.len(), 2);
+        // Training changed the weights.
+        let model = Transformer::<NdArray>::load(&tuned, &Default::default()).unwrap();
+        let before = Transformer::<NdArray>::load(directory(name), &Default::default()).unwrap();
+        let embedding = |model: &Transformer<NdArray>| model.target_embedding().weight.to_data();
+        assert_ne!(embedding(&model), embedding(&before), "{name}");
+
+        let exported = folder.path().join(format!("{name} exported"));
+        succeeds(with_model("export", &tuned).arg("--out").arg(&exported));
+        assert_eq!(translated(&exported, &[], SENTENCES), translations);
+
+        // It goes on by its directory alone.
+        succeeds(&mut train("4", &["--resume"]));
+        assert_eq!(DecodeOptions::of_directory(&tuned).unwrap(), expected);
+    }
+}
+
+#[test]
+fn languages_are_chosen_by_flags() {
+    let model = directory("m2m100");
+    let known = "the tokenizer has eng_Latn, fra_Latn, deu_Latn";
+    let error = fails(&mut with_model("translate", &model));
+    assert_eq!(
+        error,
+        format!("error: the target's language is not chosen; {known}; give --target-lang")
+    );
+    let error = fails(with_model("translate", &model).args(["--target-lang", "ita_Latn"]));
+    assert_eq!(
+        error,
+        format!("error: no token for the language `ita_Latn`; {known}")
+    );
+    let french = translated(&model, &["--target-lang", "fra_Latn"], SENTENCES);
+    assert_eq!(french.len(), 2);
+    let flags = ["--source-lang", "deu_Latn", "--target-lang", "fra_Latn"];
+    assert_ne!(translated(&model, &flags, SENTENCES), french);
+
+    // Marian's is before the source.
+    let model = directory("marian-multi");
+    let marked: String = SENTENCES
+        .lines()
+        .map(|line| format!(">>fra<< {line}\n"))
+        .collect();
+    let french = translated(&model, &[], &marked);
+    assert_eq!(
+        translated(&model, &["--target-lang", "fra"], SENTENCES),
+        french
+    );
+    let one_pair = directory("marian-en-fr");
+    let error = fails(with_model("translate", &one_pair).args(["--target-lang", "fra"]));
+    assert_eq!(
+        error,
+        "error: no token for the language `fra`; the tokenizer has none for any language"
+    );
+}
+
+#[test]
+fn every_command_reads_a_pretrained_directory() {
+    let folder = folder();
+    let model = directory("mbart");
+    let languages = ["--target-lang", "fra_Latn"];
+    let text = "Where is he?\tOù est-il ?\nIt is Saturday.\tC'est samedi.\n";
+    let pairs = file(folder.path(), "pairs.tsv", text);
+    let out = succeeds(
+        with_model("evaluate", &model)
+            .args(languages)
+            .arg("--data")
+            .arg(&pairs),
+    );
+    assert!(out.contains("BLEU"), "{out}");
+    let score = |languages: &[&str]| {
+        let mut command = with_model("score", &model);
+        let out = succeeds(command.args(languages).arg("--input").arg(&pairs));
+        let first = out.lines().next().expect("a line").to_owned();
+        let fields: Vec<f64> = first.split('\t').map(|n| n.parse().unwrap()).collect();
+        (fields[0], fields[1])
+    };
+    // The token of the language is one of the target's.
+    let (french, tokens) = score(&languages);
+    assert!(french < 0.0 && tokens > 3.0);
+    let (german, as_many) = score(&["--target-lang", "deu_Latn"]);
+    assert!(german != french && tokens == as_many);
+
+    let picture = folder.path().join("attention.svg");
+    let mut command = with_model("attention", &model);
+    command.args(languages).args(["--source", "Where is he?"]);
+    succeeds(command.arg("--out").arg(&picture));
+    assert!(fs::read_to_string(picture).unwrap().contains("fra_Latn"));
+
+    let out = succeeds(program("info").arg(&model));
+    for line in [
+        "encoder-decoder Transformer",
+        "  Unigram, 900 entries, for source and target",
+        "    languages: eng_Latn, fra_Latn, deu_Latn",
+    ] {
+        assert!(out.lines().any(|found| found == line), "{line}: {out}");
+    }
+    let out = succeeds(program("info").arg(directory("marian-en-fr")));
+    let line = "  SentencePiece, 2284 entries, for the source";
+    assert!(out.lines().any(|found| found == line), "{out}");
+
+    // Two directories of one tokenizer.
+    let ensemble = with_model("translate", &directory("bart"))
+        .arg(directory("bart-old-bin"))
+        .args(["--input"])
+        .arg(file(folder.path(), "input.txt", SENTENCES))
+        .output();
+    let ensemble = stdout(&ensemble.unwrap());
+    let alone = translated(&directory("bart"), &[], SENTENCES);
+    assert_eq!(ensemble.lines().collect::<Vec<_>>(), alone);
+}
+
+/// The ids that Hugging Face's tokenizers give, without the token that ends a text.
+#[test]
+fn tokenize_shows_the_tokens_that_the_model_reads() {
+    let folder = folder();
+    for name in ["marian-multi", "bart", "nllb-sharded"] {
+        let model = directory(name);
+        let expected = read_json(&model.join("expected.json"));
+        let sentences = expected.get("sentences").unwrap_or(&expected);
+        let sentences = sentences.as_array().unwrap().iter().filter(|sentence| {
+            let text = sentence["text"].as_str().unwrap();
+            !text.contains(['\n', '\r']) && !text.contains("</s>")
+        });
+        let (mut texts, mut ids) = (String::new(), Vec::new());
+        for sentence in sentences {
+            texts += &format!("{}\n", sentence["text"].as_str().unwrap());
+            let tokens = sentence["ids"].as_array().unwrap();
+            let tokens = tokens[..tokens.len() - 1].iter().map(Value::to_string);
+            ids.push(tokens.collect::<Vec<_>>().join(" "));
+        }
+        let input = file(folder.path(), name, texts);
+        let mut command = with_model("tokenize", &model);
+        let out = succeeds(command.args(["--ids", "--input"]).arg(input));
+        assert_eq!(out.lines().collect::<Vec<_>>(), ids, "{name}");
+    }
+    let mut command = with_model("tokenize", &directory("marian-multi"));
+    let output = run_on_input(&mut command, b">>fra<< Where is he?\n");
+    let names = stdout(&output);
+    assert!(names.starts_with(">>fra<< ▁Where ▁is ▁he"), "{names}");
+    let mut command = with_model("tokenize", &directory("nllb-sharded"));
+    let error = fails(command.arg("--target"));
+    assert!(error.ends_with("give --target-lang"), "{error}");
+}
+
+#[test]
+fn the_comparison_notices_errors() {
+    let compared = |change: &dyn Fn(&Path)| {
+        let copy = copied("m2m100");
+        change(copy.path());
+        let report = Pretrained::open(copy.path())
+            .and_then(|pretrained| pretrained.compare::<NdArray>(&Default::default()));
+        report.map(|report| report.passed()).map_err(|error| {
+            let path = format!("{}/", copy.path().display());
+            error.to_string().replace(&path, "")
+        })
+    };
+    assert_eq!(compared(&|_| {}), Ok(true));
+    let sentence = |change: &dyn Fn(&mut Value)| {
+        compared(&|path| {
+            let path = path.join("expected.json");
+            change_json(&path, |value| change(&mut value["sentences"][3]));
+        })
+    };
+    assert_eq!(
+        sentence(&|sentence| sentence["ids"][1] = json!(7)),
+        Ok(false)
+    );
+    let greedy = |sentence: &mut Value| sentence["beam1"]["ids"][3] = json!(7);
+    assert_eq!(sentence(&greedy), Ok(false));
+    let start = |sentence: &mut Value| sentence["beam4"]["ids"][0] = json!(7);
+    let error = sentence(&start).unwrap_err();
+    assert!(error.starts_with("expected.json: "), "{error}");
+    let logit = |number: f32| {
+        compared(&|path| {
+            let path = path.join("io.safetensors");
+            let mut bytes = fs::read(&path).unwrap();
+            let file = SafeTensors::deserialize(&bytes).unwrap();
+            let of_logits = file.tensor("logits").unwrap().data();
+            let at = of_logits.as_ptr() as usize - bytes.as_ptr() as usize;
+            bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+            fs::write(path, bytes).unwrap();
+        })
+    };
+    for number in [f32::NAN, 0.5] {
+        assert_eq!(logit(number), Ok(false));
+    }
+    let error = compared(&|path| fs::remove_file(path.join("io.safetensors")).unwrap());
+    assert!(error.unwrap_err().starts_with("io.safetensors: "));
+}

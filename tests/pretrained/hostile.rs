@@ -15,7 +15,7 @@ use super::support::{fails, file, fixture, folder, with_model};
 use super::{change_json, copied};
 
 /// Most characters of an error: a file's contents are not among them.
-const MOST_SHOWN: usize = 1000;
+const MOST_SHOWN: usize = 11_000;
 
 fn load(directory: &Path) -> Result<Translator<NdArray>, TextError> {
     Translator::load(directory, &Default::default())

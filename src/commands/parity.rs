@@ -16,7 +16,7 @@ Examples:
   scripts/make-pytorch-fixture torch-nn mine --d-model 48 --n-heads 6 && transformer parity mine
 
   Directories of pretrained models:
-    transformer parity --pretrained tests/fixtures/pretrained/*";
+    transformer parity --pretrained tests/fixtures/pretrained/*/";
 
 /// Compares our models with PyTorch's: outputs, loss, gradients, decoding and training; or, with --pretrained, with
 /// Hugging Face's and CTranslate2's: tokens, logits, greedy decoding and beam search.

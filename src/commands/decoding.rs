@@ -167,7 +167,7 @@ mod tests {
     }
 
     fn over(of_model: &DecodeOptions, flags: &[&str]) -> Result<DecodeOptions, String> {
-        let flags = Flags::parse_from([&["transformer"], flags].concat());
+        let flags = Flags::parse_from([&["transformer"][..], flags].concat());
         flags.decoding.over(of_model.clone(), 1, 9)
     }
 

@@ -144,7 +144,13 @@ fn a_vocabulary_with_holes_or_duplicates_is_refused() {
 
 #[test]
 fn sizes_that_do_not_agree_are_refused() {
-    for key in ["vocab_size", "encoder_layers", "decoder_ffn_dim", "d_model"] {
+    for key in [
+        "vocab_size",
+        "encoder_layers",
+        "decoder_ffn_dim",
+        "d_model",
+        "max_position_embeddings",
+    ] {
         for size in [0_u64, 1, 3, 1 << 20, 1 << 50, u64::MAX] {
             let copy = with_json("bart", "config.json", |config| config[key] = json!(size));
             let Err(error) = load(copy.path()) else {
@@ -324,7 +330,7 @@ fn damage_anywhere_ends_in_one_line() {
         for _ in 0..20 {
             let mut bytes = whole.clone();
             // What says how the rest is to be read is mostly at the beginning or at the end.
-            let near = 1 << rng.random_range(3..=whole.len().ilog2());
+            let near: usize = 1 << rng.random_range(3..=whole.len().ilog2());
             for _ in 0..rng.random_range(1..6) {
                 let at = rng.random_range(0..near);
                 let at = if rng.random() {

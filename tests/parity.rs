@@ -35,7 +35,11 @@ fn every_pretrained_model_is_hugging_face_s_on_every_backend() {
         let paths = directories.map(|name| fixture("pretrained").join(name));
         let out = succeeds(command.args(paths));
         println!("{backend}\n{out}");
-        assert_eq!(out.matches("  beam 4  ").count(), directories.len(), "{out}");
+        assert_eq!(
+            out.matches("  beam 4  ").count(),
+            directories.len(),
+            "{out}"
+        );
         // Of two of them, CTranslate2's translations are known, and of one, both formats of weights.
         assert_eq!(out.matches("  as CTranslate2 ").count(), 2, "{out}");
         assert_eq!(out.matches("logits, .bin").count(), 1, "{out}");

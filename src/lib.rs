@@ -60,5 +60,9 @@ struct FineTuningGuide;
 struct TokenizersGuide;
 
 #[cfg(all(doctest, feature = "flex"))]
+#[doc = include_str!("../docs/guide/pretrained.md")]
+struct PretrainedGuide;
+
+#[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/watching.md")]
 struct WatchingGuide;

@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use support::{
@@ -268,9 +268,14 @@ fn flags_of_a_run_out_of_range_are_named() {
     }
 }
 
+/// A model that need not be trained first.
+fn pretrained() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/pretrained/marian-en-fr")
+}
+
 #[test]
 fn a_precision_that_the_backend_lacks_is_refused() {
-    let mut command = with_model("translate", Path::new("no-model"));
+    let mut command = with_model("translate", &pretrained());
     let error = fails(command.args(["--backend", "ndarray", "--precision", "bf16"]));
     assert_eq!(
         error,
@@ -281,7 +286,7 @@ fn a_precision_that_the_backend_lacks_is_refused() {
 #[cfg(feature = "wgpu")]
 #[test]
 fn without_a_vulkan_driver_wgpu_names_the_script_that_installs_one() {
-    let mut command = with_model("translate", Path::new("no-model"));
+    let mut command = with_model("translate", &pretrained());
     let command = command.args(["--backend", "wgpu"]);
     let error = fails(command.env("VK_DRIVER_FILES", "/dev/null"));
     assert!(error.contains("no vulkan adapter"), "{error}");

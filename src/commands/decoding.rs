@@ -153,3 +153,99 @@ fn length_penalty(text: &str) -> Result<LengthPenalty, String> {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        decoding: Decoding,
+    }
+
+    fn over(of_model: &DecodeOptions, flags: &[&str]) -> Result<DecodeOptions, String> {
+        let flags = Flags::parse_from([&["transformer"][..], flags].concat());
+        flags.decoding.over(of_model.clone(), 1, 9)
+    }
+
+    /// As a pretrained model has them.
+    fn of_model() -> DecodeOptions {
+        DecodeOptions {
+            length_penalty: LengthPenalty::AVERAGE,
+            early_stopping: false,
+            max_length: MaxLength::Tokens(99),
+            banned_tokens: vec![7],
+            forced_first: Some(5),
+            forced_last: true,
+            no_repeat_ngram: 3,
+            ..DecodeOptions::beam(6)
+        }
+    }
+
+    #[test]
+    fn a_flag_stands_in_place_of_the_model_s_option_and_of_no_other() {
+        for of_model in [of_model(), DecodeOptions::default()] {
+            assert_eq!(over(&of_model, &[]), Ok(of_model.clone()));
+            let expected = DecodeOptions {
+                strategy: Strategy::Beam { size: 2 },
+                early_stopping: true,
+                ..of_model.clone()
+            };
+            let flags = ["--beam", "2", "--early-stopping", "true"];
+            assert_eq!(over(&of_model, &flags), Ok(expected));
+            let expected = DecodeOptions {
+                length_penalty: LengthPenalty::Paper(0.5),
+                no_repeat_ngram: 0,
+                max_length: MaxLength::Tokens(7),
+                min_length: 2,
+                ..of_model.clone()
+            };
+            let flags = [
+                &["--length-penalty", "0.5", "--no-repeat-ngram", "0"][..],
+                &["--max-length", "7", "--min-length", "2"],
+            ];
+            assert_eq!(over(&of_model, &flags.concat()), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn samples_are_drawn_where_a_flag_or_the_model_says_it() {
+        let drawn = |temperature, top_k| {
+            Strategy::Sample(Sampling {
+                temperature,
+                top_k,
+                seed: 9,
+                ..Sampling::default()
+            })
+        };
+        let options = over(&of_model(), &["--sample", "--temperature", "0.5"]).unwrap();
+        assert_eq!(options.strategy, drawn(0.5, 0));
+        assert_eq!(options.length_penalty, LengthPenalty::None);
+        let sampled = DecodeOptions {
+            strategy: Strategy::Sample(Sampling {
+                top_k: 50,
+                ..Sampling::default()
+            }),
+            ..of_model()
+        };
+        assert_eq!(over(&sampled, &[]).unwrap().strategy, drawn(1.0, 50));
+        let options = over(&sampled, &["--beam", "3"]).unwrap();
+        assert_eq!(options.strategy, Strategy::Beam { size: 3 });
+    }
+
+    #[test]
+    fn flags_that_contradict_the_model_s_options_are_named() {
+        assert_eq!(
+            over(&of_model(), &["--min-length", "100"]).unwrap_err(),
+            "--min-length 100 is above --max-length 99"
+        );
+        let flags = Flags::parse_from(["transformer"]);
+        assert_eq!(
+            flags.decoding.over(of_model(), 7, 0).unwrap_err(),
+            "--n-best 7 is above --beam 6"
+        );
+    }
+}

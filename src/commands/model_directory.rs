@@ -6,7 +6,7 @@ use transformer_core::{CONFIG_FILE, TOKENIZER_FILE, Tokenizers};
 use transformer_train::{RunRecord, holds_run};
 
 /// Endings of the files of a model directory.
-const OF_A_MODEL: [&str; 2] = ["json", "safetensors"];
+const OF_A_MODEL: [&str; 4] = ["bin", "json", "safetensors", "spm"];
 
 /// Checks that a path is a model directory with a tokenizer, before anything in it is read. `text_flag` is
 /// advice for somebody who gives a file of text, up to the file's name, such as `for a file of sentences

@@ -49,7 +49,7 @@ impl Score {
     pub fn run(self, common: Common) -> Result {
         let (models, inference) = (self.model.clone(), self.inference.clone());
         let (batch_tokens, max_src_len) = (self.batch_tokens, self.max_source_length);
-        let options = |of_model| {
+        let options = |of_model: DecodeOptions| {
             let options = DecodeOptions {
                 batch_tokens,
                 max_src_len,

@@ -15,8 +15,9 @@ use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use tempfile::TempDir;
 use transformer_core::{
-    CONFIG_FILE, DecodeOptions, LengthPenalty, MaxLength, Request, Search, SourceTarget, Strategy,
-    Tokenizers, Transformer, TransformerConfig, WEIGHTS_FILE, padded, score,
+    CONFIG_FILE, DecodeOptions, GENERATION_FILE, LengthPenalty, MaxLength, Request, Search,
+    SourceTarget, Strategy, Tokenizers, Transformer, TransformerConfig, WEIGHTS_FILE, padded,
+    score,
 };
 
 use super::compare::OUTPUT_BOUND;
@@ -175,7 +176,7 @@ impl Pretrained {
             return Ok(None);
         }
         let copy = tempfile::tempdir()?;
-        for name in [CONFIG_FILE, "generation_config.json", PYTORCH_FILE] {
+        for name in [CONFIG_FILE, GENERATION_FILE, PYTORCH_FILE] {
             let path = self.directory.join(name);
             if path.exists() {
                 fs::copy(&path, copy.path().join(name))

@@ -169,6 +169,7 @@ fn a_pretrained_model_is_fine_tuned_saved_and_exported() {
             let mut command = program("train");
             command.args(["--hold-out", "5", "--batch-tokens", "200", "--warmup", "2"]);
             command.args(["--validate-every", "2", "--updates", updates]);
+            command.args(["--peak-rate", "1e-4"]);
             command.args(flags).arg("--out").arg(&tuned);
             command
         };

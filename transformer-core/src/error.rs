@@ -1,5 +1,6 @@
 //! Errors, which name the file, key or tensor and carry the numbers.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 /// A [`TransformerConfig`](crate::TransformerConfig) that contradicts itself.
@@ -121,7 +122,7 @@ pub enum ModelError {
         source: std::io::Error,
     },
     /// A file in JSON is damaged, or `config.json` is not a configuration.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {}", path.display(), one_line(source))]
     Json {
         /// The file.
         path: PathBuf,
@@ -139,7 +140,7 @@ pub enum ModelError {
         supported: u64,
     },
     /// `config.json` describes another type of model.
-    #[error("{}: describes a model of type `{found}`, not `{expected}`", path.display())]
+    #[error("{}: describes a model of type `{}`, not `{expected}`", path.display(), one_line(found))]
     OtherModel {
         /// The file.
         path: PathBuf,
@@ -157,7 +158,7 @@ pub enum ModelError {
         source: ConfigError,
     },
     /// The weights do not belong to the configuration, or the file is damaged.
-    #[error("{}: {problem}", path.display())]
+    #[error("{}: {}", path.display(), one_line(problem))]
     Weights {
         /// The file.
         path: PathBuf,
@@ -247,6 +248,28 @@ impl PytorchError {
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }
+    }
+}
+
+/// Most characters of a problem with a file.
+const MOST: usize = 10_000;
+/// Those of the end of a longer one; parsers say the line there.
+const END: usize = 100;
+
+/// A problem with a file in one line, without its middle where it is long: it may hold a part of the file.
+pub(crate) fn one_line(problem: impl Display) -> String {
+    let text = problem.to_string();
+    let text = match text.char_indices().nth(MOST) {
+        None => text,
+        Some((beginning, _)) => {
+            let end = text.char_indices().nth_back(END - 1);
+            let end = end.map_or(beginning, |(end, _)| end.max(beginning));
+            format!("{}…{}", &text[..beginning], &text[end..])
+        }
+    };
+    match text.contains(char::is_control) {
+        true => text.escape_debug().to_string(),
+        false => text,
     }
 }
 
@@ -440,4 +463,25 @@ pub enum DecodeOptionsError {
     /// Models of an ensemble with different vocabularies.
     #[error("the models of an ensemble have different vocabularies")]
     Vocabularies,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_one_line_of_its_beginning_and_its_end() {
+        assert_eq!(one_line("`ä` is unknown"), "`ä` is unknown");
+        assert_eq!(one_line("`a\nb`"), "`a\\nb`");
+        let long = format!("begins {}ends", "ä".repeat(1 << 20));
+        let line = one_line(&long);
+        assert_eq!(line.chars().count(), MOST + 1 + END);
+        assert!(line.starts_with("begins ä") && line.ends_with("äends"));
+        // Of one that is a little too long, no part is there twice.
+        let long = "ab".repeat(MOST / 2 + 1);
+        assert_eq!(
+            one_line(&long),
+            format!("{}…{}", &long[..MOST], &long[MOST..])
+        );
+    }
 }

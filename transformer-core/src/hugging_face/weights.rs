@@ -83,8 +83,14 @@ fn open_shards(directory: &Path, index: &Path) -> Result<StateDict, ModelError> 
     }
 }
 
+/// Most bytes of a file's name, on most systems.
+const LONGEST_NAME: usize = 255;
+
 /// Whether a name in an index is that of a file in the same directory, on any system.
 fn is_file_name(name: &str) -> bool {
+    if name.len() > LONGEST_NAME {
+        return false;
+    }
     let mut parts = Path::new(name).components();
     match (parts.next(), parts.next()) {
         (Some(Component::Normal(only)), None) => only == name && !name.contains(['\\', ':']),
@@ -114,6 +120,7 @@ mod tests {
             "a\\b",
             "C:a",
             "..\\a",
+            &"a".repeat(256),
         ] {
             assert!(!is_file_name(name), "{name}");
         }

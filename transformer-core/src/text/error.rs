@@ -1,9 +1,10 @@
 //! Errors of text.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use super::languages::listed;
-use crate::error::{DecodeError, DecodeOptionsError, ModelError};
+use crate::error::{DecodeError, DecodeOptionsError, ModelError, one_line};
 
 /// Text that cannot be read, written or translated.
 #[derive(Debug, thiserror::Error)]
@@ -99,11 +100,11 @@ pub enum TextError {
 
 impl TextError {
     /// A problem with a file.
-    pub(super) fn file<P: ToString>(path: impl Into<PathBuf>) -> impl FnOnce(P) -> Self {
+    pub(super) fn file<P: Display>(path: impl Into<PathBuf>) -> impl FnOnce(P) -> Self {
         let path = path.into();
         move |problem| Self::File {
             path,
-            problem: problem.to_string(),
+            problem: one_line(problem),
         }
     }
 }

@@ -132,9 +132,10 @@ fn model(text: &mut String, directory: &Path) -> Result {
         mib(parameters * 4)
     )?;
     let file: Map<String, Value> = read_json(&directory.join(CONFIG_FILE))?;
-    let format = match file.get("format") {
-        Some(format) => format.to_string(),
-        None => "not numbered".into(),
+    let format = match (file.get("format"), file.get("model_type")) {
+        (Some(format), _) => format.to_string(),
+        (None, Some(Value::String(model_type))) => format!("Hugging Face's, of type {model_type}"),
+        (None, _) => "not numbered".into(),
     };
     writeln!(text, "  format       {format}")?;
     if differences.is_empty() {

@@ -280,6 +280,7 @@ fn every_command_reads_a_pretrained_directory() {
     let out = succeeds(program("info").arg(&model));
     for line in [
         "encoder-decoder Transformer",
+        "  format       Hugging Face's, of type mbart",
         "  Unigram, 900 entries, for source and target",
         "    languages: eng_Latn, fra_Latn, deu_Latn",
     ] {

@@ -38,6 +38,13 @@ const LOGITS: &[TensorNames] = &[
 const SRC_EMBEDDING_NORM: &[&str] = &["src_embedding_norm"];
 const TGT_EMBEDDING_NORM: &[&str] = &["tgt_embedding_norm"];
 
+/// The queries, keys and values of self-attention, in the order of our one matrix.
+const SELF_ATTENTION: &[&str] = &[
+    "self_attn.q_proj.",
+    "self_attn.k_proj.",
+    "self_attn.v_proj.",
+];
+
 /// Marian's tables, which its older files have.
 const fn table(name: &'static str) -> PositionTable {
     PositionTable {
@@ -73,14 +80,7 @@ pub(super) const NAMES: Names = Names {
     encoder: Layer {
         theirs: "model.encoder.layers.{}.",
         lines: &[
-            linear(
-                QUERY_KEY_VALUE,
-                &[
-                    "self_attn.q_proj.",
-                    "self_attn.k_proj.",
-                    "self_attn.v_proj.",
-                ],
-            ),
+            linear(QUERY_KEY_VALUE, SELF_ATTENTION),
             linear(SELF_PROJECTION, &["self_attn.out_proj."]),
             norm(SELF_NORM, &["self_attn_layer_norm."]),
             linear(INNER, &["fc1."]),
@@ -91,14 +91,7 @@ pub(super) const NAMES: Names = Names {
     decoder: Layer {
         theirs: "model.decoder.layers.{}.",
         lines: &[
-            linear(
-                QUERY_KEY_VALUE,
-                &[
-                    "self_attn.q_proj.",
-                    "self_attn.k_proj.",
-                    "self_attn.v_proj.",
-                ],
-            ),
+            linear(QUERY_KEY_VALUE, SELF_ATTENTION),
             linear(SELF_PROJECTION, &["self_attn.out_proj."]),
             norm(SELF_NORM, &["self_attn_layer_norm."]),
             linear(QUERY, &["encoder_attn.q_proj."]),

@@ -176,7 +176,8 @@ impl<B: Backend> AttentionHeads<B> {
     pub fn new(projection: Linear<B>, dropout: Dropout, heads: Heads) -> Self {
         let Heads { n_heads, d_k, d_v } = heads;
         assert_sizes(&[("n_heads", n_heads), ("d_k", d_k), ("d_v", d_v)]);
-        let shape = projection.weight.dims();
+        // Without the numbers, which may not be there yet.
+        let shape = projection.weight.lazy_shape();
         assert_eq!(shape[0], n_heads * d_v, "rows of {shape:?} for {heads:?}");
         Self {
             projection,

@@ -2,7 +2,7 @@
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
-use burn::module::Param;
+use burn::module::{Param, ParamId};
 use burn::nn::Linear;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
@@ -50,7 +50,8 @@ impl WeightInit {
         Self::new(parts.fold(0, |seed, part| seed << 16 | part))
     }
 
-    /// Zeros for all weights, for a model whose weights are about to be loaded.
+    /// Zeros for all weights, for a model whose weights are about to be loaded. A matrix takes no memory before it is
+    /// used, and none at all when another is loaded in its place.
     pub fn zeros() -> Self {
         Self {
             rng: None,
@@ -115,20 +116,19 @@ impl WeightInit {
             "a matrix of {d_input} inputs and {d_outputs:?} outputs; no size may be zero"
         );
         let width: usize = d_outputs.iter().sum();
-        let mut values = vec![0.0; d_input * width];
-        let mut first = 0;
-        for &d_output in d_outputs {
-            let bound = (gain * (6.0 / (d_input + d_output) as f64).sqrt()) as f32;
-            let uniform = Uniform::new(-bound, bound).expect("the bound is positive and finite");
-            if let Some(rng) = &mut self.rng {
+        let weight = self.matrix([d_input, width], device, |rng, values| {
+            let mut first = 0;
+            for &d_output in d_outputs {
+                let bound = (gain * (6.0 / (d_input + d_output) as f64).sqrt()) as f32;
+                let uniform = Uniform::new(-bound, bound).expect("a positive and finite bound");
                 for row in values.chunks_exact_mut(width) {
                     row[first..first + d_output].fill_with(|| uniform.sample(rng));
                 }
+                first += d_output;
             }
-            first += d_output;
-        }
+        });
         Linear {
-            weight: matrix(values, [d_input, width], device),
+            weight,
             bias: bias.then(|| Param::from_tensor(Tensor::zeros([width], device))),
         }
     }
@@ -149,19 +149,65 @@ impl WeightInit {
             "a standard deviation of {std}; it must be finite, 0 or more"
         );
         let normal = Normal::new(0.0, std).expect("the deviation is finite");
-        let mut values = vec![0.0; shape[0] * shape[1]];
-        if let Some(rng) = &mut self.rng {
+        self.matrix(shape, device, |rng, values| {
             values.fill_with(|| normal.sample(rng));
-        }
-        matrix(values, shape, device)
+        })
+    }
+
+    /// A matrix whose values are drawn, or of zeros.
+    fn matrix<B: Backend>(
+        &mut self,
+        shape: [usize; 2],
+        device: &B::Device,
+        draw: impl FnOnce(&mut ChaCha8Rng, &mut [f32]),
+    ) -> Param<Tensor<B, 2>> {
+        let Some(rng) = &mut self.rng else {
+            return Param::uninitialized(
+                ParamId::new(),
+                move |device, require_grad| {
+                    Tensor::zeros(shape, device).set_require_grad(require_grad)
+                },
+                device.clone(),
+                true,
+                shape.into(),
+            );
+        };
+        let mut values = vec![0.0; shape[0] * shape[1]];
+        draw(rng, &mut values);
+        let data = TensorData::new(values, shape).convert::<B::FloatElem>();
+        Param::from_tensor(Tensor::from_data(data, device))
     }
 }
 
-fn matrix<B: Backend>(
-    values: Vec<f32>,
-    shape: [usize; 2],
-    device: &B::Device,
-) -> Param<Tensor<B, 2>> {
-    let data = TensorData::new(values, shape).convert::<B::FloatElem>();
-    Param::from_tensor(Tensor::from_data(data, device))
+#[cfg(test)]
+mod tests {
+    use burn::module::{Module, ModuleVisitor};
+    use burn_ndarray::NdArray;
+
+    use super::*;
+    use crate::config::TransformerConfig;
+
+    /// The numbers of parameters that have memory, and of all.
+    #[derive(Default)]
+    struct Memory([usize; 2]);
+
+    impl<B: Backend> ModuleVisitor<B> for Memory {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            let size = param.lazy_shape().num_elements();
+            self.0[0] += if param.is_initialized() { size } else { 0 };
+            self.0[1] += size;
+        }
+    }
+
+    #[test]
+    fn a_model_to_be_loaded_takes_the_memory_of_its_vectors_only() {
+        let config = TransformerConfig::notebook_mini(1000);
+        let device = Default::default();
+        let model = config.init_from::<NdArray>(&mut WeightInit::zeros(), &device);
+        let mut memory = Memory::default();
+        model.unwrap().visit(&mut memory);
+        let [taken, all] = memory.0;
+        assert_eq!(all as u128, config.num_params());
+        assert!(taken * 50 < all, "{taken} of {all} numbers");
+    }
 }

@@ -1,5 +1,8 @@
 //! `corpus_bleu` and `corpus_chrf` equal Python's sacreBLEU: every case of `fixtures/bleu.json`,
-//! as `scripts/make-bleu-fixture`, which names the source of its sentences, wrote them.
+//! as `scripts/make-bleu-fixture`, which names the source of its sentences, wrote them; or those of the file that the
+//! environment variable `BLEU_CASES` names.
+
+use std::{env, fs};
 
 use serde_json::Value;
 use transformer_train::metrics::{Bleu, Chrf, corpus_bleu, corpus_chrf};
@@ -7,7 +10,11 @@ use transformer_train::metrics::{Bleu, Chrf, corpus_bleu, corpus_chrf};
 const TOLERANCE: f64 = 1e-6;
 
 fn cases() -> Vec<Value> {
-    serde_json::from_str(include_str!("fixtures/bleu.json")).expect("a list of cases")
+    let cases = match env::var_os("BLEU_CASES") {
+        Some(path) => fs::read_to_string(path).expect("a file of cases"),
+        None => include_str!("fixtures/bleu.json").to_owned(),
+    };
+    serde_json::from_str(&cases).expect("a list of cases")
 }
 
 fn strings<'a>(case: &'a Value, key: &str) -> Vec<&'a str> {

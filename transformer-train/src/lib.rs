@@ -71,6 +71,7 @@
 mod average;
 mod checkpoint;
 mod config;
+mod config_rule;
 mod criterion;
 mod data;
 mod error;
@@ -97,6 +98,7 @@ mod validation;
 pub use average::{average_models, newest_checkpoints};
 pub use checkpoint::holds_model;
 pub use config::TrainingConfig;
+pub use config_rule::ConfigRule;
 pub use criterion::{Criterion, Goal};
 pub use data::{
     BatchError, BatchSampler, Checksum, Corpus, CorpusError, CorpusFile, CorpusFiles, Example,

@@ -43,7 +43,7 @@ pub use error::CorpusError;
 pub use example::{Checksum, Example, ExampleProblem, Lengths, TokenizedPair};
 pub use files::{CorpusFile, CorpusFiles};
 #[cfg(feature = "text")]
-pub use filters::{Filtered, PairFilters};
+pub use filters::{Filtered, LeftOut, PairFilters};
 pub use lines::read_sentences;
 pub use sampler::{BatchError, BatchSampler};
 pub use source::ExampleSource;

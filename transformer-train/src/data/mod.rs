@@ -16,6 +16,7 @@ mod lines;
 mod reader;
 mod sampler;
 mod source;
+mod text_lines;
 mod text_reader;
 mod text_set;
 #[cfg(feature = "text")]
@@ -47,6 +48,7 @@ pub use filters::{Filtered, LeftOut, PairFilters};
 pub use lines::read_sentences;
 pub use sampler::{BatchError, BatchSampler};
 pub use source::ExampleSource;
+pub use text_lines::{MAX_LINE_BYTES, TextLine, TextLines};
 pub use text_reader::TextReader;
 #[cfg(feature = "text")]
 pub use tokenize::Tokenized;

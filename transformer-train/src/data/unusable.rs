@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-use super::lines::MAX_LINE_BYTES;
+use super::text_lines::MAX_LINE_BYTES;
 
 /// How many pairs of files are left out when they are read, by reason.
 ///

@@ -210,8 +210,9 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     ///
     /// The numbers appear beside the loss in the displays, and in
     /// [`Validation::numbers`](crate::Validation::numbers). By [`TrainingConfig::best_by`], one of them decides
-    /// which model the directory keeps, and when [`TrainingConfig::patience`] is over. After an error of the hook the run can be resumed. A second call
-    /// measures that, too, and so does [`validate_with`](Self::validate_with).
+    /// which model the directory keeps, and when [`TrainingConfig::patience`] is over. After an error of the hook
+    /// the run can be resumed. A second call measures that, too, and so does
+    /// [`validate_with`](Self::validate_with).
     ///
     /// ```
     /// # use burn_autodiff::Autodiff;

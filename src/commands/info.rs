@@ -14,7 +14,7 @@ use transformer_core::{
 use transformer_train::{AverageOutcome, KeptModel, RunRecord};
 
 use super::model_directory::no_model;
-use super::{Result, validation_line, validation_numbers};
+use super::{Result, mib, validation_line, validation_numbers};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -298,8 +298,4 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
     let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let bytes = fs::read(path).map_err(|error| named(&error))?;
     Ok(serde_json::from_slice(&bytes).map_err(|error| named(&error))?)
-}
-
-fn mib(bytes: u128) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
 }

@@ -2,11 +2,13 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Read};
+use std::io::{self, BufReader, IsTerminal, StdoutLock, Write};
 use std::path::Path;
 
 use transformer_program::note;
-use transformer_train::TextReader;
+use transformer_train::{MAX_LINE_BYTES, TextLine, TextLines, TextReader};
+
+use super::Result;
 
 /// A line that was read.
 enum Line {
@@ -15,17 +17,13 @@ enum Line {
     Unreadable(String),
 }
 
-/// Most bytes of a line.
-const MOST_BYTES: usize = 1 << 20;
 /// Lines, and bytes, that are read at a time.
-const CHUNK: (usize, usize) = (1000, MOST_BYTES);
-/// Some editors begin a file with it.
-const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+const CHUNK: (usize, usize) = (1000, MAX_LINE_BYTES);
 
 /// The lines of an input. Those that cannot be used are named on standard error and counted.
 pub struct Lines {
     name: String,
-    input: TextReader,
+    input: TextLines,
     /// Whether somebody types the lines, and wants each answer at once.
     typed: bool,
     /// Lines of the chunks before the last.
@@ -37,7 +35,7 @@ pub struct Lines {
 
 impl Lines {
     /// The lines of a file, or those of standard input.
-    pub fn open(path: Option<&Path>) -> Result<Self, String> {
+    pub fn open(path: Option<&Path>) -> Result<Self> {
         let name = match path {
             Some(path) => path.display().to_string(),
             None => "standard input".into(),
@@ -47,7 +45,7 @@ impl Lines {
             None => TextReader::new(BufReader::new(io::stdin())),
         };
         Ok(Self {
-            input: input.map_err(|error| format!("{name}: {error}"))?,
+            input: TextLines::new(input.map_err(|error| format!("{name}: {error}"))?),
             name,
             typed: path.is_none() && io::stdin().is_terminal(),
             before: 0,
@@ -71,12 +69,31 @@ impl Lines {
         self.before + index + 1
     }
 
-    /// The next lines, with `None` for one that is unreadable, which is reported. At the end of the input
-    /// there are none.
-    pub fn next_chunk(&mut self) -> Result<Vec<Option<String>>, String> {
+    /// Answers all lines in their order, a chunk at a time: `answer` is given the next lines, with `None` for an unreadable
+    /// one, which has been reported, and writes the answers to standard output.
+    ///
+    /// # Errors
+    /// When the input cannot be read any further, and those of `answer`.
+    pub fn answer(
+        &mut self,
+        mut answer: impl FnMut(&mut Self, Vec<Option<String>>, &mut StdoutLock<'static>) -> Result,
+    ) -> Result {
+        let mut output = io::stdout().lock();
+        loop {
+            let texts = self.next_chunk()?;
+            if texts.is_empty() {
+                return Ok(());
+            }
+            answer(self, texts, &mut output)?;
+            output.flush()?;
+        }
+    }
+
+    /// The next lines; none at the end of the input.
+    fn next_chunk(&mut self) -> Result<Vec<Option<String>>> {
         self.before += self.current;
         self.current = 0;
-        let lines = self.next_lines()?;
+        let lines = self.read_chunk()?;
         self.current = lines.len();
         let mut texts = Vec::with_capacity(lines.len());
         for (index, line) in lines.into_iter().enumerate() {
@@ -91,32 +108,27 @@ impl Lines {
         Ok(texts)
     }
 
-    fn next_lines(&mut self) -> Result<Vec<Line>, String> {
+    fn read_chunk(&mut self) -> Result<Vec<Line>> {
         let most = if self.typed { 1 } else { CHUNK.0 };
         let mut lines = Vec::new();
         let mut bytes = 0;
         while lines.len() < most && bytes < CHUNK.1 {
-            let number = self.before + lines.len() + 1;
-            let line = next_line(&mut self.input, number)
-                .map_err(|error| self.unreadable(number, &error))?;
-            let Some(line) = line else {
-                break;
-            };
-            if let Line::Text(text) = &line {
-                bytes += text.len();
-            }
-            lines.push(line);
+            let (number, is_gzip) = (self.number(lines.len()), self.input.is_gzip());
+            let line = self.input.next_line();
+            let line = line.map_err(|error| unreadable(&self.name, number, is_gzip, &error))?;
+            lines.push(match line {
+                None => break,
+                Some(TextLine::Text(text)) => {
+                    bytes += text.len();
+                    Line::Text(text.to_owned())
+                }
+                Some(TextLine::TooLong) => {
+                    Line::Unreadable(format!("is longer than {MAX_LINE_BYTES} bytes"))
+                }
+                Some(TextLine::NotUtf8 { .. }) => Line::Unreadable("is not valid UTF-8".into()),
+            });
         }
         Ok(lines)
-    }
-
-    /// An error that ends the input.
-    fn unreadable(&self, line: usize, error: &io::Error) -> String {
-        let name = &self.name;
-        match self.input.is_gzip() {
-            true => format!("{name}: line {line}: gzip data is truncated or corrupt: {error}"),
-            false => format!("{name}: line {line}: {error}"),
-        }
     }
 
     /// Reports a problem with a line of the last chunk.
@@ -130,7 +142,7 @@ impl Lines {
     }
 
     /// Fails where a line was reported. `done` names the work on a line: `translated`, `scored`.
-    pub fn finish(&self, done: &str) -> Result<(), String> {
+    pub fn finish(&self, done: &str) -> std::result::Result<(), String> {
         match self.failed {
             0 => Ok(()),
             failed => Err(format!(
@@ -141,77 +153,51 @@ impl Lines {
     }
 }
 
-/// The next line of an input, of this number from 1; `None` at the end.
-fn next_line(input: &mut impl BufRead, number: usize) -> io::Result<Option<Line>> {
-    let mut bytes = Vec::new();
-    let most = MOST_BYTES as u64 + 1;
-    input.by_ref().take(most).read_until(b'\n', &mut bytes)?;
-    let is_too_long = bytes.len() > MOST_BYTES && !bytes.ends_with(b"\n");
-    if number == 1 && bytes.starts_with(BYTE_ORDER_MARK) {
-        bytes.drain(..BYTE_ORDER_MARK.len());
+/// The error of an input that cannot be read any further than to this line.
+fn unreadable(name: &str, line: usize, is_gzip: bool, error: &io::Error) -> String {
+    match is_gzip {
+        true => format!("{name}: line {line}: gzip data is truncated or corrupt: {error}"),
+        false => format!("{name}: line {line}: {error}"),
     }
-    if bytes.is_empty() {
-        return Ok(None);
-    }
-    if is_too_long {
-        input.skip_until(b'\n')?;
-        let problem = format!("is longer than {MOST_BYTES} bytes");
-        return Ok(Some(Line::Unreadable(problem)));
-    }
-    if bytes.ends_with(b"\n") {
-        bytes.pop();
-    }
-    Ok(Some(match String::from_utf8(bytes) {
-        Ok(text) => Line::Text(text),
-        Err(_) => Line::Unreadable("is not valid UTF-8".into()),
-    }))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Cursor;
+
     use super::*;
 
-    /// The lines of an input; an unreadable one as its problem, in brackets.
-    fn lines(input: impl AsRef<[u8]>) -> Vec<String> {
-        let mut input = input.as_ref();
-        let mut lines = Vec::new();
-        while let Some(line) = next_line(&mut input, lines.len() + 1).expect("in memory") {
-            lines.push(match line {
-                Line::Text(text) => text,
-                Line::Unreadable(problem) => format!("({problem})"),
-            });
+    /// The lines of a text, read as those of a file.
+    fn lines(text: impl Into<Vec<u8>>) -> Lines {
+        let text = TextReader::new(Cursor::new(text.into())).expect("in memory");
+        Lines {
+            name: "a text".into(),
+            input: TextLines::new(text),
+            typed: false,
+            before: 0,
+            current: 0,
+            failed: 0,
         }
-        lines
     }
 
     #[test]
-    fn there_is_a_line_for_each_line_feed_and_one_for_the_rest() {
-        assert!(lines("").is_empty());
-        assert_eq!(lines("\n"), [""]);
-        assert_eq!(
-            lines("one\n\n two\r\nthree"),
-            ["one", "", " two\r", "three"]
-        );
-        // The separators of Unicode end no line.
-        assert_eq!(
-            lines("one\u{2028}two\u{85}\u{b}\n"),
-            ["one\u{2028}two\u{85}\u{b}"]
-        );
+    fn a_line_that_is_no_text_is_counted_and_keeps_its_place() {
+        let long = "a".repeat(MAX_LINE_BYTES + 1);
+        let text = [&b"one\n\xff\n"[..], long.as_bytes(), b"\ntwo"].concat();
+        let mut lines = lines(text);
+        let [one, two] = ["one", "two"].map(|text| Some(text.to_owned()));
+        assert_eq!(lines.next_chunk().expect("lines"), [one, None, None, two]);
+        assert!(lines.next_chunk().expect("the end").is_empty());
+        let error = lines.finish("read").expect_err("two problems");
+        assert_eq!(error, "2 of 4 lines could not be read");
     }
 
     #[test]
-    fn a_mark_at_the_beginning_is_no_text() {
-        assert_eq!(lines("\u{feff}one\n\u{feff}two"), ["one", "\u{feff}two"]);
-        assert_eq!(lines("\u{feff}\none"), ["", "one"]);
-        assert!(lines("\u{feff}").is_empty());
-    }
-
-    #[test]
-    fn a_line_that_is_too_long_is_skipped_to_its_end() {
-        let longest = "a".repeat(MOST_BYTES);
-        let problem = format!("(is longer than {MOST_BYTES} bytes)");
-        let text = format!("{longest}\n{longest}a\ntwo");
-        assert_eq!(lines(text), [longest, problem, "two".to_owned()]);
-        assert_eq!(lines(b"\xff\ntwo"), ["(is not valid UTF-8)", "two"]);
+    fn lines_are_numbered_from_chunk_to_chunk() {
+        let mut lines = lines("one\n".repeat(CHUNK.0 + 2));
+        assert_eq!(lines.next_chunk().expect("lines").len(), CHUNK.0);
+        assert_eq!((lines.number(0), lines.read()), (1, CHUNK.0));
+        assert_eq!(lines.next_chunk().expect("lines").len(), 2);
+        assert_eq!((lines.number(1), lines.read()), (CHUNK.0 + 2, CHUNK.0 + 2));
     }
 }

@@ -91,6 +91,11 @@ fn plural(number: usize, noun: &str) -> String {
     }
 }
 
+/// A number of bytes in MiB.
+fn mib(bytes: u128) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
 /// Checks that there is the directory of a file that is to be written.
 fn check_directory_of(file: &Path) -> std::result::Result<(), String> {
     let directory = file.parent().filter(|path| !path.as_os_str().is_empty());

@@ -1,6 +1,6 @@
 //! `transformer score`
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
@@ -67,13 +67,8 @@ impl TranslatorTask for Score {
 
     fn run_with<B: Backend>(self, translator: Translator<B>) -> Result {
         let mut lines = Lines::open(self.input.as_deref())?;
-        let mut output = io::stdout().lock();
-        loop {
-            let texts = lines.next_chunk()?;
-            if texts.is_empty() {
-                break;
-            }
-            for score in self.scores(&translator, &texts, &mut lines)? {
+        lines.answer(|lines, texts, output| {
+            for score in self.scores(&translator, &texts, lines)? {
                 match score {
                     Some(score) => writeln!(
                         output,
@@ -85,8 +80,8 @@ impl TranslatorTask for Score {
                     None => writeln!(output)?,
                 }
             }
-            output.flush()?;
-        }
+            Ok(())
+        })?;
         Ok(lines.finish("scored")?)
     }
 }

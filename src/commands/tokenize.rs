@@ -1,6 +1,6 @@
 //! `transformer tokenize`
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -51,18 +51,13 @@ impl Tokenize {
             check_target(&tokenizers)?;
         }
         let mut lines = Lines::open(self.input.as_deref())?;
-        let mut output = io::stdout().lock();
-        loop {
-            let texts = lines.next_chunk()?;
-            if texts.is_empty() {
-                break;
-            }
+        lines.answer(|_, texts, output| {
             for text in texts {
                 let tokens = self.tokens(&tokenizers, &text.unwrap_or_default())?;
                 writeln!(output, "{}", tokens.join(" "))?;
             }
-            output.flush()?;
-        }
+            Ok(())
+        })?;
         Ok(lines.finish("tokenized")?)
     }
 

@@ -75,30 +75,25 @@ impl TranslatorTask for Translate {
 
     fn run_with<B: Backend>(self, translator: Translator<B>) -> Result {
         let mut lines = Lines::open(self.input.as_deref())?;
-        let mut output = io::stdout().lock();
         let mut progress = Progress::new();
-        loop {
+        lines.answer(|lines, texts, output| {
             // A line that could not be read is translated as an empty one.
-            let sentences = lines.next_chunk()?.into_iter();
-            let mut sentences: Vec<String> = sentences.map(Option::unwrap_or_default).collect();
-            let Some(first) = sentences.first() else {
-                break;
-            };
+            let texts = texts.into_iter().map(Option::unwrap_or_default);
+            let mut sentences: Vec<String> = texts.collect();
             if lines.are_typed() && self.streams(translator.options()) {
-                self.stream(&translator, first, &mut lines, &mut output)?;
-            } else {
-                let translations = self.translate(&translator, &mut sentences, &mut lines)?;
-                for (index, translations) in translations.into_iter().enumerate() {
-                    let line = lines.number(index);
-                    let sentence = &sentences[index];
-                    self.write(&translator, line, sentence, translations, &mut output)?;
-                }
+                return self.stream(&translator, &sentences[0], lines, output);
             }
-            output.flush()?;
+            let translations = self.translate(&translator, &mut sentences, lines)?;
+            for (index, translations) in translations.into_iter().enumerate() {
+                let line = lines.number(index);
+                let sentence = &sentences[index];
+                self.write(&translator, line, sentence, translations, output)?;
+            }
             if !lines.are_typed() {
                 progress.show(lines.read());
             }
-        }
+            Ok(())
+        })?;
         progress.end(lines.read());
         Ok(lines.finish("translated")?)
     }

@@ -2,7 +2,7 @@
 
 use serde::de::{Error, IntoDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use transformer_train::Goal;
+use transformer_train::Criterion;
 use transformer_train::metrics::TextMetric;
 
 /// A number by which one validation is better than another.
@@ -33,27 +33,19 @@ impl BestBy {
     /// Its name in a run file.
     pub fn key(self) -> &'static str {
         match self {
-            Self::Metric(metric) => metric.key(),
-            own => own.number(),
-        }
-    }
-
-    /// Its name in the record of a run.
-    pub fn number(self) -> &'static str {
-        match self {
             Self::Loss => "loss",
             Self::Perplexity => "perplexity",
             Self::Accuracy => "accuracy",
-            Self::Metric(metric) => metric.name(),
+            Self::Metric(metric) => metric.key(),
         }
     }
 
-    /// Which of its values are better.
-    pub fn goal(self) -> Goal {
+    /// The library's criterion.
+    pub fn criterion(self) -> Criterion {
         match self {
-            Self::Loss | Self::Perplexity => Goal::Lowest,
-            Self::Accuracy => Goal::Highest,
-            Self::Metric(metric) => metric.goal(),
+            Self::Loss | Self::Perplexity => Criterion::lowest(self.key()),
+            Self::Accuracy => Criterion::highest(self.key()),
+            Self::Metric(metric) => metric.into(),
         }
     }
 }
@@ -88,17 +80,20 @@ mod tests {
         for metric in TextMetric::ALL {
             let best_by: BestBy = toml::Value::try_from(metric).unwrap().try_into().unwrap();
             assert_eq!(best_by.metric(), Some(metric));
-            assert_eq!(
-                (best_by.number(), best_by.goal()),
-                (metric.name(), metric.goal())
-            );
+            let Criterion { number, goal } = best_by.criterion();
+            assert_eq!((&*number, goal), (metric.name(), metric.goal()));
         }
         for own in BestBy::OWN {
             let written = toml::Value::try_from(own).unwrap();
             assert_eq!(written.try_into::<BestBy>().unwrap(), own);
-            assert_eq!((own.metric(), own.key()), (None, own.number()));
+            assert_eq!(own.metric(), None);
         }
-        assert_eq!(BestBy::Accuracy.goal(), Goal::Highest);
-        assert_eq!(BestBy::Loss.goal(), Goal::Lowest);
+        let criteria = BestBy::OWN.map(BestBy::criterion);
+        let expected = [
+            Criterion::lowest("loss"),
+            Criterion::lowest("perplexity"),
+            Criterion::highest("accuracy"),
+        ];
+        assert_eq!(criteria, expected);
     }
 }

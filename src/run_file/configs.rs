@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use transformer_core::{SPECIAL_TOKENS, TransformerConfig, WeightTying};
-use transformer_train::{Criterion, TrainingConfig};
+use transformer_train::TrainingConfig;
 
 use super::RunFile;
 use super::error::RunFileError;
@@ -67,10 +67,7 @@ impl RunFile {
             updates: training.updates,
             ema_decay: training.ema_decay,
             validate_every: self.validation.every,
-            best_by: Criterion {
-                number: self.validation.best_by.number().to_owned(),
-                goal: self.validation.best_by.goal(),
-            },
+            best_by: self.validation.best_by.criterion(),
             patience: self.validation.patience,
             checkpoint_every: self.checkpoint.every_updates,
             checkpoint_minutes: self.checkpoint.every_minutes,

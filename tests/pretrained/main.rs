@@ -18,7 +18,7 @@ use support::{
     with_model,
 };
 use transformer_core::{
-    DecodeOptions, LengthPenalty, MaxLength, Strategy, Transformer, Translator,
+    DecodeOptions, LengthPenalty, MaxLength, Strategy, Tokenizers, Transformer, Translator,
 };
 use transformer_program::parity::Pretrained;
 
@@ -204,6 +204,37 @@ fn a_pretrained_model_is_fine_tuned_saved_and_exported() {
         succeeds(&mut train("4", &["--resume"]));
         assert_eq!(DecodeOptions::of_directory(&tuned).unwrap(), expected);
     }
+}
+
+/// In a directory of ours, in which nobody has saved how the model is decoded.
+#[test]
+fn the_language_of_targets_is_kept_without_options_of_decoding() {
+    let folder = folder();
+    let [ours, tuned] = ["ours", "tuned"].map(|name| folder.path().join(name));
+    let pretrained = directory("m2m100");
+    let model = Transformer::<NdArray>::load(&pretrained, &Default::default()).unwrap();
+    model.save(&ours).unwrap();
+    let tokenizers = Tokenizers::load(&pretrained).unwrap();
+    tokenizers.save(&ours).unwrap();
+    let languages = ["--source-lang", "eng_Latn", "--target-lang", "deu"];
+    let mut command = program("train");
+    command.args(["--hold-out", "5", "--batch-tokens", "200", "--warmup", "2"]);
+    command.args([
+        "--updates",
+        "2",
+        "--validate-every",
+        "2",
+        "--peak-rate",
+        "1e-4",
+    ]);
+    command.args(languages).arg("--init").arg(&ours);
+    command.arg("--data").arg(corpus(folder.path()));
+    succeeds(command.arg("--out").arg(&tuned));
+    assert_eq!(DecodeOptions::of_directory(&tuned).unwrap(), None);
+    assert_eq!(
+        translated(&tuned, &[], SENTENCES),
+        translated(&tuned, &languages, SENTENCES)
+    );
 }
 
 #[test]

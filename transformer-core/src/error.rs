@@ -1,22 +1,18 @@
 //! Errors, which name the file, key or tensor and carry the numbers.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::path::PathBuf;
 
 /// A [`TransformerConfig`](crate::TransformerConfig) that contradicts itself.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// A size that must be at least one is zero.
-    #[error("`{key}` is 0; it must be at least 1")]
     Zero {
         /// The configuration key.
         key: &'static str,
     },
     /// The heads cannot share `d_model` evenly and no `d_k` or `d_v` is given.
-    #[error(
-        "`d_model` {d_model} is not divisible by `n_heads` {n_heads}; choose another or set `d_k` and `d_v`"
-    )]
     HeadsDoNotDivide {
         /// Width of the model.
         d_model: usize,
@@ -24,21 +20,16 @@ pub enum ConfigError {
         n_heads: usize,
     },
     /// Sinusoidal positions come in pairs of sine and cosine.
-    #[error("`d_model` {d_model} is odd; sinusoidal positions need an even width")]
     OddWidth {
         /// Width of the model.
         d_model: usize,
     },
     /// Of several frequencies the first is 1 and the last 1/10000; one can only be either.
-    #[error(
-        "`d_model` {d_model} has one frequency; `inclusive` positions need two, and a width of at least 4"
-    )]
     OneFrequency {
         /// Width of the model.
         d_model: usize,
     },
     /// A probability outside [0, 1).
-    #[error("`{key}` is {value}; a dropout probability must be in [0, 1)")]
     Dropout {
         /// The configuration key.
         key: &'static str,
@@ -46,15 +37,11 @@ pub enum ConfigError {
         value: f64,
     },
     /// Layer normalisation needs a small positive epsilon.
-    #[error("`layer_norm_eps` is {value}; it must be positive and finite")]
     Epsilon {
         /// The value found.
         value: f64,
     },
     /// Source and target embeddings are tied but their vocabularies differ.
-    #[error(
-        "`tying` {tying} shares source and target embeddings, but `src_vocab_size` is {src_vocab_size} and `tgt_vocab_size` is {tgt_vocab_size}"
-    )]
     TiedVocabularies {
         /// The tying asked for.
         tying: &'static str,
@@ -64,7 +51,6 @@ pub enum ConfigError {
         tgt_vocab_size: usize,
     },
     /// A size beyond anything that can be allocated.
-    #[error("`{key}` is {value}; at most {limit} is supported")]
     TooLarge {
         /// The configuration key.
         key: &'static str,
@@ -74,7 +60,6 @@ pub enum ConfigError {
         limit: usize,
     },
     /// A special token outside the vocabulary it is used in.
-    #[error("`{key}` is {id}, outside the vocabulary of {vocab_size}")]
     SpecialToken {
         /// The configuration key.
         key: &'static str,
@@ -84,7 +69,6 @@ pub enum ConfigError {
         vocab_size: usize,
     },
     /// Two special tokens that must differ are the same entry.
-    #[error("`{first}` and `{second}` are both {id}; they must differ")]
     SameSpecialToken {
         /// One configuration key.
         first: &'static str,
@@ -94,7 +78,6 @@ pub enum ConfigError {
         id: u32,
     },
     /// An excluded token outside the target vocabulary.
-    #[error("`excluded_tokens` has {id}, outside the vocabulary of {vocab_size}")]
     ExcludedToken {
         /// The token found.
         id: u32,
@@ -102,12 +85,105 @@ pub enum ConfigError {
         vocab_size: usize,
     },
     /// The token that ends a sentence is excluded.
-    #[error("`excluded_tokens` has {id}, which is `eos_id`; no sentence would end")]
     ExcludedEos {
         /// The token.
         id: u32,
     },
 }
+
+impl ConfigError {
+    /// The text, with a name in place of each configuration key: for users who know the keys by other names.
+    ///
+    /// ```
+    /// use transformer_core::TransformerConfig;
+    ///
+    /// let error = TransformerConfig::base(0).validate().unwrap_err();
+    /// assert_eq!(error.to_string(), "`src_vocab_size` is 0; it must be at least 1");
+    /// let text = error.with_names(|_| "--vocab-size");
+    /// assert_eq!(text, "`--vocab-size` is 0; it must be at least 1");
+    /// ```
+    pub fn with_names(&self, mut name: impl FnMut(&'static str) -> &'static str) -> String {
+        match *self {
+            Self::Zero { key } => format!("`{}` is 0; it must be at least 1", name(key)),
+            Self::HeadsDoNotDivide { d_model, n_heads } => format!(
+                "`{}` {d_model} is not divisible by `{}` {n_heads}; choose another or set `{}` and `{}`",
+                name("d_model"),
+                name("n_heads"),
+                name("d_k"),
+                name("d_v")
+            ),
+            Self::OddWidth { d_model } => format!(
+                "`{}` {d_model} is odd; sinusoidal positions need an even width",
+                name("d_model")
+            ),
+            Self::OneFrequency { d_model } => format!(
+                "`{}` {d_model} has one frequency; `inclusive` positions need two, and a width of at least 4",
+                name("d_model")
+            ),
+            Self::Dropout { key, value } => format!(
+                "`{}` is {value}; a dropout probability must be in [0, 1)",
+                name(key)
+            ),
+            Self::Epsilon { value } => format!(
+                "`{}` is {value}; it must be positive and finite",
+                name("layer_norm_eps")
+            ),
+            Self::TiedVocabularies {
+                tying,
+                src_vocab_size,
+                tgt_vocab_size,
+            } => format!(
+                "`{}` {tying} shares source and target embeddings, but `{}` is {src_vocab_size} and `{}` is {tgt_vocab_size}",
+                name("tying"),
+                name("src_vocab_size"),
+                name("tgt_vocab_size")
+            ),
+            Self::TooLarge { key, value, limit } => {
+                format!("`{}` is {value}; at most {limit} is supported", name(key))
+            }
+            Self::SpecialToken {
+                key,
+                id,
+                vocab_size,
+            } => format!(
+                "`{}` is {id}, outside the vocabulary of {vocab_size}",
+                name(key)
+            ),
+            Self::SameSpecialToken { first, second, id } => format!(
+                "`{}` and `{}` are both {id}; they must differ",
+                name(first),
+                name(second)
+            ),
+            Self::ExcludedToken { id, vocab_size } => format!(
+                "`{}` has {id}, outside the vocabulary of {vocab_size}",
+                name("excluded_tokens")
+            ),
+            Self::ExcludedEos { id } => format!(
+                "`{}` has {id}, which is `{}`; no sentence would end",
+                name("excluded_tokens"),
+                name("eos_id")
+            ),
+        }
+    }
+
+    /// The configuration keys that the text names, in its order.
+    pub fn keys(&self) -> Vec<&'static str> {
+        let mut keys = Vec::new();
+        self.with_names(|key| {
+            keys.push(key);
+            key
+        });
+        keys
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.with_names(|key| key))
+    }
+}
+
+impl std::error::Error for ConfigError {}
 
 /// A model directory that cannot be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -468,6 +544,27 @@ pub enum DecodeOptionsError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_are_those_that_the_text_names() {
+        let error = ConfigError::HeadsDoNotDivide {
+            d_model: 256,
+            n_heads: 7,
+        };
+        assert_eq!(error.keys(), ["d_model", "n_heads", "d_k", "d_v"]);
+        assert_eq!(
+            error.to_string(),
+            "`d_model` 256 is not divisible by `n_heads` 7; choose another or set `d_k` and `d_v`"
+        );
+        let other = |key: &'static str| match key {
+            "n_heads" => "--heads",
+            key => key,
+        };
+        assert_eq!(
+            error.with_names(other),
+            "`d_model` 256 is not divisible by `--heads` 7; choose another or set `d_k` and `d_v`"
+        );
+    }
 
     #[test]
     fn a_problem_is_one_line_of_its_beginning_and_its_end() {

@@ -17,7 +17,7 @@ use transformer_core::{
 };
 
 use crate::checkpoint::{RUN_FILE, holds_model, whole_checkpoints};
-use crate::error::{ABSENT, AverageError, Difference, first_difference};
+use crate::error::{AverageError, Difference, first_difference, or_absent};
 use crate::scheduled::Scheduled;
 
 /// The newest `count` checkpoints of the run in a directory, the oldest of them first.
@@ -173,9 +173,9 @@ impl ConfigFile {
             Some(Difference { key, before, now }) => Err(AverageError::Different {
                 path: self.path.clone(),
                 name: key,
-                found: now,
+                found: or_absent(now.as_deref()).to_owned(),
                 first: first.path.clone(),
-                expected: before,
+                expected: or_absent(before.as_deref()).to_owned(),
             }),
         }
     }
@@ -402,7 +402,7 @@ impl WeightsFile {
     fn check_like(&self, first: &Self) -> Result<(), AverageError> {
         let described = |tensor: Option<&TensorInfo>| match tensor {
             Some(TensorInfo { dtype, shape, .. }) => format!("{dtype} {shape:?}"),
-            None => ABSENT.to_owned(),
+            None => or_absent(None).to_owned(),
         };
         let mut names: BTreeSet<String> = first.tensors.offset_keys().into_iter().collect();
         names.extend(self.tensors.offset_keys());

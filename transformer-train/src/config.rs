@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::config_rule::ConfigRule;
 use crate::criterion::Criterion;
 use crate::error::TrainError;
 use crate::schedule::Schedule;
@@ -133,7 +134,7 @@ impl TrainingConfig {
             ("checkpoint_every", self.checkpoint_every.unwrap_or(1)),
         ];
         for (key, value) in counts {
-            check(key, value, value > 0, "at least 1")?;
+            check(key, value, value > 0, ConfigRule::AtLeastOne)?;
         }
         let rates = [
             ("learning_rate_factor", Some(self.learning_rate_factor)),
@@ -144,37 +145,42 @@ impl TrainingConfig {
         for (key, value) in rates {
             let value = value.unwrap_or(1.0);
             let positive = value > 0.0 && value.is_finite();
-            check(key, value, positive, "positive and finite")?;
+            check(key, value, positive, ConfigRule::PositiveAndFinite)?;
         }
         check(
             "learning_rate_factor",
             self.learning_rate_factor,
             self.peak_rate.is_none() || self.learning_rate_factor == 1.0,
-            "1 where `peak_rate` is given",
+            ConfigRule::OneWhereGiven("peak_rate"),
         )?;
         check(
             "updates",
             self.updates,
             !self.schedule.falls_to_zero()
                 || self.schedule_start.saturating_add(self.updates) > self.warmup,
-            "more than `warmup` where the learning rate falls to zero",
+            ConfigRule::Above("warmup"),
         )?;
         let shares = [
             ("weight_decay", self.weight_decay),
             ("label_smoothing", self.label_smoothing),
         ];
         for (key, value) in shares {
-            check(key, value, (0.0..1.0).contains(&value), "in [0, 1)")?;
+            check(
+                key,
+                value,
+                (0.0..1.0).contains(&value),
+                ConfigRule::BelowOne,
+            )?;
         }
         if let Some(decay) = self.ema_decay {
             let in_range = 0.0 < decay && decay < 1.0;
-            check("ema_decay", decay, in_range, "in (0, 1)")?;
+            check("ema_decay", decay, in_range, ConfigRule::BetweenZeroAndOne)?;
         }
         check(
             "average_last",
             self.average_last,
             self.average_last <= self.keep_checkpoints,
-            "at most `keep_checkpoints`",
+            ConfigRule::AtMost("keep_checkpoints"),
         )
     }
 }
@@ -183,7 +189,7 @@ fn check(
     key: &'static str,
     value: impl ToString,
     in_range: bool,
-    expected: &'static str,
+    expected: ConfigRule,
 ) -> Result<(), TrainError> {
     match in_range {
         true => Ok(()),

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use transformer_core::TextError;
 use transformer_core::{ConfigError, ModelError};
 
+use crate::config_rule::ConfigRule;
 use crate::data::{BatchError, CorpusError, ExampleProblem};
 
 /// A training run that cannot start or go on.
@@ -22,7 +23,7 @@ pub enum TrainError {
         /// The value found.
         value: String,
         /// The rule that it breaks.
-        expected: &'static str,
+        expected: ConfigRule,
     },
     /// The model's configuration contradicts itself.
     #[error(transparent)]
@@ -75,16 +76,31 @@ pub enum TrainError {
         .0.display()
     )]
     InUse(PathBuf),
-    /// The checkpoint was made with other settings or other data.
-    #[error("{}: made with {what} {before}, not {now}", path.display())]
+    /// The checkpoint was made with other settings.
+    #[error(
+        "{}: made with `{key}` {}, not {}",
+        path.display(),
+        or_absent(before.as_deref()),
+        or_absent(now.as_deref())
+    )]
     OtherRun {
         /// The checkpoint.
         path: PathBuf,
-        /// The setting that differs.
-        what: String,
-        /// Its value in the checkpoint.
+        /// The key of the setting that differs.
+        key: String,
+        /// Its value in the checkpoint; `None` where it is absent.
+        before: Option<String>,
+        /// Its value now; `None` where it is absent.
+        now: Option<String>,
+    },
+    /// The checkpoint was made with other examples to train on.
+    #[error("{}: made with training data of {before}, not {now}", path.display())]
+    OtherData {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The examples before, by their number and checksum.
         before: String,
-        /// Its value now.
+        /// Those given now.
         now: String,
     },
     /// The run to be resumed was validated on other examples: its validations, and those to come, could not be
@@ -241,18 +257,18 @@ pub fn same_config<T: Serialize>(path: &Path, before: &T, now: &T) -> Result<(),
         None => Ok(()),
         Some(Difference { key, before, now }) => Err(TrainError::OtherRun {
             path: path.to_owned(),
-            what: format!("`{key}`"),
+            key,
             before,
             now,
         }),
     }
 }
 
-/// A key in which two configurations differ, with the value in each.
+/// A key in which two configurations differ, with the value in each that has it.
 pub(crate) struct Difference {
     pub key: String,
-    pub before: String,
-    pub now: String,
+    pub before: Option<String>,
+    pub now: Option<String>,
 }
 
 /// The first key in which two configurations differ.
@@ -262,16 +278,17 @@ pub(crate) fn first_difference(
 ) -> Option<Difference> {
     let differs = |key: &&String| before.get(*key) != now.get(*key);
     let key = before.keys().chain(now.keys()).find(differs)?;
-    let show = |value: Option<&Value>| value.map_or(ABSENT.into(), Value::to_string);
     Some(Difference {
         key: key.clone(),
-        before: show(before.get(key)),
-        now: show(now.get(key)),
+        before: before.get(key).map(Value::to_string),
+        now: now.get(key).map(Value::to_string),
     })
 }
 
-/// In place of the value of something that is not there.
-pub(crate) const ABSENT: &str = "absent";
+/// A value in words, also of something that is not there.
+pub(crate) fn or_absent(value: Option<&str>) -> &str {
+    value.unwrap_or("absent")
+}
 
 /// Models that cannot be averaged.
 #[derive(Debug, thiserror::Error)]

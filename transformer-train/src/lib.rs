@@ -71,6 +71,7 @@
 mod average;
 mod checkpoint;
 mod config;
+mod config_rule;
 mod criterion;
 mod data;
 mod error;
@@ -97,16 +98,18 @@ mod validation;
 pub use average::{average_models, newest_checkpoints};
 pub use checkpoint::holds_model;
 pub use config::TrainingConfig;
+pub use config_rule::ConfigRule;
 pub use criterion::{Criterion, Goal};
 pub use data::{
     BatchError, BatchSampler, Checksum, Corpus, CorpusError, CorpusFile, CorpusFiles, Example,
-    ExampleProblem, ExampleSource, Lengths, Pair, TRAINING_FILE, TextReader, TokenizedPair,
-    UnusablePairs, Update, VALIDATION_FILE, read_sentences,
+    ExampleProblem, ExampleSource, Lengths, MAX_LINE_BYTES, Pair, TRAINING_FILE, TextLine,
+    TextLines, TextReader, TokenizedPair, UnusablePairs, Update, VALIDATION_FILE, read_sentences,
 };
 #[cfg(feature = "text")]
 pub use data::{
-    CacheOptions, Filtered, MAX_VOCAB_SIZE, MIN_VOCAB_SIZE, PairCache, PairFilters, Tokenized,
-    TokenizerConfig, TokenizerError, TokenizerKind, WeightedPairs, train_bpe, train_tokenizer,
+    CacheOptions, Filtered, LeftOut, MAX_VOCAB_SIZE, MIN_VOCAB_SIZE, PairCache, PairFilters,
+    Tokenized, TokenizerConfig, TokenizerError, TokenizerKind, WeightedPairs, train_bpe,
+    train_tokenizer,
 };
 pub use error::{AverageError, TrainError, same_config};
 pub use evaluate::evaluate;

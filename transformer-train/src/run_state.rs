@@ -209,9 +209,8 @@ impl RunState {
         same_settings(path, &self.config, &now.config)?;
         let [before, trained] = [self, now].map(Self::train);
         if before != trained {
-            return Err(TrainError::OtherRun {
+            return Err(TrainError::OtherData {
                 path: path.to_owned(),
-                what: "training data of".into(),
                 before: before.shown(name),
                 now: trained.shown(name),
             });

@@ -4,42 +4,42 @@
 //! resumes at an epoch's start. Here the unit is the *update*: one optimizer step, one step of the
 //! schedule, however many batches its gradients come from. The Learner, its metrics, its renderers
 //! and its interrupter are Burn's.
+//!
+//! | file | has |
+//! |---|---|
+//! | here | the loop (`Run::updates`), when it pauses, and when it ends |
+//! | `updating` | one update |
+//! | `validating` | one validation |
+//! | `ending` | the mean of the last checkpoints |
 
 mod ending;
+mod updating;
+mod validating;
 
-use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use burn::data::dataloader::Progress;
-use burn::lr_scheduler::LrScheduler;
-use burn::module::{AutodiffModule, Module};
-use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
+use burn::module::AutodiffModule;
+use burn::optim::Optimizer;
 use burn::tensor::backend::AutodiffBackend;
 use burn::train::{
-    EventProcessorTraining, InferenceStep, Interrupter, ItemLazy, Learner, LearnerEvent,
-    LearningComponentsMarker, SupervisedLearningStrategy, SupervisedTrainingEventProcessor,
-    TrainLoader, TrainingComponents, TrainingItem, ValidLoader,
+    Interrupter, Learner, LearningComponentsMarker, SupervisedLearningStrategy,
+    SupervisedTrainingEventProcessor, TrainLoader, TrainingComponents, ValidLoader,
 };
 
 use crate::checkpoint::{Checkpoint, Checkpoints};
 use crate::config::TrainingConfig;
-use crate::data::{CorpusError, LoadedUpdate, Update, UpdateLoader};
+use crate::data::UpdateLoader;
 use crate::error::TrainError;
-use crate::evaluate::check;
-use crate::metrics::{DeviceStatistics, Numbers, Samples, Statistics, UpdateItem};
 use crate::moving_average::MovingAverage;
 use crate::objective::{Objective, Trainable};
-use crate::optimizer::{PaperAdam, global_norm};
-#[cfg(feature = "tui")]
-use crate::progress::let_ctrl_c_through;
+use crate::optimizer::PaperAdam;
 use crate::progress::{ObserverError, Watch};
 use crate::run_state::RunState;
 use crate::schedule::RateSchedule;
 use crate::training_model::TrainingModel;
-use crate::validation::{
-    AverageOutcome, Measurement, Validation, ValidationContext, ValidationHook,
-};
+use crate::validation::{AverageOutcome, ValidationHook};
 
 pub(crate) use self::ending::Ended;
 
@@ -222,19 +222,6 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         }
     }
 
-    /// An update that was read, whose examples fit the model.
-    fn checked(
-        &self,
-        update: Result<LoadedUpdate<<M as Objective<B>>::Example>, CorpusError>,
-    ) -> Result<Update<<M as Objective<B>>::Example>, TrainError> {
-        let loaded = update?;
-        let model = &self.model.as_ref().expect(MODEL).model;
-        for (index, example) in loaded.numbered() {
-            check::<B, M>(model, example, index, "training")?;
-        }
-        Ok(loaded.update)
-    }
-
     /// The model that is trained, without gradients.
     fn trained_model(&self) -> ValidModel<B, M> {
         self.model.as_ref().expect(MODEL).valid()
@@ -302,101 +289,6 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
                 || checkpoint_minutes.is_some_and(|minutes| waited >= minutes))
     }
 
-    /// One update: gradients, one step of the schedule, and one of the optimizer unless loss or gradients are
-    /// not finite. The update counts in either case, so that the next one has other examples.
-    fn update(&mut self, update: Update<<M as Objective<B>>::Example>) -> Result<(), TrainError> {
-        let model = self.model.take().expect(MODEL);
-        let (grads, mut item) = self.gradients(&model, update);
-        let learning_rate = self.schedule.step();
-        self.model = Some(match item.is_finite() {
-            true => {
-                let norm = item.gradient_norm;
-                self.optimizer
-                    .step_with_norm(learning_rate, model, grads, norm)
-            }
-            false => model,
-        });
-        self.state.count(&item);
-        if item.is_finite() {
-            self.average_weights();
-        }
-        item.skipped = self.state.skipped;
-        self.watch.count(&item, learning_rate);
-        self.show(item, learning_rate);
-        self.check_skipped(&item)
-    }
-
-    /// Takes the weights of an update into their average.
-    fn average_weights(&mut self) {
-        let model = self.model.as_ref().expect(MODEL);
-        let made = self.state.made();
-        let average = self.average.take();
-        self.average = average.map(|average| average.next::<B, _>(model, made));
-    }
-
-    /// The gradients of the next update, added up from every device, and its loss and their norm. These are
-    /// read back before the optimizer's step, which depends on them: once, in one transfer.
-    fn gradients(
-        &self,
-        model: &TrainingModel<B, M>,
-        update: Update<<M as Objective<B>>::Example>,
-    ) -> (GradientsParams, UpdateItem) {
-        let devices = &self.strategy.devices;
-        let main = &devices[0];
-        // Dropout is a function of the seed and the update, so that a resumed run draws the same.
-        let number = self.state.update + 1;
-        for device in devices {
-            B::seed(device, mix(self.strategy.config.seed, number as u64));
-        }
-        let mut accumulator = GradientsAccumulator::new();
-        let mut sums: Option<DeviceStatistics<B::InnerBackend>> = None;
-        for (device, part) in devices.iter().zip(update.deal(devices.len())) {
-            let (grads, part_sums) = if device == main {
-                model.gradients(&part)
-            } else {
-                model.clone().fork(device).gradients(&part)
-            };
-            accumulator.accumulate(model, grads.to_device(main, model));
-            sums = Some(match sums {
-                Some(sums) => sums.add(part_sums),
-                None => part_sums,
-            });
-        }
-        let grads = accumulator.grads();
-        let norm = global_norm::<B, TrainingModel<B, M>>(model, &grads);
-        let sums = sums.expect("an update has a batch");
-        (grads, UpdateItem::read(sums, norm))
-    }
-
-    /// Passes an update to the displays.
-    fn show(&mut self, item: UpdateItem, learning_rate: f64) {
-        let (progress, round) = self.progress();
-        #[cfg(feature = "tui")]
-        let_ctrl_c_through();
-        self.processor
-            .process_train(LearnerEvent::ProcessedItem(TrainingItem::new(
-                item,
-                progress,
-                round,
-                Some(self.state.update),
-                Some(learning_rate),
-            )));
-    }
-
-    /// Fails if as many updates in a row were skipped as may be, `item` being the last.
-    fn check_skipped(&self, item: &UpdateItem) -> Result<(), TrainError> {
-        let skipped = self.state.skipped_in_a_row;
-        if skipped < self.strategy.config.skip_limit {
-            return Ok(());
-        }
-        Err(TrainError::Diverged {
-            skipped,
-            update: self.state.update,
-            loss: item.statistics.mean_loss(),
-            gradient_norm: item.gradient_norm,
-        })
-    }
-
     /// Progress within the round, from one validation to the next, and of the rounds.
     fn progress(&self) -> (Progress, Progress) {
         let TrainingConfig {
@@ -411,18 +303,6 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
             Progress::new(done % validate_every + 1, in_round.max(1)),
             Progress::new(round + 1, updates.div_ceil(validate_every)),
         )
-    }
-
-    /// Fails if the loss of a validation is NaN or infinite: such a model is not worth saving.
-    fn check_loss(&self, statistics: &Statistics) -> Result<(), TrainError> {
-        let loss = statistics.mean_loss();
-        match loss.is_finite() {
-            true => Ok(()),
-            false => Err(TrainError::ValidationLoss {
-                update: self.state.update,
-                loss,
-            }),
-        }
     }
 
     /// Validates, if that is due, and saves. Returns why the run ends, if it does.
@@ -470,106 +350,4 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
             state: self.state.clone(),
         })
     }
-
-    /// Validates the model, records it, and saves the model if it is the best so far. `Break` if the hook ends
-    /// the run.
-    fn validate(&mut self) -> Result<ControlFlow<()>, TrainError> {
-        let (_, round) = self.progress();
-        self.processor
-            .process_train(LearnerEvent::EndEpoch(round.items_processed));
-        let model = self.valid_model();
-        let (statistics, measured) = self.measure(&model, &round)?;
-        let train = std::mem::take(&mut self.state.since_validation);
-        let flow = measured.flow;
-        let validation = self.validation(&train, &statistics, measured.numbers);
-        let replaces = self.state.replaces_model(&validation);
-        self.watch.validated(&validation, &measured.samples);
-        self.state.validations.push(validation);
-        if replaces && let Some(checkpoints) = &self.strategy.checkpoints {
-            checkpoints.save_model(&model.model)?;
-        }
-        Ok(flow)
-    }
-
-    /// The record of a validation.
-    fn validation(&self, train: &Statistics, valid: &Statistics, numbers: Vec<f64>) -> Validation {
-        let names = self.hook.names.iter().cloned();
-        Validation {
-            numbers: names.zip(numbers).collect(),
-            ..Validation::new(&self.state, train, valid)
-        }
-    }
-
-    /// Sums over the validation examples, and the hook's measurement; both are passed to the displays.
-    fn measure(
-        &mut self,
-        model: &ValidModel<B, M>,
-        round: &Progress,
-    ) -> Result<(Statistics, Measurement), TrainError> {
-        let measured = self.measure_batches(model, round);
-        self.processor
-            .process_valid(LearnerEvent::EndEpoch(round.items_processed));
-        measured
-    }
-
-    /// The same, batch by batch.
-    fn measure_batches(
-        &mut self,
-        model: &ValidModel<B, M>,
-        round: &Progress,
-    ) -> Result<(Statistics, Measurement), TrainError> {
-        let mut all = Statistics::default();
-        let mut measured = Ok(Measurement::new(Vec::new()));
-        let valid = self.valid.clone();
-        let mut batches = valid.iter();
-        let mut iteration = 0;
-        while let Some(batch) = batches.next() {
-            iteration += 1;
-            let mut item = InferenceStep::step(model, batch);
-            all.add(&item.statistics.clone().sync());
-            let progress = batches.progress();
-            if progress.items_processed == progress.items_total {
-                measured = self.check_loss(&all).and_then(|()| self.ask(model, &all));
-                if let Ok(measured) = &measured {
-                    item.numbers = Numbers(measured.numbers.as_slice().into());
-                    item.samples = Samples(measured.samples.as_slice().into());
-                }
-            }
-            self.processor
-                .process_valid(LearnerEvent::ProcessedItem(TrainingItem::new(
-                    item,
-                    progress,
-                    round.clone(),
-                    Some(iteration),
-                    None,
-                )));
-        }
-        Ok((all, measured?))
-    }
-
-    /// Calls the hook.
-    fn ask(
-        &mut self,
-        model: &ValidModel<B, M>,
-        statistics: &Statistics,
-    ) -> Result<Measurement, TrainError> {
-        let update = self.state.update;
-        let context = ValidationContext {
-            model: &model.model,
-            update,
-            statistics,
-            earlier: &self.state.validations,
-        };
-        self.hook
-            .measure(context)
-            .map_err(|source| TrainError::Validation { update, source })
-    }
-}
-
-/// Hashes two numbers into one (the finaliser of SplitMix64), so that neighbours are independent.
-fn mix(seed: u64, number: u64) -> u64 {
-    let mut z = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -193,6 +193,8 @@ fn long_pairs_are_left_out_and_counted() {
     assert!(kept.left_out > 0);
     assert_eq!(kept.left_out, 5 - within.len());
     assert_eq!(kept.pairs, within);
+    let at_positions = kept.positions.iter().map(|&at| &all.pairs[at]);
+    assert!(at_positions.eq(&kept.pairs));
     let expected = format!(
         "{} pairs, {} of more than {limit} pieces left out",
         within.len(),

@@ -7,7 +7,7 @@ use transformer_train::{BatchSampler, ExampleSource, Lengths, TrainingConfig};
 
 use super::plan::Plan;
 use super::prepared::{Examples, Prepared};
-use crate::commands::{Result, plural};
+use crate::commands::{Result, mib, plural};
 
 /// The data and the length of a run, and the memory that its model needs.
 ///
@@ -85,12 +85,12 @@ fn padding(lengths: &[Lengths], batches: &[Vec<usize>]) -> f64 {
 fn memory(text: &mut String, model: &TransformerConfig) -> Result {
     let parameters = model.num_params();
     // Single precision; Adam keeps two moments of each weight.
-    let mib = |copies: u128| (copies * parameters * 4) as f64 / f64::from(1 << 20);
+    let bytes = 4 * parameters;
     writeln!(text, "model")?;
     writeln!(text, "  {parameters:>10} parameters")?;
     writeln!(text, "memory, beside that of a batch's activations")?;
     for (name, copies) in [("weights", 1), ("gradients", 1), ("Adam's moments", 2)] {
-        writeln!(text, "  {:>10.1} MiB of {name}", mib(copies))?;
+        writeln!(text, "  {:>10.1} MiB of {name}", mib(copies * bytes))?;
     }
-    Ok(writeln!(text, "  {:>10.1} MiB together", mib(4))?)
+    Ok(writeln!(text, "  {:>10.1} MiB together", mib(4 * bytes))?)
 }

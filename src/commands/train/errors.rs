@@ -6,8 +6,8 @@ use transformer_core::ConfigError;
 use transformer_program::run_file::{Values, key_of, path_of};
 use transformer_train::TrainError;
 
-/// In place of a value that a configuration has not.
-const ABSENT: &str = "absent";
+/// Advice on a loss that is not finite.
+const STEADIER: &str = "a lower --peak-rate or a longer --warmup may help";
 
 /// An error of training, by the keys and the places that gave their values.
 pub fn train_error(error: TrainError, values: &Values) -> String {
@@ -18,23 +18,30 @@ pub fn train_error(error: TrainError, values: &Values) -> String {
             expected,
         } => {
             let path = key_of(key).map_or(key, |key| key.path);
-            let expected = in_words_of_file(expected);
+            let expected = expected.with_names(in_file);
             format!("{}: must be {expected}", values.subject(path, value))
         }
         TrainError::Model(error) => config_error(&error, values),
         TrainError::OtherRun {
             path,
-            what,
+            key,
             before,
             now,
         } => {
-            let difference = difference(&what, &before, &now, values);
+            let difference = difference(&key, before.as_deref(), now.as_deref(), values);
             format!("{}: {difference}", path.display())
         }
-        error @ (TrainError::Diverged { .. } | TrainError::ValidationLoss { .. }) => {
-            let advice = "a lower learning rate or a longer warm-up";
-            let flags = "a lower --peak-rate or a longer --warmup";
-            error.to_string().replace(advice, flags)
+        TrainError::Diverged {
+            skipped,
+            update,
+            loss,
+            gradient_norm,
+        } => format!(
+            "updates skipped in a row: {skipped}; the last, update {update}, has loss {loss} and gradient norm \
+             {gradient_norm}; {STEADIER}"
+        ),
+        TrainError::ValidationLoss { update, loss } => {
+            format!("the validation loss after update {update} is {loss}; {STEADIER}")
         }
         TrainError::InUse(out) => format!(
             "{} is in use by another training run; end that one first, or choose another --out",
@@ -67,47 +74,72 @@ pub fn run_error(
 
 /// A model's configuration that contradicts itself, by the keys and the place that gave one of them its value.
 pub fn config_error(error: &ConfigError, values: &Values) -> String {
-    let text = error.to_string();
-    let named = text.split('`').skip(1).step_by(2).filter_map(key_of);
-    let mut places = named.map(|key| values.place(key.path));
+    let keys = error.keys().into_iter().filter_map(key_of);
+    let mut places = keys.map(|key| values.place(key.path));
     let place = places.find(|place| !place.is_empty());
-    format!("{}{}", place.unwrap_or_default(), in_words_of_file(&text))
+    format!("{}{}", place.unwrap_or_default(), error.with_names(in_file))
 }
 
-/// With the run file's keys in place of the library's names, which stand in backticks.
-fn in_words_of_file(text: &str) -> String {
-    let parts = text.split('`').enumerate();
-    let parts: Vec<_> = parts
-        .map(|(index, part)| match index % 2 {
-            0 => part,
-            _ => path_of(part).unwrap_or(part),
-        })
-        .collect();
-    parts.join("`")
+/// The run file's name for a key of the library's configurations.
+fn in_file(key: &'static str) -> &'static str {
+    path_of(key).unwrap_or(key)
 }
 
-/// In what a run that is to be resumed differs from the one before.
-fn difference(what: &str, before: &str, now: &str, values: &Values) -> String {
-    let option = what.trim_matches('`');
+/// In what a run that is to be resumed differs from the one before: a key of the library's configurations.
+fn difference(key: &str, before: Option<&str>, now: Option<&str>, values: &Values) -> String {
     // Runs of earlier versions have their peak rate as a factor of the paper's.
-    let unit = match option {
+    let unit = match key {
         "learning_rate_factor" => " times the paper's",
         _ => "",
     };
-    let what = match key_of(option) {
-        None => what.to_owned(),
-        Some(key) => match values.flag(key.path) {
-            Some(flag) if option.ends_with("vocab_size") => format!("another {flag}: {what}"),
+    let what = match key_of(key) {
+        None => format!("`{key}`"),
+        Some(of_file) => match values.flag(of_file.path) {
+            Some(flag) if key.ends_with("vocab_size") => format!("another {flag}: `{key}`"),
             Some(flag) => flag.to_owned(),
             None => match values.flag("model.preset") {
-                Some(flag) if key.path.starts_with("model.") => format!("another {flag}: {what}"),
-                _ => format!("`{}`", key.path),
+                Some(flag) if of_file.path.starts_with("model.") => {
+                    format!("another {flag}: `{key}`")
+                }
+                _ => format!("`{}`", of_file.path),
             },
         },
     };
     match (before, now) {
-        (ABSENT, now) => format!("made without {what}, not with {now}{unit}"),
-        (before, ABSENT) => format!("made with {what} {before}{unit}, not without"),
-        (before, now) => format!("made with {what} {before}{unit}, not {now}{unit}"),
+        (Some(before), Some(now)) => format!("made with {what} {before}{unit}, not {now}{unit}"),
+        (Some(before), None) => format!("made with {what} {before}{unit}, not without"),
+        (None, now) => format!(
+            "made without {what}, not with {}{unit}",
+            now.unwrap_or_default()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The library has no flags, and says the same without them.
+    #[test]
+    fn a_loss_that_is_not_finite_is_answered_by_flags() {
+        let cases: [fn() -> TrainError; 2] = [
+            || TrainError::Diverged {
+                skipped: 10,
+                update: 12,
+                loss: f64::NAN,
+                gradient_norm: f64::INFINITY,
+            },
+            || TrainError::ValidationLoss {
+                update: 12,
+                loss: f64::NAN,
+            },
+        ];
+        for error in cases {
+            let of_library = error().to_string();
+            let (facts, advice) = of_library.rsplit_once("; ").expect("advice");
+            assert_eq!(advice, "a lower learning rate or a longer warm-up may help");
+            let expected = format!("{facts}; a lower --peak-rate or a longer --warmup may help");
+            assert_eq!(train_error(error(), &Values::default()), expected);
+        }
     }
 }

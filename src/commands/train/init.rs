@@ -12,12 +12,11 @@ use super::plan::Plan;
 use crate::commands::Result;
 use crate::commands::languages::check_target;
 
-/// The tokenizers of the model in a directory, with which new data are tokenized.
+/// The tokenizers of the model in a directory, of that configuration, with which new data are tokenized.
 ///
 /// # Errors
-/// When the directory holds no translation model or no tokenizers, or they do not fit each other.
-pub fn initial_tokenizers(directory: &Path) -> Result<Tokenizers> {
-    let config = TransformerConfig::load(directory)?;
+/// When the directory holds no tokenizers, or they do not fit the model.
+pub fn initial_tokenizers(directory: &Path, config: &TransformerConfig) -> Result<Tokenizers> {
     let tokenizers = Tokenizers::load(directory)?;
     let sizes = [config.src_vocab_size, config.tgt_vocab_size];
     tokenizers.check(sizes, config.special_tokens(), directory)?;

@@ -95,7 +95,8 @@ fn schedule_start(run: &RunFile, earlier: Option<&Earlier>) -> Result<usize> {
     }
 }
 
-/// The configuration of the model to start from. A run that has a model of its own needs the other no more.
+/// The configuration of the model to start from, whose weights are there. A run that has made updates has a model of
+/// its own, and needs the other no more.
 fn init_config(
     run: &RunFile,
     values: &Values,
@@ -108,16 +109,15 @@ fn init_config(
         subject: values.subject("init.model", init.display()),
         rule: error.to_string(),
     };
-    let own = earlier
+    let goes_on = earlier.filter(|earlier| earlier.updates() > 0);
+    let own = goes_on
         .map(Earlier::directory)
         .filter(|directory| directory.join(CONFIG_FILE).exists());
-    let config = match own {
-        Some(own) => TransformerConfig::load(own)?,
-        None => TransformerConfig::load(init).map_err(named)?,
-    };
-    if earlier.is_none_or(|earlier| earlier.updates() == 0) {
-        config.check_weights(init).map_err(named)?;
+    if let Some(own) = own {
+        return Ok(Some(TransformerConfig::load(own)?));
     }
+    let config = TransformerConfig::load(init).map_err(named)?;
+    config.check_weights(init).map_err(named)?;
     Ok(Some(config))
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use transformer_core::Tokenizers;
 use transformer_train::{
-    CacheOptions, Corpus, CorpusFiles, ExampleSource, Filtered, PairCache, PairFilters, Tokenized,
-    TokenizedPair, UnusablePairs,
+    CacheOptions, Corpus, CorpusFiles, ExampleSource, Filtered, LeftOut, PairCache, PairFilters,
+    Tokenized, TokenizedPair, UnusablePairs,
 };
 
 use super::data::{Data, Training};
@@ -24,7 +24,7 @@ pub struct Prepared {
     pub tokenizers: Tokenizers,
     /// Pairs to train on.
     pub train: Examples,
-    /// How many of them there are, and how many were left out.
+    /// How many of them there are, and how many were left out. Those to validate on are not counted as held out.
     pub filtered: Filtered,
     /// Pairs to validate on, as text.
     pub valid_text: Corpus,
@@ -38,8 +38,7 @@ pub struct Prepared {
     pub files: Option<CorpusFiles>,
     /// The cache that was made of them, under the name that it has until the run is sure to begin.
     pub new_cache: Option<PathBuf>,
-    /// How many pairs to validate on were held out of those to train on.
-    held_out: usize,
+    /// A line about what was held out, where the run does not say how much.
     note: Option<String>,
 }
 
@@ -70,64 +69,38 @@ impl Prepared {
             Training::Saved(text) => (making.made(&text)?, None),
             Training::Given(files) => (making.made(&files)?, Some(files)),
         };
+        let mut filtered = made.filtered;
+        filtered.held_out = filtered.held_out.saturating_sub(data.held_out);
         Ok(Self {
             tokenizers,
             train: made.examples,
-            filtered: made.filtered,
+            filtered,
             valid_text: data.valid,
             valid_files: data.valid_files,
             valid,
             valid_unusable: data.valid_unusable,
             files,
             new_cache: made.new_cache,
-            held_out: data.held_out,
             note: data.note,
         })
     }
 
     /// The pairs that are held out and left out, and why: a line for each reason.
     pub fn left_out(&self) -> Vec<String> {
-        let filtered = &self.filtered;
-        let max_pieces = filtered.filters.max_pieces;
-        let ratio = filtered.filters.max_ratio.unwrap_or(f64::INFINITY);
-        let too_long = |name: &str, count: usize| {
-            let pairs = counted(count, &format!("{name} pair"));
-            let are = if count == 1 { "is" } else { "are" };
-            format!("{pairs} of more than {max_pieces} pieces {are} left out")
-        };
-        let reason = |count: usize, reason: &str| {
-            let are = if count == 1 { "is" } else { "are" };
-            format!("{} {are} left out: {reason}", counted(count, "pair"))
-        };
-        let held_out = filtered.held_out.saturating_sub(self.held_out);
-        let lines = [
-            (
-                held_out,
-                reason(held_out, "the source sentence is held out for validation"),
-            ),
-            (
-                filtered.duplicates,
-                reason(filtered.duplicates, "an equal pair stands before"),
-            ),
-            (filtered.too_long, too_long("training", filtered.too_long)),
-            (
-                filtered.uneven,
-                reason(
-                    filtered.uneven,
-                    &format!("one side has more than {ratio} times the pieces of the other"),
-                ),
-            ),
-            (
-                self.valid.left_out,
-                too_long("validation", self.valid.left_out),
-            ),
-        ];
-        let lines = lines.into_iter().filter(|(count, _)| *count > 0);
-        let lines = lines.map(|(_, line)| line);
-        let unusable = filtered.unusable.left_out("pair").into_iter();
-        let unusable = unusable.chain(self.valid_unusable.left_out("validation pair"));
-        let notes = self.note.iter().cloned();
-        notes.chain(unusable).chain(lines).collect()
+        let mut lines = Vec::from_iter(self.note.clone());
+        lines.extend(self.filtered.unusable.left_out("pair"));
+        lines.extend(self.valid_unusable.left_out("validation pair"));
+        let reasons = self.filtered.reasons().into_iter();
+        lines.extend(reasons.map(|(reason, pairs)| training_line(reason, pairs)));
+        if self.valid.left_out > 0 {
+            let Tokenized {
+                left_out,
+                max_pieces,
+                ..
+            } = self.valid;
+            lines.push(too_long("validation", left_out, max_pieces));
+        }
+        lines
     }
 
     /// Whether source and target have one vocabulary.
@@ -156,6 +129,35 @@ fn filters(plan: &Plan) -> PairFilters {
         max_pieces: data.max_pieces.min(longest.saturating_sub(1)).max(1),
         max_ratio: data.max_ratio,
         drop_duplicates: data.drop_duplicates,
+    }
+}
+
+/// A line about pairs to train on that were left out.
+fn training_line(reason: LeftOut, pairs: usize) -> String {
+    match reason {
+        LeftOut::HeldOut => format!(
+            "{} {} left out: the source sentence is held out for validation",
+            counted(pairs, "pair"),
+            are(pairs)
+        ),
+        LeftOut::TooLong { max_pieces } => too_long("training", pairs, max_pieces),
+        reason => reason.line(pairs),
+    }
+}
+
+fn too_long(name: &str, pairs: usize, max_pieces: usize) -> String {
+    format!(
+        "{} of more than {max_pieces} pieces {} left out",
+        counted(pairs, &format!("{name} pair")),
+        are(pairs)
+    )
+}
+
+/// The verb for so many things.
+fn are(number: usize) -> &'static str {
+    match number {
+        1 => "is",
+        _ => "are",
     }
 }
 

@@ -67,7 +67,7 @@ pub fn trained_tokenizers(plan: &mut Plan, train: &Training) -> Result<Tokenizer
 /// The tokenizers of the model to start from, or those in the files that the run names.
 fn named(plan: &Plan) -> Result<Option<Tokenizers>> {
     if let Some(init) = &plan.run.init.model {
-        let tokenizers = between_languages(initial_tokenizers(init)?, plan)?;
+        let tokenizers = between_languages(initial_tokenizers(init, &plan.model)?, plan)?;
         check_dropout(plan, &[tokenizers.source(), tokenizers.target()], init)?;
         return Ok(Some(tokenizers));
     }

@@ -60,8 +60,8 @@ use crate::weights::run_of_checkpoint;
 /// A `tokenizer.json` may have tokens that every text begins with, in the template of its `post_processor`:
 /// [`encode_source`](Self::encode_source) and [`encode_target`](Self::encode_target) put them there. Where one of
 /// them stands for a language, as in `eng_Latn`, it is the source's; the target's is chosen by
-/// [`with_languages`](Self::with_languages), or by the `forced_bos_token_id` of the directory's
-/// `generation_config.json`.
+/// [`with_languages`](Self::with_languages), or by the directory: by `forced_bos_token_id` of its
+/// `generation_config.json`, or else as it was chosen before the tokenizers were [saved](Self::save).
 #[derive(Debug, Clone)]
 pub struct Tokenizers {
     source: Tokenizer,
@@ -210,9 +210,10 @@ impl Tokenizers {
     /// by these without the marks around them (`en`), or by the part before `_` (`eng`) where no other token has
     /// it. `None` keeps a language as it is.
     ///
-    /// The source's language is one of its first tokens from now on, also in a file that is saved; the target's is
-    /// [`target_first`](Self::target_first). Marian's models know languages of targets only: `fra` puts the token
-    /// `>>fra<<` before every source that begins with no such token itself.
+    /// The source's language is one of its first tokens from now on, the target's is
+    /// [`target_first`](Self::target_first), and both are part of what is [saved](Self::save). Marian's models know
+    /// languages of targets only: `fra` puts the token `>>fra<<` before every source that begins with no such token
+    /// itself.
     ///
     /// # Errors
     /// When a tokenizer has no token for a language; the error lists the languages that it has.
@@ -237,7 +238,10 @@ impl Tokenizers {
             self.settings.set_source_prefix(&self.source.name(token));
             self.source_prefix = Some(token);
         } else {
-            self.target_language = Some(self.target().language_token(name)?);
+            let token = self.target().language_token(name)?;
+            let name = self.target().name(token);
+            self.settings.set_target_prefix(&name);
+            self.target_language = Some(token);
         }
         Ok(())
     }
@@ -316,14 +320,26 @@ impl Tokenizers {
             Self::shared(shared)
         };
         tokenizers.settings = settings;
-        let defaults = DecodeOptions::of_directory(&directory)?;
-        let forced = defaults.and_then(|defaults| defaults.forced_first);
-        let target = tokenizers.target();
-        if let Some(language) = forced.filter(|&token| target.is_language(token)) {
-            tokenizers.target_language = Some(language);
-        }
+        let of_directory = tokenizers.target_language_of(&directory)?;
+        tokenizers.target_language = of_directory.or(tokenizers.target_language);
         tokenizers.set_first_tokens();
         Ok(tokenizers)
+    }
+
+    /// The language that every target has to begin with, as the options of a directory say it, or its settings.
+    fn target_language_of(&self, directory: &Path) -> Result<Option<u32>, TextError> {
+        let target = self.target();
+        let options = DecodeOptions::of_directory(directory)?;
+        let forced = options.and_then(|options| options.forced_first);
+        if let Some(language) = forced.filter(|&token| target.is_language(token)) {
+            return Ok(Some(language));
+        }
+        let Some(name) = self.settings.target_prefix() else {
+            return Ok(None);
+        };
+        let path = directory.join(TOKENIZER_SETTINGS_FILE);
+        let language = target.language_token(name).map_err(TextError::file(path))?;
+        Ok(Some(language))
     }
 
     fn load_marian(directory: &Path, settings: &TokenizerSettings) -> Result<Self, TextError> {
@@ -344,7 +360,8 @@ impl Tokenizers {
         Ok(tokenizers)
     }
 
-    /// Writes the tokenizers into a directory that exists.
+    /// Writes the tokenizers into a directory that exists, with the languages that were
+    /// [chosen](Self::with_languages).
     ///
     /// # Errors
     /// When the tokenizers are of formats that do not go together, or a file cannot be written; an older one then

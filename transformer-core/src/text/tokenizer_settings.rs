@@ -26,6 +26,8 @@ struct Keys {
     legacy_behaviour: Option<bool>,
     /// Ours: the token of a language, which is put before every source.
     source_prefix: Option<String>,
+    /// Ours: the token of a language, with which every target begins.
+    target_prefix: Option<String>,
 }
 
 impl TokenizerSettings {
@@ -64,16 +66,32 @@ impl TokenizerSettings {
         self.keys.source_prefix.as_deref()
     }
 
+    /// The token of a language with which every target begins.
+    pub fn target_prefix(&self) -> Option<&str> {
+        self.keys.target_prefix.as_deref()
+    }
+
     /// Sets the token that is put before every source. A file is begun where there is none.
     pub fn set_source_prefix(&mut self, token: &str) {
-        self.file.get_or_insert_with(|| Arc::from(&b"{}"[..]));
+        self.begin();
         self.set("source_prefix", token);
         self.keys.source_prefix = Some(token.to_owned());
+    }
+
+    /// Sets the token with which every target begins. A file is begun where there is none.
+    pub fn set_target_prefix(&mut self, token: &str) {
+        self.begin();
+        self.set("target_prefix", token);
+        self.keys.target_prefix = Some(token.to_owned());
     }
 
     /// Sets the language of the source, by which Hugging Face's class makes its template, if there is a file.
     pub fn set_source_language(&mut self, language: &str) {
         self.set("src_lang", language);
+    }
+
+    fn begin(&mut self) {
+        self.file.get_or_insert_with(|| Arc::from(&b"{}"[..]));
     }
 
     fn set(&mut self, key: &str, value: &str) {
@@ -123,6 +141,9 @@ mod tests {
         let expected = serde_json::json!({"source_prefix": ">>fra<<"});
         assert_eq!(text(&settings).unwrap(), expected);
         assert_eq!(settings.source_prefix(), Some(">>fra<<"));
+        settings.set_target_prefix("fra_Latn");
+        let expected = serde_json::json!({"source_prefix": ">>fra<<", "target_prefix": "fra_Latn"});
+        assert_eq!(text(&settings).unwrap(), expected);
     }
 
     #[test]

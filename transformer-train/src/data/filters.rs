@@ -41,6 +41,41 @@ impl PairFilters {
     }
 }
 
+/// A reason for which a usable pair is left out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum LeftOut {
+    /// Its source sentence is held out.
+    HeldOut,
+    /// An equal pair stands before.
+    Duplicate,
+    /// A side has more pieces than [`PairFilters::max_pieces`].
+    TooLong {
+        /// The most pieces that a side may have.
+        max_pieces: usize,
+    },
+    /// Its sides differ by more than [`PairFilters::max_ratio`].
+    Uneven {
+        /// How many times as many pieces as the shorter side the longer one may have.
+        max_ratio: f64,
+    },
+}
+
+impl LeftOut {
+    /// A line about so many pairs, such as `2 pairs are left out: an equal pair stands before`.
+    pub fn line(self, pairs: usize) -> String {
+        let reason: String = match self {
+            Self::HeldOut => "their source sentence is held out".into(),
+            Self::Duplicate => "an equal pair stands before".into(),
+            Self::TooLong { max_pieces } => format!("more than {max_pieces} pieces on a side"),
+            Self::Uneven { max_ratio } => {
+                format!("one side has more than {max_ratio} times the pieces of the other")
+            }
+        };
+        left_out(pairs, "pair", reason)
+    }
+}
+
 /// How many pairs were read and kept, and how many were left out, by the first reason that applies.
 ///
 /// Displayed in one line: `176396 of 180000 pairs`.
@@ -80,31 +115,29 @@ impl Filtered {
         }
     }
 
-    /// A line for each reason for which pairs were left out.
-    pub fn left_out(&self) -> Vec<String> {
+    /// The reasons for which usable pairs were left out, each with the number of pairs.
+    pub fn reasons(&self) -> Vec<(LeftOut, usize)> {
         let PairFilters {
             max_pieces,
             max_ratio,
             ..
         } = self.filters;
-        let ratio = max_ratio.unwrap_or(f64::INFINITY);
+        let max_ratio = max_ratio.unwrap_or(f64::INFINITY);
         let reasons = [
-            (
-                self.held_out,
-                String::from("their source sentence is held out"),
-            ),
-            (self.duplicates, String::from("an equal pair stands before")),
-            (
-                self.too_long,
-                format!("more than {max_pieces} pieces on a side"),
-            ),
-            (
-                self.uneven,
-                format!("one side has more than {ratio} times the pieces of the other"),
-            ),
+            (LeftOut::HeldOut, self.held_out),
+            (LeftOut::Duplicate, self.duplicates),
+            (LeftOut::TooLong { max_pieces }, self.too_long),
+            (LeftOut::Uneven { max_ratio }, self.uneven),
         ];
+        let reasons = reasons.into_iter().filter(|(_, pairs)| *pairs > 0);
+        reasons.collect()
+    }
+
+    /// A line for each reason for which pairs were left out.
+    pub fn left_out(&self) -> Vec<String> {
         let mut lines = self.unusable.left_out("pair");
-        lines.extend(left_out("pair", reasons));
+        let reasons = self.reasons().into_iter();
+        lines.extend(reasons.map(|(reason, pairs)| reason.line(pairs)));
         lines
     }
 

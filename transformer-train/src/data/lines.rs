@@ -1,16 +1,12 @@
 //! The lines of a text file, plain or gzip.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use super::error::CorpusError;
+use super::text_lines::{BYTE_ORDER_MARK, MAX_LINE_BYTES, TextLine, TextLines};
 use super::text_reader::TextReader;
-
-/// Longest line that is accepted as text: it bounds the memory that a damaged file can claim.
-pub(super) const MAX_LINE_BYTES: usize = 1 << 20;
-
-const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Reads a text file of one sentence a line, plain or gzip, as [`Corpus`](crate::Corpus) reads its
 /// files. Blank lines are skipped.
@@ -24,7 +20,7 @@ pub fn read_sentences(path: impl AsRef<Path>) -> Result<Vec<String>, CorpusError
         let Line::Text(text) = line else {
             return Err(CorpusError::LineTooLong {
                 path: lines.path.clone(),
-                line: lines.number,
+                line: lines.number(),
                 limit: MAX_LINE_BYTES,
             });
         };
@@ -57,10 +53,7 @@ pub(super) enum Line<'a> {
 /// The lines of a file, plain or gzip, one in memory at a time.
 pub(super) struct Lines {
     pub path: PathBuf,
-    reader: TextReader,
-    bytes: Vec<u8>,
-    /// The line that was read last, from 1.
-    pub number: usize,
+    text: TextLines,
 }
 
 impl Lines {
@@ -73,77 +66,60 @@ impl Lines {
             Ok(file) => file,
             Err(source) => return Err(CorpusError::Open { path, source }),
         };
-        let reader = match TextReader::new(BufReader::new(file)) {
-            Ok(reader) => reader,
-            Err(source) => {
-                return Err(CorpusError::Read {
-                    path,
-                    line: 1,
-                    source,
-                });
-            }
-        };
-        Ok(Self {
-            path,
-            reader,
-            bytes: Vec::new(),
-            number: 0,
-        })
-    }
-
-    /// The next line, or `None` at the end of the file.
-    pub fn next(&mut self) -> Result<Option<Line<'_>>, CorpusError> {
-        if !self.read_line()? {
-            return Ok(None);
-        }
-        if self.bytes.len() > MAX_LINE_BYTES {
-            return Ok(Some(Line::TooLong));
-        }
-        match str::from_utf8(&self.bytes) {
-            Ok(text) => Ok(Some(Line::Text(text))),
-            Err(error) => Err(CorpusError::NotUtf8 {
-                path: self.path.clone(),
-                line: self.number,
-                byte: error.valid_up_to() + 1,
+        match TextReader::new(BufReader::new(file)) {
+            Ok(text) => Ok(Self {
+                path,
+                text: TextLines::new(text),
+            }),
+            Err(source) => Err(CorpusError::Read {
+                path,
+                line: 1,
+                source,
             }),
         }
     }
 
-    /// Reads the rest and returns the number of lines of the file.
+    /// The line that was read last, from 1.
+    pub fn number(&self) -> usize {
+        self.text.number()
+    }
+
+    /// The next line, or `None` at the end of the file.
+    pub fn next(&mut self) -> Result<Option<Line<'_>>, CorpusError> {
+        let (path, number, is_gzip) = (&self.path, self.number() + 1, self.text.is_gzip());
+        let line = self.text.next_line();
+        let line = line.map_err(|source| unreadable(path, number, is_gzip, source))?;
+        Ok(match line {
+            Some(TextLine::Text(text)) => Some(Line::Text(text)),
+            Some(TextLine::TooLong) => Some(Line::TooLong),
+            Some(TextLine::NotUtf8 { byte }) => {
+                return Err(CorpusError::NotUtf8 {
+                    path: path.clone(),
+                    line: number,
+                    byte,
+                });
+            }
+            None => None,
+        })
+    }
+
+    /// Reads the rest, whatever it is, and returns the number of lines of the file.
     pub fn count_to_end(&mut self) -> Result<usize, CorpusError> {
-        while self.read_line()? {}
-        Ok(self.number)
+        loop {
+            let (number, is_gzip) = (self.number() + 1, self.text.is_gzip());
+            let found = self.text.next_line().map(|line| line.is_some());
+            if !found.map_err(|source| unreadable(&self.path, number, is_gzip, source))? {
+                return Ok(self.number());
+            }
+        }
     }
+}
 
-    /// Reads one line into `bytes`, without its line feed; `false` at the end of the file. Of a line that is too
-    /// long, one byte more than the limit is kept.
-    fn read_line(&mut self) -> Result<bool, CorpusError> {
-        self.bytes.clear();
-        let line = self.number + 1;
-        if let Err(source) = self.read_bytes() {
-            let path = self.path.clone();
-            return Err(if self.reader.is_gzip() {
-                CorpusError::Gzip { path, line, source }
-            } else {
-                CorpusError::Read { path, line, source }
-            });
-        }
-        if self.bytes.is_empty() {
-            return Ok(false);
-        }
-        if self.bytes.last() == Some(&b'\n') {
-            self.bytes.pop();
-        }
-        self.number = line;
-        Ok(true)
-    }
-
-    fn read_bytes(&mut self) -> io::Result<()> {
-        let mut limited = (&mut self.reader).take(MAX_LINE_BYTES as u64 + 1);
-        limited.read_until(b'\n', &mut self.bytes)?;
-        if self.bytes.len() > MAX_LINE_BYTES && self.bytes.last() != Some(&b'\n') {
-            self.reader.skip_until(b'\n')?;
-        }
-        Ok(())
+/// The error of a file that cannot be read any further than to this line.
+fn unreadable(path: &Path, line: usize, is_gzip: bool, source: io::Error) -> CorpusError {
+    let path = path.to_owned();
+    match is_gzip {
+        true => CorpusError::Gzip { path, line, source },
+        false => CorpusError::Read { path, line, source },
     }
 }

@@ -16,6 +16,7 @@ mod lines;
 mod reader;
 mod sampler;
 mod source;
+mod text_lines;
 mod text_reader;
 mod text_set;
 #[cfg(feature = "text")]
@@ -43,10 +44,11 @@ pub use error::CorpusError;
 pub use example::{Checksum, Example, ExampleProblem, Lengths, TokenizedPair};
 pub use files::{CorpusFile, CorpusFiles};
 #[cfg(feature = "text")]
-pub use filters::{Filtered, PairFilters};
+pub use filters::{Filtered, LeftOut, PairFilters};
 pub use lines::read_sentences;
 pub use sampler::{BatchError, BatchSampler};
 pub use source::ExampleSource;
+pub use text_lines::{MAX_LINE_BYTES, TextLine, TextLines};
 pub use text_reader::TextReader;
 #[cfg(feature = "text")]
 pub use tokenize::Tokenized;

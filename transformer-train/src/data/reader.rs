@@ -4,7 +4,8 @@ use std::path::Path;
 
 use super::corpus::Pair;
 use super::error::CorpusError;
-use super::lines::{Line, Lines, MAX_LINE_BYTES, sentence, trimmed};
+use super::lines::{Line, Lines, sentence, trimmed};
+use super::text_lines::MAX_LINE_BYTES;
 use super::unusable::UnusablePairs;
 
 /// The pairs of a file of tab-separated text, or of two line-aligned files.
@@ -52,7 +53,7 @@ impl PairReader {
     /// The line of the pair that was read last, from 1.
     #[cfg(feature = "text")]
     pub fn line(&self) -> usize {
-        self.lines().number
+        self.lines().number()
     }
 
     /// The pairs that were left out so far.
@@ -114,7 +115,7 @@ fn tab_separated(
         let (Some(source), Some(target)) = (columns.next(), columns.next()) else {
             return Err(CorpusError::NoTab {
                 path: lines.path.clone(),
-                line: lines.number,
+                line: lines.number(),
             });
         };
         if let Some(pair) = usable(source, target, unusable) {

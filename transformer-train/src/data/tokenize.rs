@@ -24,16 +24,19 @@ impl Corpus {
             .map(|(index, pair)| encode(pair, tokenizers, || format!("pair {}", index + 1)))
             .collect();
         let mut pairs = Vec::with_capacity(self.len());
-        for pair in encoded {
+        let mut positions = Vec::with_capacity(self.len());
+        for (position, pair) in encoded.into_iter().enumerate() {
             let pair = pair?;
             if pair.source.len().max(pair.target.len()) <= max_pieces {
                 pairs.push(pair);
+                positions.push(position);
             }
         }
         Ok(Tokenized {
             left_out: self.len() - pairs.len(),
             max_pieces,
             pairs,
+            positions,
         })
     }
 }
@@ -46,6 +49,8 @@ impl Corpus {
 pub struct Tokenized {
     /// The pairs that were kept, in the order of the corpus.
     pub pairs: Vec<TokenizedPair>,
+    /// The position of each of them in the corpus.
+    pub positions: Vec<usize>,
     /// Pairs that were left out because a side has too many pieces.
     pub left_out: usize,
     /// The most pieces that a side may have.

@@ -1,10 +1,11 @@
 //! Pairs that are left out when their file is read, whatever is done with the others.
 
+use std::fmt::Display;
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-use super::lines::MAX_LINE_BYTES;
+use super::text_lines::MAX_LINE_BYTES;
 
 /// How many pairs of files are left out when they are read, by reason.
 ///
@@ -28,10 +29,13 @@ impl UnusablePairs {
     pub fn left_out(&self, noun: &str) -> Vec<String> {
         let oversized = format!("longer than {MAX_LINE_BYTES} bytes");
         let reasons = [
-            (self.empty_side, String::from("a side is empty")),
-            (self.oversized, oversized),
+            (self.empty_side, "a side is empty"),
+            (self.oversized, oversized.as_str()),
         ];
-        left_out(noun, reasons)
+        let reasons = reasons.into_iter().filter(|(pairs, _)| *pairs > 0);
+        reasons
+            .map(|(pairs, reason)| left_out(pairs, noun, reason))
+            .collect()
     }
 }
 
@@ -42,16 +46,10 @@ impl AddAssign for UnusablePairs {
     }
 }
 
-/// A line for each reason for which pairs are left out.
-pub(super) fn left_out(
-    noun: &str,
-    reasons: impl IntoIterator<Item = (usize, String)>,
-) -> Vec<String> {
-    let reasons = reasons.into_iter().filter(|(pairs, _)| *pairs > 0);
-    reasons
-        .map(|(pairs, reason)| match pairs {
-            1 => format!("1 {noun} is left out: {reason}"),
-            pairs => format!("{pairs} {noun}s are left out: {reason}"),
-        })
-        .collect()
+/// A line about pairs that are left out for one reason.
+pub(super) fn left_out(pairs: usize, noun: &str, reason: impl Display) -> String {
+    match pairs {
+        1 => format!("1 {noun} is left out: {reason}"),
+        pairs => format!("{pairs} {noun}s are left out: {reason}"),
+    }
 }

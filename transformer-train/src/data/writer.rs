@@ -9,7 +9,8 @@ use transformer_core::replace_file;
 
 use super::corpus::Pair;
 use super::error::CorpusError;
-use super::lines::{MAX_LINE_BYTES, sentence};
+use super::lines::sentence;
+use super::text_lines::MAX_LINE_BYTES;
 
 /// Writes `source<TAB>target`, one pair per line: the whole file, or nothing if a pair cannot be had or would not
 /// read back as it is.

@@ -10,7 +10,7 @@ use super::bleu::{Bleu, corpus_bleu};
 use super::chrf::{Chrf, corpus_chrf};
 use super::error::MetricError;
 use super::error_rate::{ErrorRates, corpus_error_rates};
-use crate::criterion::Goal;
+use crate::criterion::{Criterion, Goal};
 
 /// A metric of hypotheses against one reference each. Every metric is in percent or, as BLEU and chrF, from 0
 /// to 100.
@@ -161,6 +161,16 @@ impl FromStr for TextMetric {
     fn from_str(key: &str) -> Result<Self, UnknownMetric> {
         let found = Self::ALL.into_iter().find(|metric| metric.key() == key);
         found.ok_or_else(|| UnknownMetric(key.to_owned()))
+    }
+}
+
+impl From<TextMetric> for Criterion {
+    /// The metric by its name in the record of a run.
+    fn from(metric: TextMetric) -> Self {
+        Self {
+            number: metric.name().to_owned(),
+            goal: metric.goal(),
+        }
     }
 }
 

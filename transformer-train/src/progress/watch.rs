@@ -7,6 +7,7 @@ use super::json_log::{JsonLog, LOG_FILE};
 use super::observer::{ObserverError, RunObserver, RunStart, SkippedUpdate, TrainingPoint};
 use super::plain_lines::PlainLines;
 use super::tensorboard::{TENSORBOARD_DIRECTORY, TensorBoardLog};
+use crate::config_rule::ConfigRule;
 use crate::error::TrainError;
 use crate::metrics::{Statistics, UpdateItem};
 use crate::validation::{AverageOutcome, SampleOutput, Validation};
@@ -43,7 +44,7 @@ impl Watching {
             0 => Err(TrainError::Config {
                 key: "observe_every",
                 value: "0".into(),
-                expected: "at least 1",
+                expected: ConfigRule::AtLeastOne,
             }),
             _ => Ok(()),
         }

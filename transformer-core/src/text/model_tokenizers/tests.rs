@@ -374,12 +374,12 @@ fn tokens_before_a_text_are_first_in_source_and_target() {
 }
 
 #[test]
-fn languages_are_chosen_and_the_sources_is_saved() {
+fn languages_are_chosen_and_saved() {
     let file = with_template(&["eng_Latn"], &["</s>"]);
     let tokenizers = load_json(&file, &[]).unwrap();
     tokenizers.check([9, 9], SPECIAL, "model").unwrap();
     assert_eq!(tokenizers.encode_source("a").unwrap(), [4, 7]);
-    // A file has the language of sources only.
+    // A template has the language of sources only.
     let expected =
         "the target's language is not chosen; the tokenizer has eng_Latn, fra_Latn, deu_Latn";
     let error = tokenizers.encode_target("a").unwrap_err();
@@ -398,16 +398,26 @@ fn languages_are_chosen_and_the_sources_is_saved() {
     assert_ne!(chosen.to_bytes().unwrap(), tokenizers.to_bytes().unwrap());
 
     let again = Tokenizers::load(saved(&chosen)).unwrap();
-    assert_eq!(again.encode_source("a").unwrap(), [6, 7]);
     again.check([9, 9], SPECIAL, "model").unwrap();
-    let again = again.with_languages(None, Some("fra")).unwrap();
     assert_eq!(again.encode_source("a").unwrap(), [6, 7]);
     assert_eq!(again.encode_target("a").unwrap(), [5, 7]);
+    let other = again.with_languages(None, Some("eng")).unwrap();
+    let other = Tokenizers::load(saved(&other)).unwrap();
+    assert_eq!(other.encode_source("a").unwrap(), [6, 7]);
+    assert_eq!(other.encode_target("a").unwrap(), [4, 7]);
 
     let error = tokenizers.with_languages(Some("xyz"), None).unwrap_err();
     assert_eq!(
         error.to_string(),
         "no token for the language `xyz`; the tokenizer has eng_Latn, fra_Latn, deu_Latn"
+    );
+    let settings = br#"{"target_prefix": "xyz"}"#;
+    let error = load_json(&file, &[(TOKENIZER_SETTINGS_FILE, settings)]).unwrap_err();
+    assert!(
+        error.to_string().ends_with(
+            "tokenizer_config.json: no token for the language `xyz`; the tokenizer has eng_Latn, fra_Latn, deu_Latn"
+        ),
+        "{error}"
     );
     let words = Tokenizers::shared(words(&["a"]));
     let error = words.with_languages(None, Some("fra")).unwrap_err();
@@ -426,6 +436,15 @@ fn the_forced_first_token_of_a_directory_is_the_language_of_its_targets() {
         load_json(&with_template(&["eng_Latn"], &["</s>"]), &more).unwrap()
     };
     let french = forced(5);
+    // It decides, whatever was chosen before the tokenizers were saved.
+    let german = french.clone().with_languages(None, Some("deu")).unwrap();
+    let german = saved(&german);
+    let options = json!({"forced_bos_token_id": 5}).to_string();
+    fs::write(german.path().join("generation_config.json"), options).unwrap();
+    assert_eq!(Tokenizers::load(&german).unwrap().target_first(), Some(5));
+    fs::remove_file(german.path().join("generation_config.json")).unwrap();
+    assert_eq!(Tokenizers::load(&german).unwrap().target_first(), Some(6));
+
     assert_eq!(french.target_first(), Some(5));
     assert_eq!(french.encode_target("a").unwrap(), [5, 7]);
     assert_eq!(french.encode_source("a").unwrap(), [4, 7]);

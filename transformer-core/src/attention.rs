@@ -177,7 +177,7 @@ impl<B: Backend> AttentionHeads<B> {
         let Heads { n_heads, d_k, d_v } = heads;
         assert_sizes(&[("n_heads", n_heads), ("d_k", d_k), ("d_v", d_v)]);
         // Without the numbers, which may not be there yet.
-        let shape = projection.weight.lazy_shape();
+        let shape: [usize; 2] = projection.weight.lazy_shape().dims();
         assert_eq!(shape[0], n_heads * d_v, "rows of {shape:?} for {heads:?}");
         Self {
             projection,

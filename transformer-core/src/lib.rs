@@ -16,6 +16,8 @@
 //! | [`TransformerConfig`] | Table 3 |
 //! | [`Search`]: greedy decoding, beam search, sampling, on a [`DecoderCache`] | §6.1 |
 //!
+//! `PackedTransformer`, with the feature `flex` or `ndarray`, is the model once more, for decoding on a CPU only.
+//!
 //! The same parts make other models: [`LanguageModel`] is the decoder alone, an [`Encoder`] can be used
 //! without a decoder, and decoding works with any model that is a [`NextToken`].
 //!
@@ -60,6 +62,8 @@ mod layer_norm;
 mod linear;
 mod mask;
 mod multi_head_attention;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+mod packed;
 mod parameters;
 mod positional_encoding;
 mod presets;
@@ -111,7 +115,11 @@ pub use layer_config::{LayerConfig, LayerNormFormula, NormPlacement, Positions, 
 pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use mask::{AttentionMask, padding_positions};
 pub use multi_head_attention::{AttentionInput, MultiHeadAttention};
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+pub use ops::host::PackedPrecision;
 pub use ops::{Activation, AttentionWeights};
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+pub use packed::{PackedState, PackedTransformer};
 pub use positional_encoding::{PositionalEncoding, PositionalEncodingConfig, sinusoidal_encoding};
 pub use presets::Table3;
 pub use pytorch::{PytorchExport, PytorchSystem};

@@ -195,7 +195,15 @@ impl ModelError {
         move |source| Self::Io { path, source }
     }
 
-    /// The error of a file whose tensors have problems.
+    /// The error of a file with a tensor that cannot be read.
+    pub(crate) fn tensor(path: &Path, problem: &TensorProblem) -> Self {
+        Self::Weights {
+            path: path.to_owned(),
+            problem: problem.to_string(),
+        }
+    }
+
+    /// The error of a file whose tensors are not those of the configuration.
     pub(crate) fn tensors(path: &Path, problems: Vec<TensorProblem>) -> Self {
         let more = problems.len().saturating_sub(MOST_LISTED);
         let listed = problems.iter().take(MOST_LISTED);

@@ -118,8 +118,8 @@ impl WeightFiles {
 
     /// The error of a tensor that cannot be read.
     #[cfg(any(feature = "flex", feature = "ndarray"))]
-    pub fn error(&self, problem: TensorProblem) -> ModelError {
-        ModelError::tensors(&self.path, vec![problem])
+    pub fn error(&self, problem: &TensorProblem) -> ModelError {
+        ModelError::tensor(&self.path, problem)
     }
 }
 

@@ -46,7 +46,7 @@ impl DirectoryWeights {
 
     fn read(&self, parameter: &StoredParameter, count: usize) -> Result<Vec<f32>, ModelError> {
         let numbers = parameter.numbers();
-        let numbers = numbers.map_err(|problem| self.files.error(problem))?;
+        let numbers = numbers.map_err(|problem| self.files.error(&problem))?;
         assert_eq!(numbers.len(), count, "numbers of `{}`", parameter.path());
         Ok(numbers)
     }
@@ -65,7 +65,7 @@ impl NamedWeights for DirectoryWeights {
         if let (StoredParameter::Quantized(matrix), PackedPrecision::Int8) =
             (&parameter, self.precision)
         {
-            let rows = matrix.rows().map_err(|problem| self.files.error(problem));
+            let rows = matrix.rows().map_err(|problem| self.files.error(&problem));
             let (weights, scales) = rows?;
             return Ok(PackedMatrix::from_int8(&weights, &scales, sizes));
         }
@@ -192,10 +192,7 @@ mod tests {
         let directory = folder.path().join("int8");
         let error = Packed::load(&directory, PackedPrecision::Int8, &Default::default());
         let message = error.err().unwrap().to_string();
-        let start = format!(
-            "{}: not the weights of its configuration: `",
-            path.display()
-        );
+        let start = format!("{}: `", path.display());
         assert!(message.starts_with(&start), "{message}");
         assert!(
             message.ends_with(" holds -128; weights in 8 bits are from -127 to 127"),

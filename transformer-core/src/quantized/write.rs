@@ -100,7 +100,7 @@ fn quantized(files: WeightFiles) -> Result<Vec<NewTensor>, ModelError> {
     let (path, parameters) = files.into_parts();
     for parameter in parameters {
         let numbers = parameter.numbers();
-        let numbers = numbers.map_err(|problem| ModelError::tensors(&path, vec![problem]))?;
+        let numbers = numbers.map_err(|problem| ModelError::tensor(&path, &problem))?;
         let (name, shape) = (parameter.path().to_owned(), parameter.shape().to_vec());
         let Some(layout) = layout(&name) else {
             tensors.push(NewTensor::f32(name, shape, &numbers));
@@ -112,7 +112,7 @@ fn quantized(files: WeightFiles) -> Result<Vec<NewTensor>, ModelError> {
                 found: number.to_string(),
                 rule: "only finite numbers have a place in 8 bits",
             };
-            return Err(ModelError::tensors(&path, vec![problem]));
+            return Err(ModelError::tensor(&path, &problem));
         }
         let [rows, width] = rows_by_width(&shape, layout);
         let numbers = match layout {

@@ -181,8 +181,7 @@ impl<B: Backend> Translator<B, PackedTransformer<B>> {
     ///
     /// ```no_run
     /// use burn_flex::Flex;
-    /// use transformer_core::ops::host::PackedPrecision;
-    /// use transformer_core::{PackedTransformer, Translator};
+    /// use transformer_core::{PackedPrecision, PackedTransformer, Translator};
     ///
     /// # fn main() -> Result<(), transformer_core::TextError> {
     /// let device = Default::default();

@@ -30,7 +30,7 @@ macro_rules! ask {
 }
 
 impl<B: Backend> Decoder<B> {
-    /// The translator that has attention weights, if it is one.
+    /// The translator, if its models have attention maps.
     pub fn plain(&self) -> Option<&Translator<B>> {
         match self {
             Self::Plain(translator) => Some(translator),

@@ -131,7 +131,7 @@ pub struct Models<B: Backend> {
 }
 
 impl<B: Backend> Models<B> {
-    /// The translator of models in the backend's tensors: for losses and attention weights.
+    /// The translator of models in the backend's tensors: for losses and attention maps.
     pub fn plain(&self) -> Result<Translator<B>> {
         self.load_plain(&self.source.directories)
     }
@@ -158,16 +158,6 @@ impl<B: Backend> Models<B> {
             return self.load_packed(precision);
         }
         Ok(Decoder::Plain(plain))
-    }
-
-    /// The translator that scores: in 8 bits that which decodes; else the plain one, which reads a target at once, and
-    /// not token by token.
-    pub fn scorer(&self) -> Result<Decoder<B>> {
-        #[cfg(any(feature = "flex", feature = "ndarray"))]
-        if self.source.packing == Some(PackedPrecision::Int8) {
-            return self.decoder();
-        }
-        Ok(Decoder::Plain(self.plain()?))
     }
 
     fn load_plain(&self, directories: &[PathBuf]) -> Result<Translator<B>> {

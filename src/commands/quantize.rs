@@ -19,8 +19,8 @@ Examples:
 
 /// Writes a model with its matrices in 8-bit integers: for translation, in a quarter of the size.
 ///
-/// On the backends ndarray and flex, `translate` and `evaluate` multiply the integers; the others compute with the
-/// numbers that they stand for. The model may be ours or a pretrained one; its tokenizers and options of decoding come
+/// On the backends ndarray and flex, `translate`, `evaluate` and `score` multiply the integers; the others compute with
+/// the numbers that they stand for. The model may be ours or a pretrained one; its tokenizers and options of decoding come
 /// along. To train further, keep the model itself: the directory has only its rounded weights.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

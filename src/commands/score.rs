@@ -67,7 +67,7 @@ impl TranslatorTask for Score {
     const TEXT_FLAG: Option<&'static str> = Some("for a file of sentence pairs use --input");
 
     fn run_with<B: Backend>(self, models: Models<B>) -> Result {
-        let translator = models.scorer()?;
+        let translator = models.decoder()?;
         let mut lines = Lines::open(self.input.as_deref())?;
         let mut output = io::stdout().lock();
         loop {

@@ -76,7 +76,7 @@ impl TranslatorTask for Translate {
 
     fn run_with<B: Backend>(self, models: Models<B>) -> Result {
         let translator = models.decoder()?;
-        // A packed model has no attention weights; beside it stands the model that it was made of.
+        // A packed model has no attention maps; beside it stands the model that it was made of.
         let beside = match self.alignments && translator.plain().is_none() {
             true => Some(models.first_plain()?),
             false => None,

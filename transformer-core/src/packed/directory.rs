@@ -1,10 +1,12 @@
 //! Packed models of model directories, read tensor by tensor.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
 
 use super::PackedTransformer;
+use super::model::Model;
 use super::weights::NamedWeights;
 use crate::error::ModelError;
 use crate::ops::WeightLayout;
@@ -28,7 +30,12 @@ impl<B: Backend> PackedTransformer<B> {
     ) -> Result<Self, ModelError> {
         let files = WeightFiles::open(directory.as_ref())?;
         let config = files.config.clone();
-        Self::read(&mut DirectoryWeights { files, precision }, config, device)
+        let model = Model::read(&mut DirectoryWeights { files, precision }, &config)?;
+        Ok(Self {
+            model: Arc::new(model),
+            precision,
+            device: device.clone(),
+        })
     }
 }
 
@@ -39,11 +46,6 @@ struct DirectoryWeights {
 }
 
 impl DirectoryWeights {
-    fn take(&mut self, name: &str, count: usize) -> Result<Vec<f32>, ModelError> {
-        let parameter = self.files.take(name);
-        self.read(&parameter, count)
-    }
-
     fn read(&self, parameter: &StoredParameter, count: usize) -> Result<Vec<f32>, ModelError> {
         let numbers = parameter.numbers();
         let numbers = numbers.map_err(|problem| self.files.error(&problem))?;
@@ -75,7 +77,8 @@ impl NamedWeights for DirectoryWeights {
     }
 
     fn numbers(&mut self, name: &str, count: usize) -> Result<Vec<f32>, ModelError> {
-        self.take(name, count)
+        let parameter = self.files.take(name);
+        self.read(&parameter, count)
     }
 }
 

@@ -82,7 +82,7 @@ use crate::transformer::Transformer;
 /// # Packed models
 /// `M` is the type of the models: [`Transformer`], or `PackedTransformer`, which decodes faster on the processor, in
 /// single precision or in 8 bits. `Translator::load_packed` reads such a translator, and `packed` makes one of a
-/// translator that is there. It has no attention weights, and so no [`align`](Self::align).
+/// translator that is there. Such models have no attention maps, and so no [`align`](Self::align).
 #[derive(Debug)]
 pub struct Translator<B: Backend, M = Transformer<B>> {
     models: Ensemble<M>,

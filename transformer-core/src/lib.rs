@@ -68,6 +68,7 @@ mod parameters;
 mod positional_encoding;
 mod presets;
 mod pytorch;
+mod quantized;
 mod self_attention;
 mod special_tokens;
 mod sublayer;
@@ -76,6 +77,7 @@ mod text;
 mod tokenizer_files;
 mod transformer;
 mod validation;
+mod weight_files;
 mod weights;
 
 /// The operations that models are made of.
@@ -85,7 +87,7 @@ pub use attention::{
     AttentionHeads, AttentionOutput, MultiHeadAttentionConfig, scaled_dot_product_attention,
 };
 pub use config::TransformerConfig;
-pub use config_file::{CONFIG_FILE, load_config, save_config};
+pub use config_file::{CONFIG_FILE, is_quantized, load_config, save_config};
 pub use decoder::{
     CrossAttention, Decoder, DecoderConfig, DecoderLayer, DecoderLayerOutput, DecoderMasks,
     DecoderOutput, Memory,
@@ -123,6 +125,7 @@ pub use packed::{PackedState, PackedTransformer};
 pub use positional_encoding::{PositionalEncoding, PositionalEncodingConfig, sinusoidal_encoding};
 pub use presets::Table3;
 pub use pytorch::{PytorchExport, PytorchSystem};
+pub use quantized::quantize;
 pub use self_attention::SelfAttention;
 pub use special_tokens::{SPECIAL_TOKENS, SpecialTokens};
 pub use sublayer::{Sublayer, SublayerConfig};

@@ -17,6 +17,7 @@
 
 mod attention;
 mod decoder;
+mod directory;
 mod embedding;
 mod encoder;
 mod layers;

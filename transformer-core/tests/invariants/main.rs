@@ -28,5 +28,6 @@ mod layer_math;
 
 // Parameters: their initial values, number and storage.
 mod init;
+mod quantized;
 mod tying;
 mod weights;

@@ -13,8 +13,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use transformer_program::note;
 
 use commands::{
-    Common, Interrupted, attention, average, curves, evaluate, export, info, parity, score,
-    tokenize, train, translate,
+    Common, Interrupted, attention, average, curves, evaluate, export, info, parity, quantize,
+    score, tokenize, train, translate,
 };
 
 const EXAMPLES: &str = "\
@@ -47,6 +47,7 @@ enum Command {
     Score(score::Score),
     Attention(attention::Attention),
     Average(average::Average),
+    Quantize(quantize::Quantize),
     Export(export::Export),
     Tokenize(tokenize::Tokenize),
     Curves(curves::Curves),
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         Command::Score(score) => score.run(common),
         Command::Attention(attention) => attention.run(common),
         Command::Average(average) => average.run(),
+        Command::Quantize(quantize) => quantize.run(),
         Command::Export(export) => export.run(common),
         Command::Tokenize(tokenize) => tokenize.run(),
         Command::Curves(curves) => curves.run(),
@@ -81,7 +83,7 @@ fn parsed() -> Cli {
     // Gives each command the flags of every command.
     program.build();
     let program = program.mut_subcommands(|command| match command.get_name() {
-        "average" | "curves" | "info" | "tokenize" => command.mut_args(|arg| {
+        "average" | "curves" | "info" | "quantize" | "tokenize" => command.mut_args(|arg| {
             let unused = ["backend", "seed"].contains(&arg.get_id().as_str());
             if unused { arg.hide(true) } else { arg }
         }),

@@ -37,7 +37,7 @@ const DECODING: [&str; 14] = [
 const LANGUAGES: [&str; 2] = ["--source-lang", "--target-lang"];
 
 /// The commands, each with its flags.
-fn commands() -> [(&'static str, Vec<&'static str>); 11] {
+fn commands() -> [(&'static str, Vec<&'static str>); 12] {
     let train = [
         "--out",
         "--resume",
@@ -108,12 +108,13 @@ fn commands() -> [(&'static str, Vec<&'static str>); 11] {
             "export",
             [&["--model", "--out"][..], &LANGUAGES, &EVERYWHERE].concat(),
         ),
-        // These four compute on no backend.
+        // These five compute on no backend.
         (
             "tokenize",
             [&["--model", "--input", "--target", "--ids"][..], &LANGUAGES].concat(),
         ),
         ("average", vec!["--model", "--last", "--out"]),
+        ("quantize", vec!["--model", "--out"]),
         ("curves", vec!["--numbers", "--over", "--out"]),
         ("info", Vec::new()),
         (
@@ -279,8 +280,20 @@ fn a_precision_that_the_backend_lacks_is_refused() {
     let error = fails(command.args(["--backend", "ndarray", "--precision", "bf16"]));
     assert_eq!(
         error,
-        "error: ndarray does not compute in bf16; f16 runs on wgpu and tch, bf16 on tch"
+        "error: ndarray does not compute in bf16; f16 runs on wgpu and tch, bf16 on tch, int8 on ndarray and flex"
     );
+}
+
+#[cfg(feature = "ndarray")]
+#[test]
+fn an_unknown_level_of_instructions_is_refused() {
+    let mut command = with_model("translate", &pretrained());
+    command
+        .args(["--backend", "ndarray"])
+        .env("TRANSFORMER_SIMD", "sse9");
+    let error = fails(&mut command);
+    let start = "error: the environment variable TRANSFORMER_SIMD is `sse9`";
+    assert!(error.starts_with(start), "{error}");
 }
 
 #[cfg(feature = "wgpu")]

@@ -23,6 +23,8 @@ use transformer_core::{
     Search, SourceTarget, Transformer, TransformerConfig, Translator, WeightInit, WeightTying,
     padded, padding_positions, score,
 };
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+use transformer_core::{NextToken, PackedPrecision, PackedTransformer};
 use transformer_program::{BackendChoice, BackendTask, run_on};
 use transformer_train::{
     Objective, ProgressDisplay, TokenSums, TokenizedPair, Trainer, TrainingConfig, TrainingModel,
@@ -31,11 +33,11 @@ use transformer_train::{
 
 /// Each line is a test: a function on a type of backends, B being any that is compiled in.
 macro_rules! promises {
-    ($($test:ident: $function:ident on $backend:ty,)*) => {
+    ($($(#[$attribute:meta])* $test:ident: $function:ident on $backend:ty,)*) => {
         #[derive(Debug, Clone, Copy)]
         #[allow(non_camel_case_types, reason = "failures print the name of the test")]
         enum Promise {
-            $($test,)*
+            $($(#[$attribute])* $test,)*
         }
 
         impl BackendTask for Promise {
@@ -43,12 +45,13 @@ macro_rules! promises {
 
             fn run<B: Backend>(self, device: B::Device) {
                 match self {
-                    $(Self::$test => $function::<$backend>(&device),)*
+                    $($(#[$attribute])* Self::$test => $function::<$backend>(&device),)*
                 }
             }
         }
 
         $(
+            $(#[$attribute])*
             #[test]
             fn $test() {
                 Promise::$test.is_kept();
@@ -65,6 +68,8 @@ promises! {
     token_by_token_is_all_at_once: cache on B,
     search_agrees_with_forward_in_any_batch_and_with_score: search on B,
     one_model_serves_several_threads: threads on B,
+    #[cfg(any(feature = "flex", feature = "ndarray"))]
+    a_packed_model_has_the_log_probabilities_of_its_model: packed_model on B,
     a_language_model_is_causal_and_the_same_token_by_token: language_model on B,
     tied_weights_stay_one_in_training: tied_weights on Autodiff<B>,
     two_batches_of_an_update_are_one_large_batch: accumulation on Autodiff<B>,
@@ -392,6 +397,31 @@ fn threads<B: Backend>(device: &B::Device) {
             assert_eq!(thread.join().unwrap(), expected);
         }
     });
+}
+
+/// A packed model computes on the CPU, whatever the backend.
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+fn packed_model<B: Backend>(device: &B::Device) {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<PackedTransformer<B>>();
+    for model in models::<B>(device) {
+        let expected = log_probs(&model);
+        let packed = PackedTransformer::new(model, PackedPrecision::F32);
+        // A logit, and the sum of all.
+        assert_close(&log_probs(&packed), &expected, 2.0 * LOGIT_BOUND);
+    }
+}
+
+/// The log-probabilities after each token of the targets.
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+fn log_probs<B: Backend>(model: &impl NextToken<B>) -> Vec<f64> {
+    let mut state = model.start(&SOURCES);
+    let steps = (0..6).map(|position| {
+        let tokens = TARGETS.map(|target| target[position]);
+        let output = model.next_token(&tokens, &mut state, AttentionWeights::Discard);
+        values(output.log_probs)
+    });
+    steps.collect::<Vec<_>>().concat()
 }
 
 /// The tokens of all hypotheses, and whether they ended in `<eos>`.

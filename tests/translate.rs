@@ -4,7 +4,9 @@ mod support;
 
 use std::fs;
 
-use support::{fails, file, run, run_on_input, stderr, stdout, succeeds, trained, with_model};
+use support::{
+    corpus, fails, file, program, run, run_on_input, stderr, stdout, succeeds, trained, with_model,
+};
 
 #[test]
 fn every_line_in_gives_a_line_out() {
@@ -194,6 +196,87 @@ fn a_source_longer_than_the_positions_is_an_error_that_names_its_line() {
         err.contains("more than the model's 12 learned positions"),
         "{err}"
     );
+}
+
+/// On ndarray it is multiplied as it is, elsewhere by the numbers that the integers stand for.
+#[cfg(feature = "ndarray")]
+#[test]
+fn a_quantized_model_translates_as_the_model_does_in_8_bits() {
+    use std::path::Path;
+
+    let (folder, model) = trained();
+    let quantized = folder.path().join("int8");
+    let mut quantize = with_model("quantize", &model);
+    let out = succeeds(quantize.arg("--out").arg(&quantized));
+    assert_eq!(out, format!("model: {}\n", quantized.display()));
+    let size = |model: &Path| fs::metadata(model.join("model.safetensors")).unwrap().len();
+    assert!(3 * size(&quantized) < size(&model));
+
+    let input = file(folder.path(), "input.txt", "one and two\n\ntwo\n");
+    let translate = |model: &Path, flags: &[&str]| {
+        let mut command = with_model("translate", model);
+        command.args(["--backend", "ndarray", "--scores", "--input"]);
+        command.arg(&input).args(flags);
+        let output = run(&mut command);
+        assert!(output.status.success(), "{}", stderr(&output));
+        (stdout(&output), stderr(&output))
+    };
+    let (expected, err) = translate(&model, &["--precision", "int8"]);
+    assert_eq!(expected.lines().count(), 3, "{expected}");
+    assert!(err.contains(", int8\n"), "{err}");
+    let (found, err) = translate(&quantized, &[]);
+    assert_eq!(found, expected);
+    assert!(err.contains(", int8\n"), "{err}");
+    let (aligned, _) = translate(&quantized, &["--alignments"]);
+    for (aligned, expected) in aligned.lines().zip(expected.lines()) {
+        assert!(aligned.starts_with(&format!("{expected}\t")), "{aligned}");
+    }
+    let (expanded, err) = translate(&quantized, &["--precision", "f32"]);
+    assert_eq!(expanded.lines().count(), 3, "{expanded}");
+    assert!(!err.contains("int8"), "{err}");
+    // On the default backend, whichever it is.
+    let out = succeeds(
+        with_model("translate", &quantized)
+            .arg("--input")
+            .arg(&input),
+    );
+    assert_eq!(out.lines().count(), 3, "{out}");
+
+    // The other commands read it, too.
+    let pairs = model.join("valid.tsv");
+    let out = succeeds(with_model("evaluate", &quantized).arg("--data").arg(&pairs));
+    assert!(out.contains("perplexity") && out.contains("BLEU"), "{out}");
+    let out = succeeds(with_model("score", &quantized).arg("--input").arg(&pairs));
+    assert_eq!(out.lines().count(), 10, "{out}");
+    let out = succeeds(program("info").arg(&quantized));
+    let format = "  format       2, with matrices of 8-bit integers";
+    assert!(out.lines().any(|line| line == format), "{out}");
+    let tuned = folder.path().join("tuned");
+    let mut train = program("train");
+    train.args(["--updates", "2", "--hold-out", "5", "--batch-tokens", "200"]);
+    train.args(["--data"]).arg(corpus(folder.path()));
+    succeeds(train.arg("--init").arg(&quantized).arg("--out").arg(&tuned));
+    let out = succeeds(program("info").arg(&tuned));
+    assert!(out.lines().any(|line| line == "  format       1"), "{out}");
+
+    // Neither twice nor over another model.
+    let before = fs::read(quantized.join("model.safetensors")).unwrap();
+    let error = fails(&mut quantize);
+    let expected = format!(
+        "error: {} is not empty; choose another --out",
+        quantized.display()
+    );
+    assert_eq!(error, expected);
+    assert!(fs::read(quantized.join("model.safetensors")).unwrap() == before);
+    let again = folder.path().join("again");
+    let error = fails(with_model("quantize", &quantized).arg("--out").arg(&again));
+    let config = quantized.join("config.json");
+    let expected = format!(
+        "error: {}: the model is in 8 bits already",
+        config.display()
+    );
+    assert_eq!(error, expected);
+    assert!(!again.exists());
 }
 
 #[test]

@@ -55,6 +55,22 @@ impl std::fmt::Display for BackendChoice {
     }
 }
 
+impl BackendChoice {
+    /// Whether models are packed there for decoding, and 8-bit integers multiplied.
+    pub fn packs(self) -> bool {
+        match self {
+            #[cfg(feature = "ndarray")]
+            Self::Ndarray => true,
+            #[cfg(feature = "flex")]
+            Self::Flex => true,
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu => false,
+            #[cfg(feature = "tch")]
+            Self::Tch => false,
+        }
+    }
+}
+
 /// The type of a backend's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Precision {
@@ -65,6 +81,8 @@ pub enum Precision {
     F16,
     /// 16 bits, 8 of them precision, with the range of f32: tch.
     Bf16,
+    /// Weights and what they are multiplied with in 8-bit integers, all else as f32: ndarray and flex.
+    Int8,
 }
 
 impl std::fmt::Display for Precision {
@@ -115,8 +133,14 @@ pub enum BackendError {
         /// The version needed.
         wanted: &'static str,
     },
+    /// The environment variable that forces a level of instructions names none.
+    #[error("{0}")]
+    #[cfg(any(feature = "ndarray", feature = "flex"))]
+    Instructions(String),
     /// The backend lacks the precision.
-    #[error("{backend} does not compute in {precision}; f16 runs on wgpu and tch, bf16 on tch")]
+    #[error(
+        "{backend} does not compute in {precision}; f16 runs on wgpu and tch, bf16 on tch, int8 on ndarray and flex"
+    )]
     Precision {
         /// The backend.
         backend: BackendChoice,
@@ -137,17 +161,17 @@ pub trait BackendTask {
 /// Runs a task in 32 bits on a backend's default device, and names both on standard error.
 ///
 /// # Errors
-/// When the device or its driver is missing.
+/// When the device or its driver is missing, or `TRANSFORMER_SIMD` names no level of instructions.
 pub fn run_on<T: BackendTask>(backend: BackendChoice, task: T) -> Result<T::Output, BackendError> {
     Ok(match backend {
         #[cfg(feature = "ndarray")]
         BackendChoice::Ndarray => {
-            announce(backend, &rayon_threads());
+            announce(backend, &processor()?);
             task.run::<burn_ndarray::NdArray>(Default::default())
         }
         #[cfg(feature = "flex")]
         BackendChoice::Flex => {
-            announce(backend, &rayon_threads());
+            announce(backend, &processor()?);
             task.run::<burn_flex::Flex>(Default::default())
         }
         #[cfg(feature = "wgpu")]
@@ -164,10 +188,11 @@ pub fn run_on<T: BackendTask>(backend: BackendChoice, task: T) -> Result<T::Outp
     })
 }
 
-/// Like [`run_on`], in that precision: for inference. Adam's small steps need 32 bits.
+/// Like [`run_on`], in that precision: for inference. Adam's small steps need 32 bits. In 8 bits are only the packed
+/// models of the task; the tensors of its backend are in 32.
 ///
 /// # Errors
-/// When the device or its driver is missing, or the device does not compute in that precision.
+/// As [`run_on`], and when the device does not compute in that precision.
 pub fn run_at<T: BackendTask>(
     backend: BackendChoice,
     precision: Precision,
@@ -175,6 +200,16 @@ pub fn run_at<T: BackendTask>(
 ) -> Result<T::Output, BackendError> {
     Ok(match (backend, precision) {
         (_, Precision::F32) => run_on(backend, task)?,
+        #[cfg(feature = "ndarray")]
+        (BackendChoice::Ndarray, Precision::Int8) => {
+            announce(backend, &format!("{}, {precision}", processor()?));
+            task.run::<burn_ndarray::NdArray>(Default::default())
+        }
+        #[cfg(feature = "flex")]
+        (BackendChoice::Flex, Precision::Int8) => {
+            announce(backend, &format!("{}, {precision}", processor()?));
+            task.run::<burn_flex::Flex>(Default::default())
+        }
         #[cfg(feature = "wgpu")]
         (BackendChoice::Wgpu, Precision::F16) => {
             type Half = burn_wgpu::Wgpu<f16, i32, u32>;
@@ -203,9 +238,11 @@ fn announce(backend: BackendChoice, device: &str) {
     note(format_args!("backend: {backend}, {device}"));
 }
 
+/// The threads of the processor, whose kernels can start.
 #[cfg(any(feature = "ndarray", feature = "flex"))]
-fn rayon_threads() -> String {
-    threads(rayon::current_num_threads())
+fn processor() -> Result<String, BackendError> {
+    transformer_core::ops::host::check_simd().map_err(BackendError::Instructions)?;
+    Ok(threads(rayon::current_num_threads()))
 }
 
 #[cfg(any(feature = "ndarray", feature = "flex", feature = "tch"))]

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use clap::{Args, ValueEnum};
-use transformer_core::{SourceTarget, Tokenizer, Translator};
+use transformer_core::{SourceTarget, Tokenizer};
 
 use self::picture::{Map, Picture};
-use super::inference::{Inference, TranslatorTask};
+use super::inference::{Inference, Models, TranslatorTask};
 use super::languages::Languages;
 use super::picture::{check, save};
 use super::{Common, Result, check_lengths};
@@ -80,7 +80,8 @@ impl Attention {
 impl TranslatorTask for Attention {
     const TEXT_FLAG: Option<&'static str> = None;
 
-    fn run_with<B: Backend>(self, translator: Translator<B>) -> Result {
+    fn run_with<B: Backend>(self, models: Models<B>) -> Result {
+        let translator = models.plain()?;
         let (model, tokenizers) = (translator.model(), translator.tokenizers());
         let target = match &self.target {
             Some(target) => target.clone(),

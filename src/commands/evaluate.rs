@@ -2,6 +2,7 @@
 
 mod metrics;
 
+use std::error::Error;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use transformer_train::metrics::TextMetric;
 use transformer_train::{Corpus, CorpusFile, CorpusFiles, TokenizedPair, TrainingConfig, evaluate};
 
 use super::decoding::Decoding;
-use super::inference::{Inference, TranslatorTask};
+use super::inference::{Inference, Models, TranslatorTask};
 use super::{
     Common, Result, check_directory_of, check_lengths, model_directory, refuse_overwriting,
     request_problem, write_file,
@@ -34,6 +35,9 @@ Examples:
 /// separate: `exact_match` is the share of the lines that are exactly right, and `wer` that of the lines that
 /// are not, the word error rate where a line is a word and its tokens are phones. `token_error_rate` is edits for
 /// each token: the word error rate where a line is a sentence, the phone error rate where it is a word.
+///
+/// With --precision int8 the translations are those of 8 bits. The loss is always that of the weights as the
+/// directory has them.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Evaluate {
@@ -82,20 +86,24 @@ impl Evaluate {
 impl TranslatorTask for Evaluate {
     const TEXT_FLAG: Option<&'static str> = Some("for a file of sentence pairs use --data");
 
-    fn run_with<B: Backend>(self, translator: Translator<B>) -> Result {
+    fn run_with<B: Backend>(self, models: Models<B>) -> Result {
         let files = self.data.iter().map(CorpusFile::tsv);
         let files = files.fold(CorpusFiles::new(), |files, file| files.with(file, 1.0));
         let (corpus, unusable) = files.read()?;
         for line in unusable.left_out("pair") {
             note(line);
         }
+        let translator = models.plain()?;
         let pairs = self.tokenized(&corpus, translator.tokenizers())?;
+        let (sources, references) = self.measured(&corpus);
         // Before the loss, so that a sentence that cannot be translated is reported at once.
-        let (translations, references) = self.translate(&translator, &corpus)?;
+        translator.check(&sources).map_err(of_pair)?;
         let loss = match self.model.len() {
             1 => loss(&translator, pairs)?,
-            models => ensemble_perplexity(&translator, &corpus, models)?,
+            count => ensemble_perplexity(&translator, &corpus, count)?,
         };
+        let decoder = models.decoder_after(translator)?;
+        let translations = decoder.translate_batch(&sources).map_err(of_pair)?;
         let mut output = io::stdout().lock();
         writeln!(output, "{loss}")?;
         if let Some(path) = &self.hypotheses {
@@ -164,26 +172,23 @@ impl Evaluate {
         Ok(pairs)
     }
 
-    /// The translations that are measured, and their references.
-    fn translate<'a, B: Backend>(
-        &self,
-        translator: &Translator<B>,
-        corpus: &'a Corpus,
-    ) -> Result<(Vec<String>, Vec<&'a str>)> {
+    /// The sentences whose translations are measured, and their references.
+    fn measured<'a>(&self, corpus: &'a Corpus) -> (Vec<&'a str>, Vec<&'a str>) {
         let count = self.sentences.map_or(corpus.len(), NonZeroUsize::get);
-        let (sources, references): (Vec<&str>, Vec<&str>) = corpus
-            .pairs()
-            .iter()
-            .take(count)
+        let pairs = corpus.pairs().iter().take(count);
+        pairs
             .map(|pair| (pair.source.as_str(), pair.target.as_str()))
-            .unzip();
-        match translator.translate_batch(&sources) {
-            Ok(translations) => Ok((translations, references)),
-            Err(TextError::Decode(error)) => {
-                let (pair, problem) = (error.index + 1, request_problem(&error.problem));
-                Err(format!("pair {pair}: the source {problem}").into())
-            }
-            Err(error) => Err(error.into()),
+            .unzip()
+    }
+}
+
+/// The error of a sentence that cannot be translated, with the number of its pair.
+fn of_pair(error: TextError) -> Box<dyn Error> {
+    match error {
+        TextError::Decode(error) => {
+            let (pair, problem) = (error.index + 1, request_problem(&error.problem));
+            format!("pair {pair}: the source {problem}").into()
         }
+        error => error.into(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
 use clap::Args;
@@ -10,7 +10,7 @@ use transformer_core::{DecodeOptions, Tokenizers, Transformer};
 use transformer_program::{BackendTask, run_on};
 
 use super::languages::Languages;
-use super::{Common, Result, model_directory};
+use super::{Common, Result, check_empty, model_directory};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -61,7 +61,8 @@ impl BackendTask for Export {
         tokenizers.check(sizes, config.special_tokens(), &self.model)?;
 
         // Last what makes it a model, so that one that is not whole is none.
-        fs::create_dir_all(&self.out).map_err(|error| named(&self.out, &error))?;
+        fs::create_dir_all(&self.out)
+            .map_err(|error| format!("{}: {error}", self.out.display()))?;
         tokenizers.save(&self.out)?;
         model.save_hugging_face(&self.out)?;
         if let Some(options) = options {
@@ -73,23 +74,4 @@ impl BackendTask for Export {
         }
         Ok(writeln!(io::stdout(), "model: {}", self.out.display())?)
     }
-}
-
-/// Checks that a directory is empty or not there.
-fn check_empty(directory: &Path) -> std::result::Result<(), String> {
-    match fs::read_dir(directory) {
-        Ok(mut files) => match files.next() {
-            None => Ok(()),
-            Some(_) => Err(format!(
-                "{} is not empty; choose another --out",
-                directory.display()
-            )),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(named(directory, &error)),
-    }
-}
-
-fn named(path: &Path, error: &io::Error) -> String {
-    format!("{}: {error}", path.display())
 }

@@ -1,20 +1,24 @@
-//! Running a trained model on any backend.
+//! Running trained models on any backend.
 
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
-use transformer_core::{DecodeOptions, Tokenizers, Translator};
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+use transformer_core::PackedPrecision;
+use transformer_core::{DecodeOptions, NextToken, Tokenizers, Translator, is_quantized};
 use transformer_program::{BackendChoice, BackendTask, Precision, run_at};
 
+use super::decoder::Decoder;
 use super::languages::Languages;
 use super::{Result, model_directory};
 
 /// Flags of commands that run a model without training it.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Inference {
-    /// Numbers to compute with: 16 bits need half the memory, and are less exact
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t)]
-    precision: Precision,
+    /// Numbers to compute with: fewer bits need less memory, and are less exact [default: int8 on ndarray and flex
+    /// where every model was quantized, else f32]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    precision: Option<Precision>,
     #[command(flatten)]
     languages: Languages,
 }
@@ -23,13 +27,13 @@ impl Inference {
     /// Single precision, and these languages.
     pub fn between(languages: Languages) -> Self {
         Self {
-            precision: Precision::default(),
+            precision: Some(Precision::F32),
             languages,
         }
     }
 
-    /// Loads a model directory, or several as an ensemble, and runs a task with it. `options` is given the options
-    /// of decoding that the (first) model was saved with, or the paper's.
+    /// Runs a task with a model directory, or with several as an ensemble. `options` is given the options of decoding
+    /// that the (first) model was saved with, or the paper's.
     pub fn run<T: TranslatorTask>(
         self,
         backend: BackendChoice,
@@ -44,13 +48,19 @@ impl Inference {
             Some(first) => options_of(first)?,
             None => DecodeOptions::default(),
         };
-        let task = Loading {
-            models,
-            options: options(of_model)?,
-            languages: self.languages,
-            task,
+        let options = options(of_model)?;
+        let precision = match self.precision {
+            Some(precision) => precision,
+            None => precision_of(&models, backend)?,
         };
-        run_at(backend, self.precision, task)?
+        let source = Source {
+            directories: models,
+            options,
+            languages: self.languages,
+            #[cfg(any(feature = "flex", feature = "ndarray"))]
+            packing: packing(backend, precision),
+        };
+        run_at(backend, precision, OnBackend { source, task })?
     }
 }
 
@@ -60,29 +70,110 @@ fn options_of(model: &Path) -> Result<DecodeOptions> {
     Ok(DecodeOptions::of_directory(directory)?.unwrap_or_default())
 }
 
-/// A task that needs a translator, on any backend.
+/// 8 bits where the backend multiplies them and every model is in 8 bits, else 32.
+fn precision_of(models: &[PathBuf], backend: BackendChoice) -> Result<Precision> {
+    let mut is_int8 = backend.packs();
+    for model in models {
+        is_int8 &= is_quantized(model)?;
+    }
+    Ok(match is_int8 {
+        true => Precision::Int8,
+        false => Precision::F32,
+    })
+}
+
+/// How models are packed for decoding; `None` on backends that have no packed ones.
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+fn packing(backend: BackendChoice, precision: Precision) -> Option<PackedPrecision> {
+    backend.packs().then_some(match precision {
+        Precision::Int8 => PackedPrecision::Int8,
+        Precision::F32 | Precision::F16 | Precision::Bf16 => PackedPrecision::F32,
+    })
+}
+
+/// A task that runs trained models, on any backend.
 pub trait TranslatorTask {
     /// The flag for a file of text, if there is one: advice for somebody who gives it as a model, see
     /// [`model_directory::check`].
     const TEXT_FLAG: Option<&'static str>;
 
-    /// Runs with a translator that is ready to decode.
-    fn run_with<B: Backend>(self, translator: Translator<B>) -> Result;
+    /// Runs with the models, which it loads.
+    fn run_with<B: Backend>(self, models: Models<B>) -> Result;
 }
 
-struct Loading<T> {
-    models: Vec<PathBuf>,
+/// Where the models are, and how they decode.
+struct Source {
+    directories: Vec<PathBuf>,
     options: DecodeOptions,
     languages: Languages,
+    #[cfg(any(feature = "flex", feature = "ndarray"))]
+    packing: Option<PackedPrecision>,
+}
+
+struct OnBackend<T> {
+    source: Source,
     task: T,
 }
 
-impl<T: TranslatorTask> BackendTask for Loading<T> {
+impl<T: TranslatorTask> BackendTask for OnBackend<T> {
     type Output = Result;
 
     fn run<B: Backend>(self, device: B::Device) -> Result {
-        let translator = Translator::<B>::load_ensemble(&self.models, &device)?;
-        let translator = translator.with_options(self.options)?;
-        self.task.run_with(self.languages.of(translator)?)
+        let source = self.source;
+        self.task.run_with(Models::<B> { source, device })
+    }
+}
+
+/// The models of a command on a backend, from which it loads the translators that it needs, ready to decode.
+pub struct Models<B: Backend> {
+    source: Source,
+    device: B::Device,
+}
+
+impl<B: Backend> Models<B> {
+    /// The translator of models in the backend's tensors: for losses and attention maps.
+    pub fn plain(&self) -> Result<Translator<B>> {
+        self.load_plain(&self.source.directories)
+    }
+
+    /// The same with the first model only.
+    pub fn first_plain(&self) -> Result<Translator<B>> {
+        self.load_plain(&self.source.directories[..1])
+    }
+
+    /// The translator that decodes: of packed models where the backend has them, else the plain one.
+    pub fn decoder(&self) -> Result<Decoder<B>> {
+        #[cfg(any(feature = "flex", feature = "ndarray"))]
+        if let Some(precision) = self.source.packing {
+            return self.load_packed(precision);
+        }
+        Ok(Decoder::Plain(self.plain()?))
+    }
+
+    /// [`decoder`](Self::decoder), when the plain one has been loaded and is no longer needed.
+    pub fn decoder_after(&self, plain: Translator<B>) -> Result<Decoder<B>> {
+        #[cfg(any(feature = "flex", feature = "ndarray"))]
+        if let Some(precision) = self.source.packing {
+            drop(plain);
+            return self.load_packed(precision);
+        }
+        Ok(Decoder::Plain(plain))
+    }
+
+    fn load_plain(&self, directories: &[PathBuf]) -> Result<Translator<B>> {
+        self.ready(Translator::<B>::load_ensemble(directories, &self.device)?)
+    }
+
+    #[cfg(any(feature = "flex", feature = "ndarray"))]
+    fn load_packed(&self, precision: PackedPrecision) -> Result<Decoder<B>> {
+        let directories = &self.source.directories;
+        let translator = Translator::<B, _>::load_packed(directories, precision, &self.device)?;
+        Ok(Decoder::Packed(self.ready(translator)?))
+    }
+
+    /// A translator with the command's options and languages.
+    fn ready<M: NextToken<B>>(&self, translator: Translator<B, M>) -> Result<Translator<B, M>> {
+        let translator = translator.with_options(self.source.options.clone())?;
+        self.source.languages.of(translator)
     }
 }

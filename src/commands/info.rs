@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use transformer_core::{
-    CONFIG_FILE, LanguageModelConfig, ModelError, Tokenizers, TransformerConfig,
+    CONFIG_FILE, LanguageModelConfig, ModelError, Tokenizers, TransformerConfig, is_quantized,
 };
 use transformer_train::{AverageOutcome, KeptModel, RunRecord};
 
@@ -132,8 +132,12 @@ fn model(text: &mut String, directory: &Path) -> Result {
         mib(parameters * 4)
     )?;
     let file: Map<String, Value> = read_json(&directory.join(CONFIG_FILE))?;
+    let matrices = match is_quantized(directory)? {
+        true => ", with matrices of 8-bit integers",
+        false => "",
+    };
     let format = match (file.get("format"), file.get("model_type")) {
-        (Some(format), _) => format.to_string(),
+        (Some(format), _) => format.to_string() + matrices,
         (None, Some(Value::String(model_type))) => format!("Hugging Face's, of type {model_type}"),
         (None, _) => "not numbered".into(),
     };

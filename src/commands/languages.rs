@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::{Tokenizers, Translator};
+use transformer_core::{NextToken, Tokenizers, Translator};
 
 use super::Result;
 
@@ -23,7 +23,10 @@ impl Languages {
     ///
     /// # Errors
     /// When the model has no token for a language, or needs one that is not given.
-    pub fn of<B: Backend>(&self, translator: Translator<B>) -> Result<Translator<B>> {
+    pub fn of<B: Backend, M: NextToken<B>>(
+        &self,
+        translator: Translator<B, M>,
+    ) -> Result<Translator<B, M>> {
         let [source, target] = self.names();
         let translator = translator.with_languages(source, target)?;
         check_target(translator.tokenizers())?;

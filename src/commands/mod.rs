@@ -3,6 +3,7 @@
 pub mod attention;
 pub mod average;
 pub mod curves;
+mod decoder;
 mod decoding;
 pub mod evaluate;
 pub mod export;
@@ -13,6 +14,7 @@ mod lines;
 mod model_directory;
 pub mod parity;
 mod picture;
+pub mod quantize;
 pub mod score;
 pub mod tokenize;
 pub mod train;
@@ -102,6 +104,21 @@ fn check_directory_of(file: &Path) -> std::result::Result<(), String> {
     match directory.filter(|path| !path.is_dir()) {
         Some(missing) => Err(format!("{}: no such directory", missing.display())),
         None => Ok(()),
+    }
+}
+
+/// Checks that a directory for a new model is empty or not there.
+fn check_empty(directory: &Path) -> std::result::Result<(), String> {
+    match fs::read_dir(directory) {
+        Ok(mut files) => match files.next() {
+            None => Ok(()),
+            Some(_) => Err(format!(
+                "{} is not empty; choose another --out",
+                directory.display()
+            )),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(format!("{}: {error}", directory.display())),
     }
 }
 

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::{DecodeOptions, TargetScore, TextError, Translator};
+use transformer_core::{DecodeOptions, TargetScore, TextError};
 
-use super::inference::{Inference, TranslatorTask};
+use super::decoder::Decoder;
+use super::inference::{Inference, Models, TranslatorTask};
 use super::lines::Lines;
 use super::{Common, Result, check_lengths, options_error, request_problem};
 
@@ -65,7 +66,8 @@ impl Score {
 impl TranslatorTask for Score {
     const TEXT_FLAG: Option<&'static str> = Some("for a file of sentence pairs use --input");
 
-    fn run_with<B: Backend>(self, translator: Translator<B>) -> Result {
+    fn run_with<B: Backend>(self, models: Models<B>) -> Result {
+        let translator = models.decoder()?;
         let mut lines = Lines::open(self.input.as_deref())?;
         lines.answer(|lines, texts, output| {
             for score in self.scores(&translator, &texts, lines)? {
@@ -98,7 +100,7 @@ impl Score {
     /// The score of each line; `None` where the line was reported.
     fn scores<B: Backend>(
         &self,
-        translator: &Translator<B>,
+        translator: &Decoder<B>,
         lines: &[Option<String>],
         reports: &mut Lines,
     ) -> Result<Vec<Option<TargetScore>>> {
@@ -135,7 +137,7 @@ impl Score {
     /// The pair in a line, or the problem with the line.
     fn pair<'a, B: Backend>(
         &self,
-        translator: &Translator<B>,
+        translator: &Decoder<B>,
         index: usize,
         line: &'a str,
     ) -> Result<std::result::Result<Pair<'a>, String>> {

@@ -10,8 +10,9 @@ use clap::Args;
 use transformer_core::{DecodeOptions, Strategy, TextError, Translation, Translator};
 use transformer_program::note;
 
+use super::decoder::Decoder;
 use super::decoding::Decoding;
-use super::inference::{Inference, TranslatorTask};
+use super::inference::{Inference, Models, TranslatorTask};
 use super::lines::Lines;
 use super::{Common, Result, request_problem};
 
@@ -73,7 +74,15 @@ impl Translate {
 impl TranslatorTask for Translate {
     const TEXT_FLAG: Option<&'static str> = Some("for a file of sentences use --input");
 
-    fn run_with<B: Backend>(self, translator: Translator<B>) -> Result {
+    fn run_with<B: Backend>(self, models: Models<B>) -> Result {
+        let translator = models.decoder()?;
+        // A packed model has no attention maps; beside it stands the model that it was made of.
+        let beside = match self.alignments && translator.plain().is_none() {
+            true => Some(models.first_plain()?),
+            false => None,
+        };
+        let aligner = translator.plain().or(beside.as_ref());
+        let aligner = aligner.filter(|_| self.alignments);
         let mut lines = Lines::open(self.input.as_deref())?;
         let mut progress = Progress::new();
         lines.answer(|lines, texts, output| {
@@ -87,7 +96,7 @@ impl TranslatorTask for Translate {
             for (index, translations) in translations.into_iter().enumerate() {
                 let line = lines.number(index);
                 let sentence = &sentences[index];
-                self.write(&translator, line, sentence, translations, output)?;
+                self.write(aligner, line, sentence, translations, output)?;
             }
             if !lines.are_typed() {
                 progress.show(lines.read());
@@ -103,7 +112,7 @@ impl Translate {
     /// Translates the sentences; one that cannot be translated is reported and made empty.
     fn translate<B: Backend>(
         &self,
-        translator: &Translator<B>,
+        translator: &Decoder<B>,
         sentences: &mut [String],
         lines: &mut Lines,
     ) -> std::result::Result<Vec<Vec<Translation>>, TextError> {
@@ -119,10 +128,10 @@ impl Translate {
         }
     }
 
-    /// Writes the translations of a line, whose fields are separated by tabs.
+    /// Writes the translations of a line, whose fields are separated by tabs; alignments, where there is an aligner.
     fn write<B: Backend>(
         &self,
-        translator: &Translator<B>,
+        aligner: Option<&Translator<B>>,
         line: usize,
         sentence: &str,
         translations: Vec<Translation>,
@@ -145,8 +154,8 @@ impl Translate {
                 true => text.replace('\t', " "),
                 false => text.clone(),
             });
-            if self.alignments {
-                let pairs = translator.align(sentence, &translation)?;
+            if let Some(aligner) = aligner {
+                let pairs = aligner.align(sentence, &translation)?;
                 let pairs = pairs
                     .iter()
                     .map(|(source, target)| format!("{source}-{target}"));
@@ -173,7 +182,7 @@ impl Translate {
     /// Writes a translation while it grows.
     fn stream<B: Backend>(
         &self,
-        translator: &Translator<B>,
+        translator: &Decoder<B>,
         sentence: &str,
         lines: &mut Lines,
         output: &mut impl Write,

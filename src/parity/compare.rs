@@ -9,9 +9,11 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Bool, BoolStore, DType, Int, Tensor};
 use burn_autodiff::Autodiff;
 use transformer_core::{
-    AttentionMask, AttentionWeights, EncoderLayer, LayerConfig, MaxLength, PytorchExport, Request,
-    Transformer, greedy, padded, sinusoidal_encoding,
+    AttentionMask, AttentionWeights, EncoderLayer, LayerConfig, MaxLength, NextToken,
+    PytorchExport, Request, Transformer, greedy, padded, sinusoidal_encoding,
 };
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+use transformer_core::{PackedPrecision, PackedTransformer};
 use transformer_train::{Labels, PaperAdam, RateSchedule};
 
 use super::Result;
@@ -53,7 +55,13 @@ impl ModelSystem {
         let gradients = as_module(&model, gradients).state_dict(self.system, &NO_BUFFERS)?;
         rows.push(io.gradient_row(&gradients)?);
 
-        rows.push(self.greedy_row::<B>(&model.valid(), io)?);
+        let trained = model.valid();
+        rows.push(self.greedy_row("greedy rows", &trained, io)?);
+        #[cfg(any(feature = "flex", feature = "ndarray"))]
+        {
+            let packed = PackedTransformer::new(trained, PackedPrecision::F32);
+            rows.push(self.greedy_row("greedy rows, packed", &packed, io)?);
+        }
         rows.extend(self.training_rows(model, &batch, io)?);
         Ok(rows)
     }
@@ -92,8 +100,13 @@ impl ModelSystem {
         sums.loss / sums.tokens
     }
 
-    /// The number of rows that are decoded to other tokens than PyTorch's.
-    fn greedy_row<B: Backend>(&self, model: &Transformer<B>, io: &Io) -> Result<Row> {
+    /// The number of rows that a model decodes to other tokens than PyTorch's.
+    fn greedy_row<B: Backend>(
+        &self,
+        quantity: &str,
+        model: &impl NextToken<B>,
+        io: &Io,
+    ) -> Result<Row> {
         let config = &self.config;
         let sources = io.tokens("src", config.src_vocab_size)?;
         let expected = io.tokens("greedy", config.tgt_vocab_size)?;
@@ -120,7 +133,7 @@ impl ModelSystem {
             absolute: wrong.count() as f64,
             largest: expected.len() as f64,
         };
-        let mut row = Row::new("greedy rows", error, 0.5);
+        let mut row = Row::new(quantity, error, 0.5);
         row.note = "  identical".to_owned();
         if error.absolute > 0.0 {
             row.note = "  of those differ".to_owned();

@@ -5,7 +5,7 @@
 //! | `expected.json` | texts, the tokens of each, and its translations by greedy decoding and by a beam of four |
 //! | `io.safetensors` | `input_ids`, `attention_mask`, `decoder_input_ids` and `logits` of one batch |
 //!
-//! Greedy decoding and the beam have the options of the directory, but a length penalty of 1, and the first token
+//! Greedy decoding, by the model and by a packed one, and the beam have the options of the directory, but a length penalty of 1, and the first token
 //! and the length that `expected.json` names.
 
 use std::fs;
@@ -15,10 +15,12 @@ use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use tempfile::TempDir;
 use transformer_core::{
-    CONFIG_FILE, DecodeOptions, GENERATION_FILE, LengthPenalty, MaxLength, Request, Search,
-    SourceTarget, Strategy, Tokenizers, Transformer, TransformerConfig, WEIGHTS_FILE, padded,
-    score,
+    CONFIG_FILE, DecodeOptions, GENERATION_FILE, LengthPenalty, MaxLength, NextToken, Request,
+    Search, SourceTarget, Strategy, Tokenizers, Transformer, TransformerConfig, WEIGHTS_FILE,
+    padded, score,
 };
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+use transformer_core::{PackedPrecision, PackedTransformer};
 
 use super::compare::OUTPUT_BOUND;
 use super::expected::{Expected, Sentence, Target, Vocabulary, translated};
@@ -76,7 +78,12 @@ impl Pretrained {
             rows.push(self.logits("logits, .bin", &model)?);
         }
         let decoding = Decoding::new(self, &model)?;
-        rows.push(decoding.greedy()?);
+        rows.push(decoding.greedy("greedy", &model)?);
+        #[cfg(any(feature = "flex", feature = "ndarray"))]
+        {
+            let packed = PackedTransformer::new(model.clone(), PackedPrecision::F32);
+            rows.push(decoding.greedy("greedy, packed", &packed)?);
+        }
         let mut notes = Vec::new();
         rows.push(decoding.beam(&mut notes)?);
         rows.extend(decoding.beside_ctranslate2(&mut notes)?);
@@ -218,19 +225,20 @@ impl<'a, B: Backend> Decoding<'a, B> {
         })
     }
 
-    /// The number of texts that are decoded greedily to other tokens than Hugging Face's.
-    fn greedy(&self) -> Result<Row> {
-        let found = self.found(DecodeOptions {
+    /// The number of texts that a model decodes greedily to other tokens than Hugging Face's.
+    fn greedy(&self, quantity: &str, model: &impl NextToken<B>) -> Result<Row> {
+        let options = DecodeOptions {
             strategy: Strategy::Beam { size: 1 },
             length_penalty: LengthPenalty::None,
             ..self.options.clone()
-        })?;
+        };
+        let found = self.found(model, options)?;
         let mut wrong = 0;
         for (sentence, found) in self.expected.texts().zip(&found) {
             let expected = self.expected.target(&sentence.beam1, self.model.config())?;
             wrong += usize::from(*found != expected);
         }
-        Ok(count("greedy", wrong, found.len()))
+        Ok(count(quantity, wrong, found.len()))
     }
 
     /// The number of translations by the beam, as Hugging Face's ends, that are neither Hugging Face's nor
@@ -305,21 +313,22 @@ impl<'a, B: Backend> Decoding<'a, B> {
     }
 
     fn by_beam(&self, early_stopping: bool) -> Result<Vec<Target>> {
-        self.found(DecodeOptions {
+        let options = DecodeOptions {
             strategy: Strategy::Beam { size: BEAM },
             length_penalty: LengthPenalty::AVERAGE,
             early_stopping,
             ..self.options.clone()
-        })
+        };
+        self.found(self.model, options)
     }
 
     /// The best target of each text.
-    fn found(&self, options: DecodeOptions) -> Result<Vec<Target>> {
+    fn found(&self, model: &impl NextToken<B>, options: DecodeOptions) -> Result<Vec<Target>> {
         let sources = self.expected.texts();
         let requests: Vec<Request> = sources
             .map(|sentence| Request::exact(sentence.ids.clone()))
             .collect();
-        let found = Search::new(self.model, options)?.run(&requests);
+        let found = Search::new(model, options)?.run(&requests);
         let found = found.map_err(|error| self.expected.named(error))?;
         found.into_iter().map(translated).collect()
     }

@@ -18,7 +18,8 @@ use support::{
     with_model,
 };
 use transformer_core::{
-    DecodeOptions, LengthPenalty, MaxLength, Strategy, Tokenizers, Transformer, Translator,
+    DecodeOptions, LengthPenalty, MaxLength, Strategy, TOKENIZER_FILES, Tokenizers, Transformer,
+    Translator,
 };
 use transformer_program::parity::Pretrained;
 
@@ -149,6 +150,33 @@ fn export_writes_a_directory_that_translates_alike() {
         );
         assert_eq!(fails(&mut export), expected);
         assert!(fs::read(out.join("model.safetensors")).unwrap() == before);
+    }
+}
+
+/// Its tokenizers and its options of decoding come along.
+#[test]
+fn a_pretrained_model_is_quantized() {
+    let folder = folder();
+    let flags = ["--backend", "ndarray", "--precision", "int8"];
+    for (name, languages) in [
+        ("marian-en-fr", &[][..]),
+        ("bart-f16", &[]),
+        ("nllb-sharded", &["--target-lang", "fra_Latn"]),
+    ] {
+        let (model, out) = (directory(name), folder.path().join(name));
+        succeeds(with_model("quantize", &model).arg("--out").arg(&out));
+        let flags = [&flags[..], languages].concat();
+        let expected = translated(&model, &flags, SENTENCES);
+        assert!(expected.iter().all(|line| !line.is_empty()), "{name}");
+        let flags = [&["--backend", "ndarray"][..], languages].concat();
+        assert_eq!(translated(&out, &flags, SENTENCES), expected, "{name}");
+
+        let options = |directory: &Path| DecodeOptions::of_directory(directory).unwrap();
+        assert_eq!(options(&out), options(&model), "{name}");
+        for tokenizer in TOKENIZER_FILES {
+            let before = fs::read(model.join(tokenizer)).ok();
+            assert!(fs::read(out.join(tokenizer)).ok() == before, "{name}");
+        }
     }
 }
 

@@ -9,7 +9,8 @@
 //! }
 //! ```
 //!
-//! `format` numbers the layout of the whole model directory, and `model` names the type of model.
+//! `format` numbers the layout of the whole model directory, 1 with weights in 32 bits and 2 with matrices in 8
+//! ([`quantize`](crate::quantize)), and `model` names the type of model.
 //! A file without them was written before they existed, by a [`Transformer`](crate::Transformer), unless it is
 //! one of Hugging Face's, which has the key `model_type`.
 
@@ -30,8 +31,11 @@ use crate::language_model_config::LanguageModelConfig;
 /// The configuration's file in a model directory.
 pub const CONFIG_FILE: &str = "config.json";
 
-/// The format that this version writes, and the newest that it reads.
-const FORMAT: u64 = 1;
+/// The format of a directory whose weights are in single precision.
+pub(crate) const FORMAT: u64 = 1;
+
+/// The format of a directory whose matrices are in 8 bits ([`quantize`](crate::quantize)): the newest that is read.
+pub(crate) const QUANTIZED_FORMAT: u64 = 2;
 
 /// The `model` of a [`Transformer`](crate::Transformer), and of files without this key.
 pub(crate) const TRANSFORMER: &str = "transformer";
@@ -65,9 +69,22 @@ impl Header {
 
 /// Whether a model directory is one of Hugging Face's.
 pub(crate) fn is_of_hugging_face(directory: &Path) -> Result<bool, ModelError> {
+    Ok(read_header(directory)?.is_of_hugging_face())
+}
+
+/// Whether the matrices of a model directory are in 8 bits, as [`quantize`](crate::quantize) writes them.
+///
+/// # Errors
+/// When `config.json` is missing or damaged.
+pub fn is_quantized(directory: impl AsRef<Path>) -> Result<bool, ModelError> {
+    let header = read_header(directory.as_ref())?;
+    Ok(header.format == Some(QUANTIZED_FORMAT))
+}
+
+fn read_header(directory: &Path) -> Result<Header, ModelError> {
     let path = directory.join(CONFIG_FILE);
     let text = fs::read_to_string(&path).map_err(ModelError::io(&path))?;
-    Ok(Header::of(&text, &path)?.is_of_hugging_face())
+    Header::of(&text, &path)
 }
 
 #[derive(Serialize)]
@@ -111,7 +128,7 @@ pub fn save_config(
     let directory = directory.as_ref();
     fs::create_dir_all(directory).map_err(ModelError::io(directory))?;
     let path = directory.join(CONFIG_FILE);
-    let json = to_json(model, config, &path)?;
+    let json = to_json(FORMAT, model, config, &path)?;
     replace_file_with(&path, json).map_err(ModelError::io(path))
 }
 
@@ -124,18 +141,19 @@ pub fn load_config<T: DeserializeOwned>(
     directory: impl AsRef<Path>,
     model: &str,
 ) -> Result<T, ModelError> {
-    let path = directory.as_ref().join(CONFIG_FILE);
+    load_config_up_to(FORMAT, directory.as_ref(), model)
+}
+
+/// [`load_config`], of formats up to `newest`.
+fn load_config_up_to<T: DeserializeOwned>(
+    newest: u64,
+    directory: &Path,
+    model: &str,
+) -> Result<T, ModelError> {
+    let path = directory.join(CONFIG_FILE);
     let text = fs::read_to_string(&path).map_err(ModelError::io(&path))?;
     // First the header alone: a newer format may have keys that this version does not know.
     let header = Header::of(&text, &path)?;
-    let format = header.format.unwrap_or(FORMAT);
-    if format != FORMAT {
-        return Err(ModelError::Format {
-            path,
-            found: format,
-            supported: FORMAT,
-        });
-    }
     let found = header.model.or(header.model_type);
     let found = found.unwrap_or_else(|| TRANSFORMER.to_owned());
     if found != model {
@@ -145,6 +163,14 @@ pub fn load_config<T: DeserializeOwned>(
             expected: model.to_owned(),
         });
     }
+    let format = header.format.unwrap_or(FORMAT);
+    if !(FORMAT..=newest).contains(&format) {
+        return Err(ModelError::Format {
+            path,
+            found: format,
+            supported: newest,
+        });
+    }
     let mut deserializer = serde_json::Deserializer::from_str(&text);
     let config = T::deserialize(WithoutHeader(&mut deserializer));
     config.map_err(|source| ModelError::Json { path, source })
@@ -152,12 +178,13 @@ pub fn load_config<T: DeserializeOwned>(
 
 /// The text of `config.json`; `path` is for the error.
 pub(crate) fn to_json(
+    format: u64,
     model: &str,
     config: &impl Serialize,
     path: &Path,
 ) -> Result<String, ModelError> {
     let file = File {
-        format: FORMAT,
+        format,
         model,
         config,
     };
@@ -183,7 +210,7 @@ impl TransformerConfig {
         if is_of_hugging_face(directory)? {
             return Ok(hugging_face::Directory::open(directory)?.config);
         }
-        let config: Self = load_config(directory, TRANSFORMER)?;
+        let config: Self = load_config_up_to(QUANTIZED_FORMAT, directory, TRANSFORMER)?;
         sound(directory, config.validate())?;
         Ok(config)
     }

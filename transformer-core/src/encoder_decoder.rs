@@ -21,10 +21,7 @@ impl<B: Backend> NextToken<B> for Transformer<B> {
     }
 
     fn vocabulary(&self) -> Vocabulary {
-        Vocabulary {
-            size: self.config().tgt_vocab_size,
-            special_tokens: self.config().special_tokens(),
-        }
+        self.config().vocabulary()
     }
 
     fn max_target_len(&self) -> Option<usize> {
@@ -73,6 +70,14 @@ impl<B: Backend> NextToken<B> for Transformer<B> {
 }
 
 impl TransformerConfig {
+    /// The vocabulary of targets.
+    pub(crate) fn vocabulary(&self) -> Vocabulary {
+        Vocabulary {
+            size: self.tgt_vocab_size,
+            special_tokens: self.special_tokens(),
+        }
+    }
+
     pub(crate) fn check_source(&self, source: &[u32]) -> Result<(), RequestProblem> {
         let length = source.len();
         if length == 0 {

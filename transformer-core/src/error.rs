@@ -1,7 +1,7 @@
 //! Errors, which name the file, key or tensor and carry the numbers.
 
 use std::fmt::{self, Display};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A [`TransformerConfig`](crate::TransformerConfig) that contradicts itself.
 #[derive(Debug, Clone, PartialEq)]
@@ -206,13 +206,13 @@ pub enum ModelError {
         source: serde_json::Error,
     },
     /// `config.json` is in a format of a later version.
-    #[error("{}: format {found}; this version reads format {supported}", path.display())]
+    #[error("{}: format {found}; this version reads formats up to {supported}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
         /// Its format.
         found: u64,
-        /// The format that can be read.
+        /// The newest format that can be read.
         supported: u64,
     },
     /// `config.json` describes another type of model.
@@ -270,7 +270,35 @@ impl ModelError {
         let path = path.into();
         move |source| Self::Io { path, source }
     }
+
+    /// The error of a file with a tensor that cannot be read.
+    pub(crate) fn tensor(path: &Path, problem: &TensorProblem) -> Self {
+        Self::Weights {
+            path: path.to_owned(),
+            problem: problem.to_string(),
+        }
+    }
+
+    /// The error of a file whose tensors are not those of the configuration.
+    pub(crate) fn tensors(path: &Path, problems: Vec<TensorProblem>) -> Self {
+        let more = problems.len().saturating_sub(MOST_LISTED);
+        let listed = problems.iter().take(MOST_LISTED);
+        let mut listed: Vec<String> = listed.map(ToString::to_string).collect();
+        if more > 0 {
+            listed.push(format!("and {more} more"));
+        }
+        Self::Weights {
+            path: path.to_owned(),
+            problem: format!(
+                "not the weights of its configuration: {}",
+                listed.join("; ")
+            ),
+        }
+    }
 }
+
+/// The most problems that an error of a model directory lists.
+const MOST_LISTED: usize = 8;
 
 /// A PyTorch state dict that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -388,6 +416,26 @@ pub enum TensorProblem {
         /// The type of its elements.
         found: String,
     },
+    /// Its numbers are not of the type that the directory's format has.
+    #[error("`{name}` is {found}, not {expected}")]
+    OtherType {
+        /// The tensor's name.
+        name: String,
+        /// The type of its elements.
+        found: String,
+        /// That of the format.
+        expected: String,
+    },
+    /// It holds a number that quantization does not make, or cannot keep.
+    #[error("`{name}` holds {found}; {rule}")]
+    Number {
+        /// The tensor's name.
+        name: String,
+        /// The number.
+        found: String,
+        /// The rule that it breaks.
+        rule: &'static str,
+    },
     /// It is no tensor at all.
     #[error("`{name}` is not a tensor")]
     NotATensor {
@@ -416,6 +464,15 @@ pub enum TensorProblem {
         /// The problem.
         problem: String,
     },
+}
+
+impl TensorProblem {
+    pub(crate) fn unreadable(name: &str, error: &std::io::Error) -> Self {
+        Self::Unreadable {
+            name: name.to_owned(),
+            problem: error.to_string(),
+        }
+    }
 }
 
 /// A request that decoding cannot answer, or a pair that cannot be scored.

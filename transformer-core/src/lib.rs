@@ -16,6 +16,8 @@
 //! | [`TransformerConfig`] | Table 3 |
 //! | [`Search`]: greedy decoding, beam search, sampling, on a [`DecoderCache`] | §6.1 |
 //!
+//! `PackedTransformer`, with the feature `flex` or `ndarray`, is the model once more, for decoding on a CPU only.
+//!
 //! The same parts make other models: [`LanguageModel`] is the decoder alone, an [`Encoder`] can be used
 //! without a decoder, and decoding works with any model that is a [`NextToken`].
 //!
@@ -60,10 +62,13 @@ mod layer_norm;
 mod linear;
 mod mask;
 mod multi_head_attention;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+mod packed;
 mod parameters;
 mod positional_encoding;
 mod presets;
 mod pytorch;
+mod quantized;
 mod self_attention;
 mod special_tokens;
 mod sublayer;
@@ -72,6 +77,7 @@ mod text;
 mod tokenizer_files;
 mod transformer;
 mod validation;
+mod weight_files;
 mod weights;
 
 /// The operations that models are made of.
@@ -81,7 +87,7 @@ pub use attention::{
     AttentionHeads, AttentionOutput, MultiHeadAttentionConfig, scaled_dot_product_attention,
 };
 pub use config::TransformerConfig;
-pub use config_file::{CONFIG_FILE, load_config, save_config};
+pub use config_file::{CONFIG_FILE, is_quantized, load_config, save_config};
 pub use decoder::{
     CrossAttention, Decoder, DecoderConfig, DecoderLayer, DecoderLayerOutput, DecoderMasks,
     DecoderOutput, Memory,
@@ -111,10 +117,15 @@ pub use layer_config::{LayerConfig, LayerNormFormula, NormPlacement, Positions, 
 pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use mask::{AttentionMask, padding_positions};
 pub use multi_head_attention::{AttentionInput, MultiHeadAttention};
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+pub use ops::host::PackedPrecision;
 pub use ops::{Activation, AttentionWeights};
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+pub use packed::{PackedState, PackedTransformer};
 pub use positional_encoding::{PositionalEncoding, PositionalEncodingConfig, sinusoidal_encoding};
 pub use presets::Table3;
 pub use pytorch::{PytorchExport, PytorchSystem};
+pub use quantized::quantize;
 pub use self_attention::SelfAttention;
 pub use special_tokens::{SPECIAL_TOKENS, SpecialTokens};
 pub use sublayer::{Sublayer, SublayerConfig};

@@ -83,12 +83,12 @@ impl TransformerConfig {
     /// assert!(names.contains(&"encoder.layers.5.feed_forward.inner.weight".to_owned()));
     /// ```
     pub fn parameter_names(&self) -> Vec<String> {
-        let parameters = self.parameters().into_iter();
+        let parameters = self.parameters(usize::MAX).into_iter();
         parameters.map(|(name, _)| name).collect()
     }
 
-    /// The parameters of a [`Transformer`](crate::Transformer).
-    fn parameters(&self) -> Vec<Parameter> {
+    /// The parameters of a [`Transformer`](crate::Transformer); of each stack, those of at most `max_layers` layers.
+    pub(crate) fn parameters(&self, max_layers: usize) -> Vec<Parameter> {
         let mut parameters = self.parameters_outside_layers();
         for (stack, layers, of_layer) in [
             (
@@ -102,7 +102,7 @@ impl TransformerConfig {
                 self.decoder_layer().decoder_layer_parameters(),
             ),
         ] {
-            for index in 0..layers {
+            for index in 0..layers.min(max_layers) {
                 let in_stack = of_layer
                     .iter()
                     .map(|(path, shape)| (format!("{stack}.layers.{index}.{path}"), shape.clone()));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     fn listed(config: &TransformerConfig) -> Vec<Parameter> {
-        let mut parameters = config.parameters();
+        let mut parameters = config.parameters(usize::MAX);
         parameters.sort();
         parameters
     }

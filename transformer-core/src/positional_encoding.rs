@@ -10,7 +10,7 @@ use crate::layer_config::Positions;
 use crate::validation::assert_sizes;
 
 /// Positions whose sines and cosines are stored; longer sequences compute theirs.
-const TABLE_LEN: usize = 512;
+pub(crate) const TABLE_LEN: usize = 512;
 
 /// Sines and cosines of geometrically decreasing frequencies (§3.5):
 ///
@@ -40,22 +40,26 @@ pub fn sinusoidal_encoding<B: Backend>(
     device: &B::Device,
 ) -> Tensor<B, 2> {
     let sinusoid = |position, feature| sinusoid(position, feature, d_model);
-    encoding(first, len, d_model, sinusoid, device)
+    let values = encoding(first, len, d_model, sinusoid);
+    tensor(values, [len, d_model], device)
 }
 
 /// The value of each feature of the positions from `first` on: `[len, d_model]`.
-fn encoding<B: Backend>(
+fn encoding(
     first: usize,
     len: usize,
     d_model: usize,
     value: impl Fn(usize, usize) -> f64,
-    device: &B::Device,
-) -> Tensor<B, 2> {
+) -> Vec<f32> {
     let mut values = Vec::with_capacity(len * d_model);
     for position in first..first + len {
         values.extend((0..d_model).map(|feature| value(position, feature) as f32));
     }
-    let data = TensorData::new(values, [len, d_model]).convert::<B::FloatElem>();
+    values
+}
+
+fn tensor<B: Backend>(values: Vec<f32>, shape: [usize; 2], device: &B::Device) -> Tensor<B, 2> {
+    let data = TensorData::new(values, shape).convert::<B::FloatElem>();
     Tensor::from_data(data, device)
 }
 
@@ -91,6 +95,22 @@ pub(crate) fn sine_then_cosine(
 impl Positions {
     /// The encodings of `len` tokens, of which the first is token `first` of its sequence, counted from 0; `None` where
     /// they are learned: `[len, d_model]`.
+    pub(crate) fn fixed_values(self, first: usize, len: usize, d_model: usize) -> Option<Vec<f32>> {
+        match self {
+            Self::Sinusoidal => {
+                let value = |position, feature| sinusoid(position, feature, d_model);
+                Some(encoding(first, len, d_model, value))
+            }
+            Self::SinesThenCosines { inclusive, .. } => {
+                let value =
+                    |position, feature| sine_then_cosine(position, feature, d_model, inclusive);
+                Some(encoding(first + self.first(), len, d_model, value))
+            }
+            Self::Learned { .. } => None,
+        }
+    }
+
+    /// [`fixed_values`](Self::fixed_values) as a tensor.
     fn fixed<B: Backend>(
         self,
         first: usize,
@@ -98,15 +118,8 @@ impl Positions {
         d_model: usize,
         device: &B::Device,
     ) -> Option<Tensor<B, 2>> {
-        match self {
-            Self::Sinusoidal => Some(sinusoidal_encoding(first, len, d_model, device)),
-            Self::SinesThenCosines { inclusive, .. } => {
-                let value =
-                    |position, feature| sine_then_cosine(position, feature, d_model, inclusive);
-                Some(encoding(first + self.first(), len, d_model, value, device))
-            }
-            Self::Learned { .. } => None,
-        }
+        let values = self.fixed_values(first, len, d_model)?;
+        Some(tensor(values, [len, d_model], device))
     }
 }
 

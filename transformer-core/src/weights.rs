@@ -16,7 +16,9 @@ use burn_store::{ModuleSnapshot, ModuleStore, SafetensorsStore};
 use serde::Serialize;
 
 use crate::config::TransformerConfig;
-use crate::config_file::{CONFIG_FILE, LANGUAGE_MODEL, TRANSFORMER, is_of_hugging_face, to_json};
+use crate::config_file::{
+    CONFIG_FILE, FORMAT, LANGUAGE_MODEL, TRANSFORMER, is_of_hugging_face, is_quantized, to_json,
+};
 use crate::error::{ConfigError, ModelError};
 use crate::files::replace_file;
 use crate::hugging_face;
@@ -24,6 +26,7 @@ use crate::init::WeightInit;
 use crate::language_model::LanguageModel;
 use crate::language_model_config::LanguageModelConfig;
 use crate::transformer::Transformer;
+use crate::weight_files::WeightFiles;
 
 /// The weights' file in a model directory.
 pub const WEIGHTS_FILE: &str = "model.safetensors";
@@ -114,7 +117,8 @@ impl<B: Backend> Transformer<B> {
     /// `mbart`. On a backend with gradients (`Autodiff`), the model can be trained further.
     ///
     /// Hugging Face's weights may be in `model.safetensors` or in `pytorch_model.bin`, whole or in parts, in single
-    /// or in half precision. They are read tensor by tensor; no code in a file is executed.
+    /// or in half precision. They are read tensor by tensor; no code in a file is executed. Of a directory in 8 bits
+    /// ([`quantize`](crate::quantize)), the model has the numbers that the integers stand for.
     ///
     /// # Errors
     /// When a file is missing or damaged, or the weights are not the configuration's: then one
@@ -124,6 +128,9 @@ impl<B: Backend> Transformer<B> {
         let directory = directory.as_ref();
         if is_of_hugging_face(directory)? {
             return hugging_face::Directory::open(directory)?.load(device);
+        }
+        if is_quantized(directory)? {
+            return WeightFiles::open(directory)?.load(device);
         }
         let config = TransformerConfig::load(directory)?;
         load_model(directory, config.num_params(), || {
@@ -140,6 +147,10 @@ impl<B: Backend> Transformer<B> {
         let directory = directory.as_ref();
         if is_of_hugging_face(directory)? {
             hugging_face::Directory::open(directory)?.fill(&mut self)?;
+            return Ok(self);
+        }
+        if is_quantized(directory)? {
+            WeightFiles::open(directory)?.fill(&mut self)?;
             return Ok(self);
         }
         load_weights(self, directory.join(WEIGHTS_FILE))
@@ -173,12 +184,16 @@ impl TransformerConfig {
     /// of their numbers. Those of one of Hugging Face's directories were checked by [`load`](Self::load).
     ///
     /// # Errors
-    /// When their file is missing or far too small.
+    /// When their file is missing or far too small; of one in 8 bits, when their names, types or shapes are not the
+    /// configuration's.
     pub fn check_weights(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
         let directory = directory.as_ref();
-        match is_of_hugging_face(directory)? {
-            true => Ok(()),
-            false => file_of_weights(directory, self.num_params()).map(drop),
+        if is_of_hugging_face(directory)? {
+            Ok(())
+        } else if is_quantized(directory)? {
+            WeightFiles::open(directory).map(drop)
+        } else {
+            file_of_weights(directory, self.num_params(), size_of::<f32>()).map(drop)
         }
     }
 }
@@ -191,15 +206,29 @@ fn save_model<B: Backend, M: Module<B>>(
     directory: &Path,
 ) -> Result<(), ModelError> {
     fs::create_dir_all(directory).map_err(ModelError::io(directory))?;
+    save_files(FORMAT, kind, config, directory, |side| {
+        write_weights(model, side)
+    })
+}
+
+/// Writes the configuration, and the weights by `write`, into a directory that exists; if either fails, an older pair
+/// stays as it was.
+pub(crate) fn save_files(
+    format: u64,
+    kind: &str,
+    config: &impl Serialize,
+    directory: &Path,
+    write: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<(), ModelError> {
     let config_path = directory.join(CONFIG_FILE);
     let weights_path = directory.join(WEIGHTS_FILE);
-    let json = to_json(kind, config, &config_path)?;
+    let json = to_json(format, kind, config, &config_path)?;
     // Both are on the disk before either replaces an older file.
     let at_work = Cell::new(&config_path);
     replace_file(&config_path, |side| -> io::Result<()> {
         fs::write(side, json)?;
         at_work.set(&weights_path);
-        replace_file(&weights_path, |side| write_weights(model, side))?;
+        replace_file(&weights_path, write)?;
         at_work.set(&config_path);
         Ok(())
     })
@@ -213,7 +242,7 @@ fn load_model<B: Backend, M: Module<B>>(
     build: impl FnOnce() -> Result<M, ConfigError>,
 ) -> Result<M, ModelError> {
     // Before anything is allocated: a damaged configuration can ask for any size.
-    let path = file_of_weights(directory, parameters)?;
+    let path = file_of_weights(directory, parameters, size_of::<f32>())?;
     let model = build().map_err(|source| ModelError::Config {
         path: directory.join(CONFIG_FILE),
         source,
@@ -221,11 +250,15 @@ fn load_model<B: Backend, M: Module<B>>(
     load_weights(model, path)
 }
 
-/// The file of weights in a directory, if it can hold this number of parameters.
-fn file_of_weights(directory: &Path, parameters: u128) -> Result<PathBuf, ModelError> {
+/// The file of weights in a directory, if it can hold this number of parameters of so many bytes or more.
+pub(crate) fn file_of_weights(
+    directory: &Path,
+    parameters: u128,
+    bytes: usize,
+) -> Result<PathBuf, ModelError> {
     let path = directory.join(WEIGHTS_FILE);
     let size = fs::metadata(&path).map_err(ModelError::io(&path))?.len();
-    let needed = parameters * size_of::<f32>() as u128;
+    let needed = parameters * bytes as u128;
     if u128::from(size) + SLACK < needed {
         let problem = format!("{size} bytes, but the configuration has {needed} bytes of weights");
         return Err(ModelError::Weights { path, problem });

@@ -49,6 +49,7 @@ mod kernels;
 mod layer_norm;
 mod linear;
 mod operands;
+mod quantized_rows;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 mod random;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
@@ -72,4 +73,5 @@ pub use heads::{Heads, join_heads, split_heads, write_heads};
 pub use layer_norm::layer_norm;
 pub use linear::{WeightLayout, linear};
 pub use operands::{Mask, Operands};
+pub use quantized_rows::quantized_rows;
 pub use sums::sum_of_squares;

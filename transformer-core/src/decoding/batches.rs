@@ -37,7 +37,7 @@ pub(crate) fn column<B: Backend>(tokens: &[u32], device: &B::Device) -> Tensor<B
 }
 
 /// The numbers of a tensor in row-major order.
-pub(super) fn to_host<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+pub(crate) fn to_host<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     let data = tensor.into_data().convert::<f32>();
     data.into_vec().expect("converted to f32")
 }

@@ -21,6 +21,16 @@ impl Candidate {
     }
 }
 
+/// Tokens that are passed over together where none of them is a candidate, as in most of a large vocabulary.
+const CHUNK: usize = 64;
+
+/// Whether a number is above `least`. It compares all of them, so that the processor compares several at a time.
+fn any_above(numbers: &[f32], least: f32) -> bool {
+    numbers
+        .iter()
+        .fold(false, |any, &number| any | (number > least))
+}
+
 /// The best `count` candidates, the best first. Tokens of log-probability −∞ are excluded.
 pub(super) struct Best {
     count: usize,
@@ -42,14 +52,19 @@ impl Best {
     /// - log_probs: `[tgt_vocab_size]`
     pub fn offer(&mut self, parent: usize, rank: f64, log_probs: &[f32]) {
         let mut least = self.least(rank);
-        for (token, &log_prob) in log_probs.iter().enumerate() {
-            if log_prob > least {
-                self.insert(Candidate {
-                    rank: rank + f64::from(log_prob),
-                    parent,
-                    token: token as u32,
-                });
-                least = self.least(rank);
+        for (index, chunk) in log_probs.chunks(CHUNK).enumerate() {
+            if !any_above(chunk, least) {
+                continue;
+            }
+            for (at, &log_prob) in chunk.iter().enumerate() {
+                if log_prob > least {
+                    self.insert(Candidate {
+                        rank: rank + f64::from(log_prob),
+                        parent,
+                        token: (index * CHUNK + at) as u32,
+                    });
+                    least = self.least(rank);
+                }
             }
         }
     }
@@ -105,6 +120,30 @@ mod tests {
     fn of_equals_the_first_is_kept() {
         let rows: [(f64, &[f32]); 2] = [(0.0, &[-1.0, -1.0, -1.0]), (0.0, &[-1.0, -1.0, -1.0])];
         assert_eq!(best(2, &rows), [(-1.0, 0, 0), (-1.0, 0, 1)]);
+    }
+
+    /// Sizes around that of a chunk; equal numbers, excluded tokens and NaN among them.
+    #[test]
+    fn every_token_of_a_large_vocabulary_is_offered() {
+        for size in [1, 63, 64, 65, 128, 1000] {
+            let log_probs: Vec<f32> = (0..size)
+                .map(|token| match token % 11 {
+                    3 => f32::NEG_INFINITY,
+                    7 => f32::NAN,
+                    _ => -((token * 7919 % 257) as f32),
+                })
+                .collect();
+            let mut expected: Vec<(f64, usize, u32)> = (0..)
+                .zip(&log_probs)
+                .filter(|(_, log_prob)| log_prob.is_finite())
+                .map(|(token, &log_prob)| (f64::from(log_prob), 0, token))
+                .collect();
+            expected.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
+            for count in [1, 8, size] {
+                let found = best(count, &[(0.0, &log_probs[..])]);
+                assert_eq!(found, expected[..count.min(expected.len())]);
+            }
+        }
     }
 
     #[test]

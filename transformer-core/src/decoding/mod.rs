@@ -17,6 +17,8 @@ mod targets;
 mod teacher_forcing;
 
 pub use batches::padded;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+pub(crate) use batches::to_host;
 pub(crate) use batches::{column, unknown_token};
 pub use next_token::{Ensemble, NextToken, NextTokenOutput, Vocabulary};
 pub use options::{DecodeOptions, LengthPenalty, MaxLength, Sampling, Strategy};

@@ -255,6 +255,13 @@ impl<M> Ensemble<M> {
         &self.models
     }
 
+    /// The ensemble with each model changed, which must keep its vocabulary.
+    #[cfg(all(feature = "text", any(feature = "flex", feature = "ndarray")))]
+    pub(crate) fn map<N>(self, change: impl FnMut(M) -> N) -> Ensemble<N> {
+        let models = self.models.into_iter().map(change).collect();
+        Ensemble { models }
+    }
+
     fn first(&self) -> &M {
         &self.models[0]
     }

@@ -290,7 +290,7 @@ impl<'a, M> Search<'a, M> {
             let rows = log_probs.chunks_mut(width * vocab_size);
             let mut flow = ControlFlow::Continue(());
             for (at, (targets, log_probs)) in targets.iter_mut().zip(rows).enumerate() {
-                if log_probs.iter().any(|log_prob| log_prob.is_nan()) {
+                if has_nan(log_probs) {
                     return Err(DecodeError {
                         index: targets.index,
                         problem: RequestProblem::NotANumber,
@@ -310,6 +310,13 @@ impl<'a, M> Search<'a, M> {
             }
         }
     }
+}
+
+/// Whether a number is NaN. It looks at all of them, so that the processor looks at several at a time.
+fn has_nan(numbers: &[f32]) -> bool {
+    numbers
+        .iter()
+        .fold(false, |any, number| any | number.is_nan())
 }
 
 /// How the search for a batch ended.

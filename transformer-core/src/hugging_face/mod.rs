@@ -26,7 +26,7 @@ use crate::config::TransformerConfig;
 use crate::config_file::CONFIG_FILE;
 use crate::error::{ModelError, TensorProblem};
 use crate::init::WeightInit;
-use crate::pytorch::{Map, StateDict, fill};
+use crate::pytorch::{Import, Map, StateDict, fill};
 use crate::transformer::Transformer;
 use config::ModelType;
 use keys::Keys;
@@ -35,16 +35,13 @@ pub use generation::GENERATION_FILE;
 #[cfg(feature = "text")]
 pub(crate) use generation::options_of_directory;
 
-/// The most problems that an error lists.
-const MOST_LISTED: usize = 8;
-
 /// A directory whose tensors are those of its configuration, by name, type and shape. No number has been read
 /// but those of the logits' bias.
 pub(crate) struct Directory {
     pub config: TransformerConfig,
     map: Map,
     /// The file that names the tensors.
-    path: PathBuf,
+    pub path: PathBuf,
     weights: StateDict,
 }
 
@@ -60,14 +57,14 @@ impl Directory {
         let (model_type, mut config) = config::config(&keys, generation.as_ref())?;
         let (path, weights) = weights::open(directory)?;
         config.generator_bias = has_generator_bias(model_type, &weights)
-            .map_err(|problem| of_weights(&path, vec![problem]))?;
+            .map_err(|problem| ModelError::tensors(&path, vec![problem]))?;
         let map = map(&config, &weights).map_err(|unnamed| ModelError::Weights {
             path: path.clone(),
             problem: format!("no names for `{}`", unnamed.join("`, `")),
         })?;
         let problems = map.wrong_kinds(&weights);
         if !problems.is_empty() {
-            return Err(of_weights(&path, problems));
+            return Err(ModelError::tensors(&path, problems));
         }
         Ok(Self {
             config,
@@ -96,15 +93,22 @@ impl Directory {
     /// # Errors
     /// When numbers cannot be read or are damaged, tied tensors differ, or the model has other sizes.
     pub fn fill<B: Backend>(&self, model: &mut Transformer<B>) -> Result<(), ModelError> {
-        let problems = self.map.wrong_numbers(&self.weights);
-        if !problems.is_empty() {
-            return Err(of_weights(&self.path, problems));
-        }
-        let filled = fill::<B, _>(model, self.map.imports(&self.weights));
-        filled.map_err(|problem| ModelError::Weights {
+        fill::<B, _>(model, self.imports()?).map_err(|problem| ModelError::Weights {
             path: self.path.clone(),
             problem,
         })
+    }
+
+    /// The parameters of the model, to be read one by one.
+    ///
+    /// # Errors
+    /// When numbers cannot be read or are damaged, or tied tensors differ.
+    pub fn imports(&self) -> Result<Vec<Import>, ModelError> {
+        let problems = self.map.wrong_numbers(&self.weights);
+        match problems.is_empty() {
+            true => Ok(self.map.imports(&self.weights)),
+            false => Err(ModelError::tensors(&self.path, problems)),
+        }
     }
 }
 
@@ -113,10 +117,7 @@ fn has_generator_bias(model_type: ModelType, weights: &StateDict) -> Result<bool
     match weights.tensors.get(names::LOGITS_BIAS) {
         Some(bias) if model_type.has_generator_bias() => match bias.is_zero() {
             Ok(is_zero) => Ok(!is_zero),
-            Err(error) => Err(TensorProblem::Unreadable {
-                name: names::LOGITS_BIAS.to_owned(),
-                problem: error.to_string(),
-            }),
+            Err(error) => Err(TensorProblem::unreadable(names::LOGITS_BIAS, &error)),
         },
         _ => Ok(false),
     }
@@ -146,21 +147,4 @@ fn full_map(config: &TransformerConfig, max_layers: usize) -> Result<Map, Vec<St
         true => map,
         false => map.without_name(names::SHARED),
     })
-}
-
-/// The error of a file whose tensors have problems.
-fn of_weights(path: &Path, problems: Vec<TensorProblem>) -> ModelError {
-    let more = problems.len().saturating_sub(MOST_LISTED);
-    let listed = problems.iter().take(MOST_LISTED);
-    let mut listed: Vec<String> = listed.map(ToString::to_string).collect();
-    if more > 0 {
-        listed.push(format!("and {more} more"));
-    }
-    ModelError::Weights {
-        path: path.to_owned(),
-        problem: format!(
-            "not the weights of its configuration: {}",
-            listed.join("; ")
-        ),
-    }
 }

@@ -9,7 +9,28 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Element, TensorData};
 use burn_store::{ModuleSnapshot, TensorSnapshot, TensorSnapshotError};
 
-use super::map::Import;
+use crate::error::TensorProblem;
+
+/// A parameter in a file.
+pub(crate) trait Readable: 'static {
+    /// Its path in the module.
+    fn path(&self) -> &str;
+
+    /// Its shape in the module.
+    fn shape(&self) -> &[usize];
+
+    /// Reads its numbers, in single precision, in the order that they have in the module.
+    ///
+    /// # Errors
+    /// The tensor of the file that cannot be read.
+    fn read(&self) -> Result<TensorData, TensorProblem>;
+
+    /// [`read`](Self::read), as a list.
+    fn numbers(&self) -> Result<Vec<f32>, TensorProblem> {
+        let numbers = self.read()?.into_vec();
+        Ok(numbers.expect("numbers in single precision"))
+    }
+}
 
 /// Fills a module. Each tensor is read when it is its turn, and nothing of it is kept beside the module.
 ///
@@ -17,7 +38,7 @@ use super::map::Import;
 /// When a tensor cannot be read, or the tensors are not those of the module.
 pub(crate) fn fill<B: Backend, M: ModuleSnapshot<B>>(
     module: &mut M,
-    tensors: Vec<Import>,
+    tensors: Vec<impl Readable>,
 ) -> Result<(), String> {
     let unreadable = Rc::new(RefCell::new(None));
     let snapshots = tensors.into_iter();
@@ -40,10 +61,13 @@ pub(crate) fn fill<B: Backend, M: ModuleSnapshot<B>>(
 }
 
 /// A tensor that burn-store reads, and the first problem with one.
-fn snapshot<B: Backend>(tensor: Import, problem: Rc<RefCell<Option<String>>>) -> TensorSnapshot {
+fn snapshot<B: Backend>(
+    tensor: impl Readable,
+    problem: Rc<RefCell<Option<String>>>,
+) -> TensorSnapshot {
     let dtype = <B::FloatElem as Element>::dtype();
-    let path = tensor.path.split('.').map(str::to_owned).collect();
-    let shape = tensor.shape.clone().into();
+    let path = tensor.path().split('.').map(str::to_owned).collect();
+    let shape = tensor.shape().to_vec().into();
     let read = move || match tensor.read() {
         Ok(data) => Ok(data.convert_dtype(dtype)),
         Err(error) => {

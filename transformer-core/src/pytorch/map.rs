@@ -6,9 +6,10 @@ use std::rc::Rc;
 
 use burn::tensor::{DType, TensorData};
 
+use super::fill::Readable;
 use super::names::{Layer, Layout, Line, Names, PositionTable};
 use super::state_dict::StateDict;
-use super::stored::{ElementType, StoredTensor};
+use super::stored::StoredTensor;
 use crate::config::TransformerConfig;
 use crate::error::TensorProblem;
 use crate::layer_config::{LayerConfig, Positions};
@@ -309,7 +310,7 @@ impl Map {
             Ok(false) => Some(TensorProblem::NotPositions {
                 name: table.name.to_owned(),
             }),
-            Err(error) => Some(unreadable(table.name, &error)),
+            Err(error) => Some(TensorProblem::unreadable(table.name, &error)),
         }
     }
 
@@ -336,21 +337,24 @@ impl Map {
 
 /// A tensor of ours, to be read from theirs.
 pub(crate) struct Import {
-    /// Its path in the module.
-    pub path: String,
-    pub shape: Vec<usize>,
+    path: String,
+    shape: Vec<usize>,
     layout: Layout,
     /// Elements of theirs, one after the other, before ours.
     first: usize,
     theirs: Rc<[(String, StoredTensor)]>,
 }
 
-impl Import {
-    /// Reads its numbers.
-    ///
-    /// # Errors
-    /// The tensor of theirs that cannot be read.
-    pub fn read(&self) -> Result<TensorData, TensorProblem> {
+impl Readable for Import {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn read(&self) -> Result<TensorData, TensorProblem> {
         let mut numbers = vec![0.0; self.shape.iter().product()];
         let mut at = 0;
         for (name, tensor) in self.theirs.iter() {
@@ -362,9 +366,22 @@ impl Import {
                 }
                 Ok(())
             };
-            read().map_err(|error| unreadable(name, &error))?;
+            read().map_err(|error| TensorProblem::unreadable(name, &error))?;
         }
         Ok(TensorData::new(numbers, self.shape.clone()))
+    }
+}
+
+impl Import {
+    /// A tensor that a file has under our path, in our layout.
+    pub fn own(path: String, tensor: StoredTensor) -> Self {
+        Self {
+            shape: tensor.shape.clone(),
+            layout: Layout::Same,
+            first: 0,
+            theirs: Rc::from([(path.clone(), tensor)]),
+            path,
+        }
     }
 
     /// Copies a part of theirs, from their element `at` on, to where it belongs.
@@ -429,7 +446,7 @@ impl Theirs {
                 name: name.to_owned(),
                 other: other.to_owned(),
             }),
-            Err(error) => Some(unreadable(name, &error)),
+            Err(error) => Some(TensorProblem::unreadable(name, &error)),
         };
         right.filter_map(problem).collect()
     }
@@ -437,10 +454,10 @@ impl Theirs {
 
 fn wrong_kind(name: &str, tensor: &StoredTensor, shape: &[usize]) -> Option<TensorProblem> {
     let name = name.to_owned();
-    if let ElementType::Other(found) = &tensor.element {
+    if !tensor.element.is_float() {
         return Some(TensorProblem::Type {
             name,
-            found: found.clone(),
+            found: tensor.element.name().to_owned(),
         });
     }
     let found = tensor.shape.clone();
@@ -449,13 +466,6 @@ fn wrong_kind(name: &str, tensor: &StoredTensor, shape: &[usize]) -> Option<Tens
         found,
         expected: shape.to_vec(),
     })
-}
-
-fn unreadable(name: &str, error: &io::Error) -> TensorProblem {
-    TensorProblem::Unreadable {
-        name: name.to_owned(),
-        problem: error.to_string(),
-    }
 }
 
 fn f32_data(bytes: Vec<u8>, shape: &[usize]) -> TensorData {

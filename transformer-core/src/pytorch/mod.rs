@@ -35,11 +35,12 @@ use crate::layer_config::LayerConfig;
 use crate::transformer::Transformer;
 use names::Names;
 
-pub(crate) use fill::{collected, fill};
-pub(crate) use map::{Map, TiedNames};
+pub(crate) use fill::{Readable, collected, fill};
+pub(crate) use map::{Import, Map, TiedNames};
 #[cfg(test)]
 pub(crate) use state_dict::write;
 pub(crate) use state_dict::{StateDict, write_safetensors};
+pub(crate) use stored::{ElementType, StoredTensor};
 
 /// A PyTorch implementation of the whole model, by the names of its parameters.
 ///

@@ -57,6 +57,7 @@ pub(super) fn read(mut file: File, size: u64) -> Result<StateDict, String> {
             Dtype::F32 => ElementType::F32,
             Dtype::F16 => ElementType::F16,
             Dtype::BF16 => ElementType::Bf16,
+            Dtype::I8 => ElementType::I8,
             other => ElementType::Other(other.to_string().to_lowercase()),
         };
         let shape = info.shape.clone();

@@ -87,8 +87,30 @@ pub(crate) enum ElementType {
     F32,
     F16,
     Bf16,
+    /// Quantized weights, read by [`StoredTensor::int8s`] only.
+    I8,
     /// One that is not read, by its name.
     Other(String),
+}
+
+impl ElementType {
+    pub fn name(&self) -> &str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::I8 => "i8",
+            Self::Other(name) => name,
+        }
+    }
+
+    /// Whether its numbers can be read in single precision.
+    pub fn is_float(&self) -> bool {
+        match self {
+            Self::F32 | Self::F16 | Self::Bf16 => true,
+            Self::I8 | Self::Other(_) => false,
+        }
+    }
 }
 
 impl From<DType> for ElementType {
@@ -97,6 +119,7 @@ impl From<DType> for ElementType {
             DType::F32 => Self::F32,
             DType::F16 => Self::F16,
             DType::BF16 => Self::Bf16,
+            DType::I8 => Self::I8,
             other => Self::Other(other.name().to_owned()),
         }
     }
@@ -140,11 +163,11 @@ impl StoredTensor {
         let width = match &self.element {
             ElementType::F32 => size_of::<f32>(),
             ElementType::F16 | ElementType::Bf16 => size_of::<f16>(),
-            ElementType::Other(name) => return Err(invalid(format!("numbers of type {name}"))),
+            other => return Err(invalid(format!("numbers of type {}", other.name()))),
         };
         self.storage.check()?;
         let len: usize = self.shape.iter().product();
-        let gathered = match len == 0 || self.strides == contiguous_strides(&self.shape) {
+        let gathered = match self.is_contiguous() {
             true => None,
             false => Some(self.gathered(len, width)?),
         };
@@ -163,6 +186,31 @@ impl StoredTensor {
             bytes: Vec::new(),
             numbers: Vec::new(),
         })
+    }
+
+    /// Its 8-bit integers in the order of their indices.
+    ///
+    /// # Errors
+    /// When they are of another type, damaged, or cannot be read.
+    pub fn int8s(&self) -> io::Result<Vec<i8>> {
+        if self.element != ElementType::I8 {
+            return Err(invalid(format!("numbers of type {}", self.element.name())));
+        }
+        self.storage.check()?;
+        let len: usize = self.shape.iter().product();
+        let bytes = match self.is_contiguous() {
+            true => {
+                let mut bytes = vec![0; len];
+                self.storage.read(self.offset, &mut bytes)?;
+                bytes
+            }
+            false => self.gathered(len, 1)?,
+        };
+        Ok(bytes.into_iter().map(u8::cast_signed).collect())
+    }
+
+    fn is_contiguous(&self) -> bool {
+        self.shape.contains(&0) || self.strides == contiguous_strides(&self.shape)
     }
 
     /// Whether two tensors of one shape hold the same numbers, bit by bit.
@@ -352,6 +400,23 @@ mod tests {
         assert!(!view(1, &[2], &[1]).equals(&view(2, &[2], &[1])).unwrap());
         assert!(view(0, &[1], &[1]).is_zero().unwrap());
         assert!(!view(0, &[2], &[1]).is_zero().unwrap());
+    }
+
+    #[test]
+    fn integers_are_read_with_their_sign_and_as_nothing_else() {
+        let storage = storage(&[0, 127, 255, 129, 128], None);
+        let view = |element, offset, shape: &[usize], strides: &[usize]| {
+            let (shape, strides) = (shape.to_vec(), strides.to_vec());
+            StoredTensor::new(Rc::clone(&storage), element, offset, shape, strides)
+        };
+        let whole = view(ElementType::I8, 0, &[5], &[1]);
+        assert_eq!(whole.int8s().unwrap(), [0, 127, -1, -127, -128]);
+        let transposed = view(ElementType::I8, 1, &[2, 2], &[1, 2]);
+        assert_eq!(transposed.int8s().unwrap(), [127, -127, -1, -128]);
+        assert!(whole.parts().is_err());
+        let floats = view(ElementType::F32, 0, &[1], &[1]);
+        let error = floats.int8s().unwrap_err().to_string();
+        assert_eq!(error, "numbers of type f32");
     }
 
     /// 1, −2, 65504 (the largest of 16 bits), the least above 0, and infinity, by the formats' definitions.

@@ -1,5 +1,6 @@
 //! Sentences in, sentences out: tokenizers, model and decoding together.
 
+use std::marker::PhantomData;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -10,9 +11,13 @@ use super::error::TextError;
 use super::model_tokenizers::Tokenizers;
 use super::text_search::{TextSearch, Translation, source_tokens};
 use crate::config::TransformerConfig;
-use crate::decoding::{DecodeOptions, Ensemble, SourceTarget, TargetScore, score};
+use crate::decoding::{DecodeOptions, Ensemble, NextToken, SourceTarget, TargetScore, score};
 use crate::error::{DecodeOptionsError, ModelError};
 use crate::hugging_face::options_of_directory;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+use crate::ops::host::PackedPrecision;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+use crate::packed::PackedTransformer;
 use crate::transformer::Transformer;
 
 /// A model, or an ensemble of models, that translates sentences: by default as its directory's
@@ -73,11 +78,17 @@ use crate::transformer::Transformer;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Packed models
+/// `M` is the type of the models: [`Transformer`], or `PackedTransformer`, which decodes faster on the processor, in
+/// single precision or in 8 bits. `Translator::load_packed` reads such a translator, and `packed` makes one of a
+/// translator that is there. Such models have no attention maps, and so no [`align`](Self::align).
 #[derive(Debug)]
-pub struct Translator<B: Backend> {
-    models: Ensemble<Transformer<B>>,
+pub struct Translator<B: Backend, M = Transformer<B>> {
+    models: Ensemble<M>,
     tokenizers: Tokenizers,
     options: DecodeOptions,
+    backend: PhantomData<B>,
 }
 
 impl<B: Backend> Translator<B> {
@@ -98,36 +109,9 @@ impl<B: Backend> Translator<B> {
         directories: &[impl AsRef<Path>],
         device: &B::Device,
     ) -> Result<Self, TextError> {
-        let first = directories
-            .first()
-            .ok_or(DecodeOptionsError::NoModel)?
-            .as_ref();
-        let tokenizers = Tokenizers::load(first)?;
-        let mut models = Vec::new();
-        for (index, directory) in directories.iter().map(AsRef::as_ref).enumerate() {
-            if index > 0 && !Tokenizers::load(directory)?.have_vocabularies_of(&tokenizers) {
-                return Err(TextError::OtherTokenizer {
-                    path: directory.to_owned(),
-                    first: first.to_owned(),
-                });
-            }
-            let config = TransformerConfig::load(directory)?;
-            check(&tokenizers, &config, directory)?;
-            models.push(Transformer::load(directory, device)?);
-        }
-        let mut translator = Self {
-            models: Ensemble::new(models)?,
-            tokenizers,
-            options: DecodeOptions::default(),
-        };
-        // A checkpoint's are in the directory of its run.
-        let home = Tokenizers::directory_of(first).unwrap_or_else(|| first.to_owned());
-        if let Some((path, options)) = options_of_directory(&home)? {
-            translator.options = options;
-            let checked = translator.text_search();
-            checked.map_err(|source| ModelError::Options { path, source })?;
-        }
-        Ok(translator)
+        Self::load_with(directories, |directory| {
+            Transformer::load(directory, device)
+        })
     }
 
     /// A translator with a model in memory.
@@ -144,7 +128,121 @@ impl<B: Backend> Translator<B> {
             models: Ensemble::new(vec![model])?,
             tokenizers,
             options: DecodeOptions::default(),
+            backend: PhantomData,
         })
+    }
+
+    /// The translator with its models packed, each weight of which is freed as soon as it is packed.
+    #[cfg(any(feature = "flex", feature = "ndarray"))]
+    pub fn packed(self, precision: PackedPrecision) -> Translator<B, PackedTransformer<B>> {
+        let pack = |model| PackedTransformer::new(model, precision);
+        Translator {
+            models: self.models.map(pack),
+            tokenizers: self.tokenizers,
+            options: self.options,
+            backend: PhantomData,
+        }
+    }
+
+    /// Alignment: the source token that each token of a translation attends to most, on average over
+    /// the layers and heads of the (first) model. Positions in the sentence and in the translation,
+    /// from 0.
+    ///
+    /// # Errors
+    /// When the sentence is empty or too long.
+    pub fn align(
+        &self,
+        sentence: &str,
+        translation: &Translation,
+    ) -> Result<Vec<(usize, usize)>, TextError> {
+        let target = &translation.hypothesis.tokens[..];
+        let pair = match source_tokens(&self.tokenizers, sentence)? {
+            Some(source) => SourceTarget::unfinished(source, target),
+            None => SourceTarget::exact([], target),
+        };
+        let maps = self.model().attention_maps(&pair)?;
+        // [layers, 1, n_heads, tgt_len, src_len]
+        let maps: Tensor<B, 5> = Tensor::stack(maps.cross, 0);
+        let mean = maps.mean_dim(2).mean_dim(0);
+        let most: Vec<i64> = mean.argmax(4).into_data().iter().collect();
+        // An empty target has one row, after `<bos>`.
+        let positions = most.into_iter().take(target.len()).enumerate();
+        Ok(positions
+            .map(|(position, source)| (source as usize, position))
+            .collect())
+    }
+}
+
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+impl<B: Backend> Translator<B, PackedTransformer<B>> {
+    /// Reads the model directories of an ensemble, as [`load_ensemble`](Translator::load_ensemble) does, and packs
+    /// model by model: none is ever whole in another form. [`quantize`](crate::quantize) writes directories that are
+    /// packed in 8 bits as they are.
+    ///
+    /// ```no_run
+    /// use burn_flex::Flex;
+    /// use transformer_core::{PackedPrecision, PackedTransformer, Translator};
+    ///
+    /// # fn main() -> Result<(), transformer_core::TextError> {
+    /// let device = Default::default();
+    /// let precision = PackedPrecision::Int8;
+    /// let translator =
+    ///     Translator::<Flex, PackedTransformer<Flex>>::load_packed(&["model"], precision, &device)?;
+    /// println!("{}", translator.translate("The cat sat on the mat.")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`load_ensemble`](Translator::load_ensemble).
+    pub fn load_packed(
+        directories: &[impl AsRef<Path>],
+        precision: PackedPrecision,
+        device: &B::Device,
+    ) -> Result<Self, TextError> {
+        Self::load_with(directories, |directory| {
+            PackedTransformer::load(directory, precision, device)
+        })
+    }
+}
+
+impl<B: Backend, M: NextToken<B>> Translator<B, M> {
+    /// Reads the directories of an ensemble, and the model of each by `load`.
+    fn load_with(
+        directories: &[impl AsRef<Path>],
+        load: impl Fn(&Path) -> Result<M, ModelError>,
+    ) -> Result<Self, TextError> {
+        let first = directories
+            .first()
+            .ok_or(DecodeOptionsError::NoModel)?
+            .as_ref();
+        let tokenizers = Tokenizers::load(first)?;
+        let mut models = Vec::new();
+        for (index, directory) in directories.iter().map(AsRef::as_ref).enumerate() {
+            if index > 0 && !Tokenizers::load(directory)?.have_vocabularies_of(&tokenizers) {
+                return Err(TextError::OtherTokenizer {
+                    path: directory.to_owned(),
+                    first: first.to_owned(),
+                });
+            }
+            let config = TransformerConfig::load(directory)?;
+            check(&tokenizers, &config, directory)?;
+            models.push(load(directory)?);
+        }
+        let mut translator = Self {
+            models: Ensemble::new(models)?,
+            tokenizers,
+            options: DecodeOptions::default(),
+            backend: PhantomData,
+        };
+        // A checkpoint's are in the directory of its run.
+        let home = Tokenizers::directory_of(first).unwrap_or_else(|| first.to_owned());
+        if let Some((path, options)) = options_of_directory(&home)? {
+            translator.options = options;
+            let checked = translator.text_search();
+            checked.map_err(|source| ModelError::Options { path, source })?;
+        }
+        Ok(translator)
     }
 
     /// Sets the options of decoding.
@@ -172,7 +270,7 @@ impl<B: Backend> Translator<B> {
     }
 
     /// The model, or the first of an ensemble.
-    pub fn model(&self) -> &Transformer<B> {
+    pub fn model(&self) -> &M {
         &self.models.models()[0]
     }
 
@@ -184,6 +282,14 @@ impl<B: Backend> Translator<B> {
     /// The options of decoding.
     pub fn options(&self) -> &DecodeOptions {
         &self.options
+    }
+
+    /// Checks that sentences can be translated, and translates none.
+    ///
+    /// # Errors
+    /// When a sentence has too many tokens; the error names it by its index.
+    pub fn check(&self, sentences: &[impl AsRef<str>]) -> Result<(), TextError> {
+        self.text_search()?.check(sentences)
     }
 
     /// Translates one sentence; an empty one into an empty one.
@@ -264,35 +370,7 @@ impl<B: Backend> Translator<B> {
         Ok(score(&self.models, &pairs?, self.options.batch_tokens)?)
     }
 
-    /// Alignment: the source token that each token of a translation attends to most, on average over
-    /// the layers and heads of the (first) model. Positions in the sentence and in the translation,
-    /// from 0.
-    ///
-    /// # Errors
-    /// When the sentence is empty or too long.
-    pub fn align(
-        &self,
-        sentence: &str,
-        translation: &Translation,
-    ) -> Result<Vec<(usize, usize)>, TextError> {
-        let target = &translation.hypothesis.tokens[..];
-        let pair = match source_tokens(&self.tokenizers, sentence)? {
-            Some(source) => SourceTarget::unfinished(source, target),
-            None => SourceTarget::exact([], target),
-        };
-        let maps = self.model().attention_maps(&pair)?;
-        // [layers, 1, n_heads, tgt_len, src_len]
-        let maps: Tensor<B, 5> = Tensor::stack(maps.cross, 0);
-        let mean = maps.mean_dim(2).mean_dim(0);
-        let most: Vec<i64> = mean.argmax(4).into_data().iter().collect();
-        // An empty target has one row, after `<bos>`.
-        let positions = most.into_iter().take(target.len()).enumerate();
-        Ok(positions
-            .map(|(position, source)| (source as usize, position))
-            .collect())
-    }
-
-    fn text_search(&self) -> Result<TextSearch<'_, Ensemble<Transformer<B>>>, DecodeOptionsError> {
+    fn text_search(&self) -> Result<TextSearch<'_, Ensemble<M>>, DecodeOptionsError> {
         TextSearch::new(&self.models, &self.tokenizers, self.options.clone())
     }
 }

@@ -16,6 +16,8 @@ mod cache;
 mod excluded;
 mod greedy;
 mod language_model;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+mod packed;
 mod search;
 mod start_token;
 
@@ -26,5 +28,6 @@ mod layer_math;
 
 // Parameters: their initial values, number and storage.
 mod init;
+mod quantized;
 mod tying;
 mod weights;

@@ -17,7 +17,7 @@ use transformer_core::{
 
 use crate::common::*;
 
-fn configs() -> Vec<TransformerConfig> {
+pub fn configs() -> Vec<TransformerConfig> {
     let mut configs = variants();
     configs.push(TransformerConfig {
         src_vocab_size: 11,
@@ -29,7 +29,7 @@ fn configs() -> Vec<TransformerConfig> {
     configs
 }
 
-fn logits<B: Backend>(model: &Transformer<B>) -> Vec<f64> {
+pub fn logits<B: Backend>(model: &Transformer<B>) -> Vec<f64> {
     let src = tokens(&[[5, 3, 7, 10, 2], [4, 2, 0, 0, 0]]);
     let tgt = tokens(&[[1, 8, 4], [1, 3, 9]]);
     values(model.forward(src, tgt))
@@ -49,7 +49,7 @@ fn saved(seed: u64) -> (TempDir, Transformer<NdArray>) {
 
 /// Asserts that the directory does not load, with a message that names the file and says why.
 #[track_caller]
-fn assert_refused(directory: &Path, file: &str, reason: &str) {
+pub fn assert_refused(directory: &Path, file: &str, reason: &str) {
     let error = load::<NdArray>(directory).expect_err(reason);
     let message = error.to_string();
     let named = directory.join(file).display().to_string();
@@ -247,11 +247,11 @@ fn a_newer_format_or_another_model_is_refused_by_name() {
     let config = fs::read_to_string(&path).unwrap();
     // Whatever else a newer file has.
     for newer in [
-        config.replace("\"format\": 1", "\"format\": 2, \"heads\": []"),
-        "{\"format\": 2}".to_owned(),
+        config.replace("\"format\": 1", "\"format\": 3, \"heads\": []"),
+        "{\"format\": 3}".to_owned(),
     ] {
         fs::write(&path, newer).unwrap();
-        let expected = "format 2; this version reads format 1";
+        let expected = "format 3; this version reads formats up to 2";
         assert_refused(directory.path(), CONFIG_FILE, expected);
     }
     fs::write(&path, config.replace("\"format\": 1", "\"format\": \"1\"")).unwrap();
@@ -671,14 +671,14 @@ fn a_leftover_of_a_killed_save_is_no_obstacle() {
 
 // Reading and writing safetensors files by hand: eight bytes of length, a JSON header, the data.
 
-struct Stored {
-    name: String,
-    dtype: String,
-    shape: Vec<usize>,
-    bytes: Vec<u8>,
+pub struct Stored {
+    pub name: String,
+    pub dtype: String,
+    pub shape: Vec<usize>,
+    pub bytes: Vec<u8>,
 }
 
-fn find<'a>(tensors: &'a mut [Stored], name: &str) -> &'a mut Stored {
+pub fn find<'a>(tensors: &'a mut [Stored], name: &str) -> &'a mut Stored {
     tensors
         .iter_mut()
         .find(|tensor| tensor.name == name)
@@ -686,14 +686,14 @@ fn find<'a>(tensors: &'a mut [Stored], name: &str) -> &'a mut Stored {
 }
 
 /// Rewrites a model directory's weights.
-fn edit(directory: &Path, change: impl FnOnce(&mut Vec<Stored>)) {
+pub fn edit(directory: &Path, change: impl FnOnce(&mut Vec<Stored>)) {
     let path = directory.join(WEIGHTS_FILE);
     let mut tensors = parse(&fs::read(&path).unwrap());
     change(&mut tensors);
     fs::write(&path, serialize(&tensors)).unwrap();
 }
 
-fn parse(file: &[u8]) -> Vec<Stored> {
+pub fn parse(file: &[u8]) -> Vec<Stored> {
     let len = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
     let header: serde_json::Map<String, Value> = serde_json::from_slice(&file[8..8 + len]).unwrap();
     let data = &file[8 + len..];

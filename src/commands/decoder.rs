@@ -1,0 +1,84 @@
+//! The translator that decodes: of packed models, where the backend has them.
+
+use std::ops::ControlFlow;
+
+use burn::tensor::backend::Backend;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+use transformer_core::PackedTransformer;
+use transformer_core::{
+    DecodeOptions, TargetScore, TextError, Tokenizers, Translation, Translator,
+};
+
+/// A translator, whatever its models are.
+pub enum Decoder<B: Backend> {
+    /// Of models in the backend's tensors.
+    Plain(Translator<B>),
+    /// Of packed models.
+    #[cfg(any(feature = "flex", feature = "ndarray"))]
+    Packed(Translator<B, PackedTransformer<B>>),
+}
+
+/// Asks the translator of a decoder.
+macro_rules! ask {
+    ($decoder:expr, $translator:ident => $answer:expr) => {
+        match $decoder {
+            Decoder::Plain($translator) => $answer,
+            #[cfg(any(feature = "flex", feature = "ndarray"))]
+            Decoder::Packed($translator) => $answer,
+        }
+    };
+}
+
+impl<B: Backend> Decoder<B> {
+    /// The translator, if its models have attention maps.
+    pub fn plain(&self) -> Option<&Translator<B>> {
+        match self {
+            Self::Plain(translator) => Some(translator),
+            #[cfg(any(feature = "flex", feature = "ndarray"))]
+            Self::Packed(_) => None,
+        }
+    }
+
+    /// [`Translator::tokenizers`]
+    pub fn tokenizers(&self) -> &Tokenizers {
+        ask!(self, translator => translator.tokenizers())
+    }
+
+    /// [`Translator::options`]
+    pub fn options(&self) -> &DecodeOptions {
+        ask!(self, translator => translator.options())
+    }
+
+    /// [`Translator::translate_batch`]
+    pub fn translate_batch(&self, sentences: &[&str]) -> Result<Vec<String>, TextError> {
+        ask!(self, translator => translator.translate_batch(sentences))
+    }
+
+    /// [`Translator::translate_n_best`]
+    pub fn translate_n_best(
+        &self,
+        sentences: &[String],
+        prefix: &str,
+    ) -> Result<Vec<Vec<Translation>>, TextError> {
+        ask!(self, translator => translator.translate_n_best(sentences, prefix))
+    }
+
+    /// [`Translator::stream`]
+    pub fn stream(
+        &self,
+        sentence: &str,
+        prefix: &str,
+        on_text: impl FnMut(&str) -> ControlFlow<()>,
+    ) -> Result<(), TextError> {
+        ask!(self, translator => translator.stream(sentence, prefix, on_text))
+    }
+
+    /// [`Translator::score`]
+    pub fn score(
+        &self,
+        sentences: &[&str],
+        translations: &[&str],
+    ) -> Result<Vec<TargetScore>, TextError> {
+        ask!(self, translator => translator.score(sentences, translations))
+    }
+}

@@ -1,0 +1,220 @@
+//! Multi-head attention (§3.2): the projections, and for each query its weighted sums.
+
+use super::layers::PackedLinear;
+use super::state::{Memory, Reading};
+use super::weights::NamedWeights;
+use super::workspace::{Buffers, Products, sized};
+use crate::layer_config::LayerConfig;
+use crate::ops::Heads;
+use crate::ops::host::rows::{self, Slots};
+
+/// Multi-head attention of a sequence to itself: in the encoder, and causal in the decoder (§3.2.3).
+pub(super) struct SelfAttention {
+    /// `W^Q`, `W^K` and `W^V` side by side.
+    query_key_value: PackedLinear,
+    /// `W^O`
+    projection: PackedLinear,
+    heads: Heads,
+}
+
+impl SelfAttention {
+    pub fn read<W: NamedWeights>(
+        weights: &mut W,
+        path: &str,
+        layer: &LayerConfig,
+    ) -> Result<Self, W::Error> {
+        let width = 2 * layer.keys() + layer.values();
+        Ok(Self {
+            query_key_value: PackedLinear::read(
+                weights,
+                &format!("{path}.query_key_value"),
+                [layer.d_model, width],
+                layer.attention_bias,
+            )?,
+            projection: read_projection(weights, path, layer)?,
+            heads: layer.attention().heads(),
+        })
+    }
+
+    /// In the encoder: each token attends to the tokens of its source that are not padding.
+    ///
+    /// # Shapes
+    /// - x and output: `[rows, d_model]`, the tokens of all sources one after the other
+    pub fn forward(
+        &self,
+        x: &[f32],
+        sources: &[Memory],
+        output: &mut Vec<f32>,
+        buffers: &mut Buffers,
+    ) {
+        let Buffers {
+            projected,
+            sums,
+            scores,
+            products,
+            ..
+        } = buffers;
+        let [keys, values] = widths(self.heads);
+        let width = 2 * keys + values;
+        let projected = self.query_key_value.forward(x, projected, products);
+        let sums = sized(sums, projected.len() / width * values);
+        let mut sums_of_rows = sums.chunks_mut(values);
+        let mut first = 0;
+        for source in sources {
+            let (own, attended) = (first..first + source.len * width, &source.attended);
+            first = own.end;
+            let own = &projected[own];
+            for (row, sum) in own.chunks(width).zip(&mut sums_of_rows) {
+                let (query, slots) = (&row[..keys], slots(own, keys, self.heads));
+                rows::attend(query, slots, attended, self.heads, sum, None, scores);
+            }
+        }
+        self.projection.forward(sums, output, products);
+    }
+
+    /// In the decoder: keeps the keys and values of new tokens, each of which attends to its own target's tokens so
+    /// far.
+    ///
+    /// # Shapes
+    /// - x and output: `[rows, d_model]`, for the rows of `reading`
+    pub fn forward_cached(
+        &self,
+        x: &[f32],
+        layer: usize,
+        reading: &mut Reading<'_>,
+        output: &mut Vec<f32>,
+        buffers: &mut Buffers,
+    ) {
+        let Buffers {
+            projected,
+            sums,
+            scores,
+            products,
+            ..
+        } = buffers;
+        let [keys, values] = widths(self.heads);
+        let width = 2 * keys + values;
+        let projected = self.query_key_value.forward(x, projected, products);
+        for (row, (source, _)) in projected.chunks(width).zip(reading.queries.iter()) {
+            reading.sources[source].keep(layer, &row[keys..]);
+        }
+        let sums = sized(sums, projected.len() / width * values);
+        let each = projected.chunks(width).zip(sums.chunks_mut(values));
+        for ((row, sum), (source, attended)) in each.zip(reading.queries.iter()) {
+            let kept = reading.sources[source].key_values(layer);
+            let (query, slots) = (&row[..keys], slots(kept, 0, self.heads));
+            rows::attend(query, slots, attended, self.heads, sum, None, scores);
+        }
+        self.projection.forward(sums, output, products);
+    }
+}
+
+/// Multi-head attention of the decoder's tokens to the memory (§3.2.3).
+pub(super) struct CrossAttention {
+    /// `W^Q`
+    query: PackedLinear,
+    /// `W^K` and `W^V` side by side.
+    key_value: PackedLinear,
+    /// `W^O`
+    projection: PackedLinear,
+    heads: Heads,
+}
+
+impl CrossAttention {
+    pub fn read<W: NamedWeights>(
+        weights: &mut W,
+        path: &str,
+        layer: &LayerConfig,
+    ) -> Result<Self, W::Error> {
+        let (d_model, bias) = (layer.d_model, layer.attention_bias);
+        let (keys, values) = (layer.keys(), layer.values());
+        let mut linear = |part, d_output| {
+            PackedLinear::read(
+                weights,
+                &format!("{path}.{part}"),
+                [d_model, d_output],
+                bias,
+            )
+        };
+        Ok(Self {
+            query: linear("query", keys)?,
+            key_value: linear("key_value", keys + values)?,
+            projection: read_projection(weights, path, layer)?,
+            heads: layer.attention().heads(),
+        })
+    }
+
+    /// Keys and values of a memory, computed once for any number of decoded tokens.
+    ///
+    /// # Shapes
+    /// - memory: `[rows, d_model]`
+    /// - output: `[rows, n_heads · (d_k + d_v)]`
+    pub fn project_memory<'o>(
+        &self,
+        memory: &[f32],
+        out: &'o mut Vec<f32>,
+        products: &mut Products,
+    ) -> &'o [f32] {
+        self.key_value.forward(memory, out, products)
+    }
+
+    /// Each row attends to the tokens of its source that are not padding.
+    ///
+    /// # Shapes
+    /// - x and output: `[rows, d_model]`, for the rows of `reading`
+    pub fn forward(
+        &self,
+        x: &[f32],
+        layer: usize,
+        reading: &mut Reading<'_>,
+        output: &mut Vec<f32>,
+        buffers: &mut Buffers,
+    ) {
+        let Buffers {
+            projected,
+            sums,
+            scores,
+            products,
+            ..
+        } = buffers;
+        let [keys, values] = widths(self.heads);
+        let projected = self.query.forward(x, projected, products);
+        let sums = sized(sums, projected.len() / keys * values);
+        let each = projected.chunks(keys).zip(sums.chunks_mut(values));
+        let mut attention = reading.attention.chunks_mut(reading.src_len.max(1));
+        for ((query, sum), (source, _)) in each.zip(reading.queries.iter()) {
+            let memory = reading.sources[source].memory();
+            let attended = &memory.attended;
+            let slots = slots(&memory.key_values[layer], 0, self.heads);
+            let weights = attention.next().map(|row| &mut row[..attended.len()]);
+            rows::attend(query, slots, attended, self.heads, sum, weights, scores);
+        }
+        self.projection.forward(sums, output, products);
+    }
+}
+
+fn read_projection<W: NamedWeights>(
+    weights: &mut W,
+    path: &str,
+    layer: &LayerConfig,
+) -> Result<PackedLinear, W::Error> {
+    let path = format!("{path}.heads.projection");
+    let sizes = [layer.values(), layer.d_model];
+    PackedLinear::read(weights, &path, sizes, layer.attention_bias)
+}
+
+/// Width of all heads' keys, and of all heads' values.
+fn widths(Heads { n_heads, d_k, d_v }: Heads) -> [usize; 2] {
+    [n_heads * d_k, n_heads * d_v]
+}
+
+/// The slots of rows that hold keys of all heads from a column on, then the values, and nothing after these.
+fn slots(rows: &[f32], column: usize, heads: Heads) -> Slots<'_> {
+    let [keys, values] = widths(heads);
+    Slots {
+        rows,
+        stride: column + keys + values,
+        keys: column,
+        values: column + keys,
+    }
+}

@@ -1,0 +1,180 @@
+//! The parts that the layers of encoder and decoder are made of, beside attention.
+
+use std::mem;
+use std::sync::Arc;
+
+use super::weights::NamedWeights;
+use super::workspace::{Buffers, Products, sized};
+use crate::layer_config::{LayerConfig, LayerNormFormula, NormPlacement};
+use crate::ops::host::PackedMatrix;
+use crate::ops::host::rows::{self, Spread};
+use crate::ops::{Activation, WeightLayout};
+
+/// `x W + b`
+pub(super) struct PackedLinear {
+    /// `[d_input, d_output]`; a tied generator shares its embedding's.
+    pub matrix: Arc<PackedMatrix>,
+    /// `[d_output]`
+    pub bias: Option<Vec<f32>>,
+}
+
+impl PackedLinear {
+    pub fn read<W: NamedWeights>(
+        weights: &mut W,
+        path: &str,
+        sizes: [usize; 2],
+        has_bias: bool,
+    ) -> Result<Self, W::Error> {
+        let name = format!("{path}.weight");
+        let matrix = weights.matrix(&name, sizes, WeightLayout::InputByOutput)?;
+        let bias = has_bias.then(|| weights.numbers(&format!("{path}.bias"), sizes[1]));
+        Ok(Self {
+            matrix: Arc::new(matrix),
+            bias: bias.transpose()?,
+        })
+    }
+
+    /// Returns the result, which is at the beginning of `out`.
+    ///
+    /// # Shapes
+    /// - x: `[rows, d_input]`
+    /// - output: `[rows, d_output]`
+    pub fn forward<'o>(
+        &self,
+        x: &[f32],
+        out: &'o mut Vec<f32>,
+        products: &mut Products,
+    ) -> &'o mut [f32] {
+        let rows = x.len() / self.matrix.d_input();
+        let out = sized(out, rows * self.matrix.d_output());
+        self.forward_into(x, out, products);
+        out
+    }
+
+    /// [`forward`](Self::forward) into memory of the result's size.
+    pub fn forward_into(&self, x: &[f32], out: &mut [f32], products: &mut Products) {
+        let Products { buffer, threads } = products;
+        self.matrix
+            .product(x, self.bias.as_deref(), out, buffer, *threads);
+    }
+}
+
+/// Layer normalisation; [`LayerNorm`](crate::LayerNorm) has the formulas.
+pub(super) struct Norm {
+    gamma: Vec<f32>,
+    beta: Vec<f32>,
+    epsilon: f32,
+    formula: LayerNormFormula,
+}
+
+impl Norm {
+    pub fn read<W: NamedWeights>(
+        weights: &mut W,
+        path: &str,
+        layer: &LayerConfig,
+    ) -> Result<Self, W::Error> {
+        Ok(Self {
+            gamma: weights.numbers(&format!("{path}.gamma"), layer.d_model)?,
+            beta: weights.numbers(&format!("{path}.beta"), layer.d_model)?,
+            epsilon: layer.layer_norm_eps as f32,
+            formula: layer.layer_norm,
+        })
+    }
+
+    /// Normalises every row of `x`: `[rows, d_model]`.
+    pub fn forward(&self, x: &mut [f32]) {
+        let spread = match self.formula {
+            LayerNormFormula::Variance => Spread::Variance,
+            LayerNormFormula::UnbiasedDeviation => Spread::UnbiasedDeviation,
+        };
+        rows::layer_norm(x, &self.gamma, &self.beta, self.epsilon, spread);
+    }
+}
+
+/// The connection around each sub-layer (§3.1): `LayerNorm(x + f(x))` if the norm is after the residual,
+/// `x + f(LayerNorm(x))` if it is before the sub-layer.
+pub(super) struct Sublayer {
+    norm: Norm,
+    placement: NormPlacement,
+}
+
+impl Sublayer {
+    pub fn read<W: NamedWeights>(
+        weights: &mut W,
+        path: &str,
+        layer: &LayerConfig,
+    ) -> Result<Self, W::Error> {
+        Ok(Self {
+            norm: Norm::read(weights, &format!("{path}.norm"), layer)?,
+            placement: layer.norm,
+        })
+    }
+
+    /// Wraps `f`, which writes its output to the beginning of the vector that it is given.
+    ///
+    /// # Shapes
+    /// - x, and `f`'s input and output: `[rows, d_model]`
+    pub fn forward(
+        &self,
+        x: &mut [f32],
+        buffers: &mut Buffers,
+        f: impl FnOnce(&[f32], &mut Vec<f32>, &mut Buffers),
+    ) {
+        let mut output = mem::take(&mut buffers.output);
+        let count = x.len();
+        match self.placement {
+            NormPlacement::Post => {
+                f(x, &mut output, buffers);
+                rows::add(x, &output[..count]);
+                self.norm.forward(x);
+            }
+            NormPlacement::Pre => {
+                let mut normed = mem::take(&mut buffers.normed);
+                normed.clear();
+                normed.extend_from_slice(x);
+                self.norm.forward(&mut normed);
+                f(&normed, &mut output, buffers);
+                rows::add(x, &output[..count]);
+                buffers.normed = normed;
+            }
+        }
+        buffers.output = output;
+    }
+}
+
+/// The position-wise feed-forward network (§3.3).
+pub(super) struct FeedForward {
+    inner: PackedLinear,
+    outer: PackedLinear,
+    activation: Activation,
+}
+
+impl FeedForward {
+    pub fn read<W: NamedWeights>(
+        weights: &mut W,
+        path: &str,
+        layer: &LayerConfig,
+    ) -> Result<Self, W::Error> {
+        let (d_model, d_ff) = (layer.d_model, layer.d_ff);
+        let mut linear =
+            |part, sizes| PackedLinear::read(weights, &format!("{path}.{part}"), sizes, true);
+        Ok(Self {
+            inner: linear("inner", [d_model, d_ff])?,
+            outer: linear("outer", [d_ff, d_model])?,
+            activation: layer.activation,
+        })
+    }
+
+    /// Applies the network to every row.
+    ///
+    /// # Shapes
+    /// - x and output: `[rows, d_model]`
+    pub fn forward(&self, x: &[f32], output: &mut Vec<f32>, buffers: &mut Buffers) {
+        let Buffers {
+            inner, products, ..
+        } = buffers;
+        let hidden = self.inner.forward(x, inner, products);
+        rows::activate(hidden, self.activation);
+        self.outer.forward(hidden, output, products);
+    }
+}

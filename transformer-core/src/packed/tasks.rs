@@ -1,0 +1,92 @@
+//! Work on several sources, dealt to rayon's threads: each thread computes a whole step of its own sources, so that
+//! threads wait for each other once in a step.
+
+use std::mem;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::ops::host::Threads;
+
+/// Rows of a task, in the mean at least: with fewer, most of its time would go into reading the weights.
+const ROWS: usize = 16;
+
+/// The number of tasks for so many rows.
+pub(super) fn count(rows: usize) -> usize {
+    (rows / ROWS).clamp(1, rayon::current_num_threads())
+}
+
+/// Deals items, each of which has some rows, to tasks with about equal numbers of rows.
+pub(super) fn deal(rows: &[usize]) -> Vec<Range<usize>> {
+    let all: usize = rows.iter().sum();
+    let count = count(all);
+    let mut ends = vec![0; count];
+    let mut before = 0;
+    for (index, rows) in rows.iter().enumerate() {
+        // The task in whose share of all rows the middle of the item's is.
+        let task = (before + rows / 2) * count / all.max(1);
+        ends[task.min(count - 1)] = index + 1;
+        before += rows;
+    }
+    let mut first = 0;
+    let tasks = ends.into_iter().filter(|&end| end > 0);
+    tasks
+        .map(|end| mem::replace(&mut first, end)..end)
+        .collect()
+}
+
+/// Runs tasks side by side; one alone, with all threads for its products. The results are in the order of the tasks.
+pub(super) fn run<T: Send, R: Send>(
+    tasks: Vec<T>,
+    compute: impl Fn(T, Threads) -> R + Send + Sync,
+) -> Vec<R> {
+    match tasks.len() {
+        0 | 1 => {
+            let tasks = tasks.into_iter();
+            tasks.map(|task| compute(task, Threads::All)).collect()
+        }
+        _ => {
+            let tasks = tasks.into_par_iter();
+            tasks.map(|task| compute(task, Threads::This)).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_are_dealt_in_order_and_evenly() {
+        for rows in [
+            vec![],
+            vec![0],
+            vec![3],
+            vec![1; 15],
+            vec![1; 16],
+            vec![4; 100],
+            vec![90, 1, 1, 1],
+            vec![1, 1, 1, 90],
+            (1..60).rev().collect(),
+        ] {
+            let tasks = deal(&rows);
+            let all: usize = rows.iter().sum();
+            let items: Vec<usize> = tasks.iter().cloned().flatten().collect();
+            assert_eq!(items, (0..rows.len()).collect::<Vec<_>>());
+            assert!(tasks.len() <= count(all));
+            let most = rows.iter().max().copied().unwrap_or(0);
+            for task in tasks {
+                let own: usize = rows[task].iter().sum();
+                assert!(own <= all / count(all) + most + 1, "{own} of {rows:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn results_are_in_the_order_of_the_tasks() {
+        for tasks in [0, 1, 2, 50] {
+            let found = run((0..tasks).collect(), |task, _| task * 2);
+            assert_eq!(found, (0..tasks).map(|task| task * 2).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The weights that a packed model is made of, by their names.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use crate::decoding::to_host;
+use crate::ops::WeightLayout;
+use crate::ops::host::{PackedMatrix, PackedPrecision};
+use crate::transformer::Transformer;
+
+/// Weights by their names in `model.safetensors`. A packed model asks for each of them once.
+pub(super) trait NamedWeights {
+    /// The problem of a weight that cannot be had.
+    type Error;
+
+    /// A matrix, packed.
+    ///
+    /// # Shapes
+    /// - sizes: `[d_input, d_output]`, in either layout
+    fn matrix(
+        &mut self,
+        name: &str,
+        sizes: [usize; 2],
+        layout: WeightLayout,
+    ) -> Result<PackedMatrix, Self::Error>;
+
+    /// A weight that stays in single precision: a bias, a vector of a norm, or learned positions.
+    fn numbers(&mut self, name: &str, count: usize) -> Result<Vec<f32>, Self::Error>;
+}
+
+/// The weights of a model in memory. Each is freed as soon as it has been asked for.
+pub(super) struct ModelWeights<B: Backend> {
+    tensors: HashMap<String, Tensor<B, 1>>,
+    precision: PackedPrecision,
+}
+
+impl<B: Backend> ModelWeights<B> {
+    pub fn new(model: Transformer<B>, precision: PackedPrecision) -> Self {
+        let mut collector = Collector {
+            path: Vec::new(),
+            tensors: HashMap::new(),
+        };
+        model.visit(&mut collector);
+        Self {
+            tensors: collector.tensors,
+            precision,
+        }
+    }
+
+    fn take(&mut self, name: &str, count: usize) -> Vec<f32> {
+        let tensor = self.tensors.remove(name);
+        let values = to_host(tensor.unwrap_or_else(|| panic!("the model has no `{name}`")));
+        assert_eq!(values.len(), count, "numbers of `{name}`");
+        values
+    }
+}
+
+impl<B: Backend> NamedWeights for ModelWeights<B> {
+    type Error = Infallible;
+
+    fn matrix(
+        &mut self,
+        name: &str,
+        sizes: [usize; 2],
+        layout: WeightLayout,
+    ) -> Result<PackedMatrix, Infallible> {
+        let [d_input, d_output] = sizes;
+        let values = self.take(name, d_input * d_output);
+        Ok(PackedMatrix::new(&values, sizes, layout, self.precision))
+    }
+
+    fn numbers(&mut self, name: &str, count: usize) -> Result<Vec<f32>, Infallible> {
+        Ok(self.take(name, count))
+    }
+}
+
+/// Collects every parameter under its path in the module.
+struct Collector<B: Backend> {
+    path: Vec<String>,
+    tensors: HashMap<String, Tensor<B, 1>>,
+}
+
+impl<B: Backend> ModuleVisitor<B> for Collector<B> {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let tensor = param.val();
+        let count = tensor.dims().iter().product::<usize>();
+        self.tensors
+            .insert(self.path.join("."), tensor.reshape([count]));
+    }
+}

@@ -1,0 +1,70 @@
+//! The memory of a task, reused from one operation to the next and from one step to the next.
+
+use std::fmt;
+
+use super::state::Queries;
+use crate::ops::host::{ProductBuffer, Threads};
+
+/// The memory of a task.
+#[derive(Default)]
+pub(super) struct Workspace {
+    /// The residual stream: `[rows, d_model]`.
+    pub x: Vec<f32>,
+    /// The rows of a decoder call.
+    pub queries: Queries,
+    pub buffers: Buffers,
+}
+
+/// The memory of a layer. A buffer may be longer than what it holds.
+#[derive(Default)]
+pub(super) struct Buffers {
+    /// A sub-layer's input where the norm is before it: `[rows, d_model]`.
+    pub normed: Vec<f32>,
+    /// A sub-layer's output: `[rows, d_model]`.
+    pub output: Vec<f32>,
+    /// Queries, or queries, keys and values side by side, or keys and values of a memory.
+    pub projected: Vec<f32>,
+    /// The heads' weighted sums, side by side: `[rows, n_heads · d_v]`.
+    pub sums: Vec<f32>,
+    /// The scores of a query.
+    pub scores: Vec<f32>,
+    /// Inside of the feed-forward network: `[rows, d_ff]`.
+    pub inner: Vec<f32>,
+    pub products: Products,
+}
+
+/// What every product needs.
+pub(super) struct Products {
+    pub buffer: ProductBuffer,
+    pub threads: Threads,
+}
+
+impl Default for Products {
+    fn default() -> Self {
+        Self {
+            buffer: ProductBuffer::default(),
+            threads: Threads::This,
+        }
+    }
+}
+
+/// The first numbers of a buffer, which grows where it has fewer. They are those of its last use.
+pub(super) fn sized(buffer: &mut Vec<f32>, count: usize) -> &mut [f32] {
+    if buffer.len() < count {
+        buffer.resize(count, 0.0);
+    }
+    &mut buffer[..count]
+}
+
+/// Nothing in it is used again.
+impl Clone for Workspace {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workspace").finish_non_exhaustive()
+    }
+}

@@ -62,6 +62,7 @@ mod mask;
 mod multi_head_attention;
 mod parameters;
 mod positional_encoding;
+mod precision;
 mod presets;
 mod pytorch;
 mod self_attention;
@@ -111,8 +112,9 @@ pub use layer_config::{LayerConfig, LayerNormFormula, NormPlacement, Positions, 
 pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use mask::{AttentionMask, padding_positions};
 pub use multi_head_attention::{AttentionInput, MultiHeadAttention};
-pub use ops::{Activation, AttentionWeights};
+pub use ops::{Activation, AttentionWeights, ProductPrecision};
 pub use positional_encoding::{PositionalEncoding, PositionalEncodingConfig, sinusoidal_encoding};
+pub use precision::MixedPrecision;
 pub use presets::Table3;
 pub use pytorch::{PytorchExport, PytorchSystem};
 pub use self_attention::SelfAttention;

@@ -393,8 +393,8 @@ fn products_in_bf16_are_refused_before_any_pair_is_read_where_there_are_none() {
     let backends = BackendChoice::value_variants().iter();
     for backend in backends.filter(|backend| !backend.trains_in_bf16()) {
         let out = folder.path().join("model");
-        let place = out.display().to_string();
-        for place in [vec!["--dry-run"], vec!["--out", &place]] {
+        let path = out.display().to_string();
+        for place in [vec!["--dry-run"], vec!["--out", &path]] {
             let mut command = program("train");
             command
                 .args(["--backend", &backend.to_string()])

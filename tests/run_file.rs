@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
+use clap::ValueEnum;
 use safetensors::SafeTensors;
 use support::{corpus, fails, file, folder, program, succeeds, train_for, trained};
+use transformer_program::BackendChoice;
 use transformer_program::run_file::{Preset, RunFile, SECTIONS, Values, reference};
 use transformer_train::{PairCache, RunRecord};
 
@@ -382,6 +384,63 @@ fn a_run_goes_on_by_its_directory_alone_to_the_weights_of_one_that_never_stopped
     fs::remove_file(folder.path().join("corpus.tsv")).expect("the corpus");
     command.args(["--set", "data.hold_out=9", "--set", "training.updates=5"]);
     succeeds(command.arg("--resume"));
+}
+
+#[test]
+fn products_in_bf16_are_refused_before_any_pair_is_read_where_there_are_none() {
+    let folder = folder();
+    let bad = file(folder.path(), "bad.tsv", "no tab\n");
+    let backends = BackendChoice::value_variants().iter();
+    for backend in backends.filter(|backend| !backend.trains_in_bf16()) {
+        let out = folder.path().join("model");
+        let path = out.display().to_string();
+        for place in [vec!["--dry-run"], vec!["--out", &path]] {
+            let mut command = program("train");
+            command
+                .args(["--backend", &backend.to_string()])
+                .args(place);
+            command.args(["--set", "training.precision=bf16", "--data"]);
+            let rule = "needs libtorch, by --backend tch (Cargo feature tch)";
+            assert_eq!(
+                fails(command.arg(&bad)),
+                format!(
+                    "error: --set training.precision=bf16: {rule}; {backend} trains in \"f32\" only"
+                )
+            );
+            assert!(!out.exists());
+        }
+    }
+}
+
+/// Its weights and moments are in f32, like those of any run.
+#[cfg(feature = "tch")]
+#[test]
+fn a_run_with_products_in_bf16_goes_on_to_the_weights_of_one_that_never_stopped() {
+    use safetensors::Dtype;
+
+    let folder = folder();
+    let text = short(folder.path());
+    let in_f32 = file(folder.path(), "f32.toml", &text);
+    let in_bf16 = file(folder.path(), "bf16.toml", text + "precision = \"bf16\"\n");
+    let [other, whole, parts] = ["other", "whole", "parts"].map(|name| folder.path().join(name));
+    let updates = |command: &mut Command, updates: &str| {
+        succeeds(command.args(["--backend", "tch", "--updates", updates]))
+    };
+    updates(&mut train(&in_f32, &other), "4");
+    updates(&mut train(&in_bf16, &whole), "4");
+    updates(&mut train(&in_bf16, &parts), "2");
+    let error = fails(resume(&parts).args(["--set", "training.precision=f32"]));
+    let problem = "made with `training.precision` \"bf16\", not \"f32\"";
+    assert!(error.contains(problem), "{error}");
+    updates(&mut resume(&parts), "4");
+    assert!(weights(&whole, 4) == weights(&parts, 4));
+    assert!(weights(&whole, 4) != weights(&other, 4));
+
+    let bytes = weights(&whole, 4);
+    let tensors = SafeTensors::deserialize(&bytes).expect("a safetensors file");
+    for (name, tensor) in tensors.tensors() {
+        assert_eq!(tensor.dtype(), Dtype::F32, "{name}");
+    }
 }
 
 /// Two corpora, of which the second repeats a pair of the first, has a new one, and one of uneven sides.

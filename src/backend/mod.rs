@@ -49,6 +49,22 @@ impl Default for BackendChoice {
     }
 }
 
+impl BackendChoice {
+    /// Whether products in training can be in bf16 there.
+    pub fn trains_in_bf16(self) -> bool {
+        match self {
+            #[cfg(feature = "ndarray")]
+            Self::Ndarray => false,
+            #[cfg(feature = "flex")]
+            Self::Flex => false,
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu => false,
+            #[cfg(feature = "tch")]
+            Self::Tch => true,
+        }
+    }
+}
+
 impl std::fmt::Display for BackendChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&value_name(self))

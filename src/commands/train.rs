@@ -108,6 +108,7 @@ impl Train {
             _ => given,
         };
         let mut plan = Plan::new(values, earlier.as_ref())?;
+        plan.check_precision(common.backend)?;
         let is_new = earlier.as_ref().is_none_or(|run| run.record.is_none());
         if let Some(out) = self.directory().filter(|_| is_new) {
             check_files(&plan, out)?;

@@ -63,6 +63,7 @@ impl RunFile {
             weight_decay: training.weight_decay,
             label_smoothing: training.label_smoothing,
             clip_norm: training.clip_norm,
+            precision: training.precision,
             skip_limit: training.skip_limit,
             updates: training.updates,
             ema_decay: training.ema_decay,

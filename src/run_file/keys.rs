@@ -5,7 +5,9 @@
 use std::path::PathBuf;
 
 use toml::Value;
-use transformer_core::{Activation, LayerNormFormula, NormPlacement, Positions, WeightTying};
+use transformer_core::{
+    Activation, LayerNormFormula, NormPlacement, Positions, ProductPrecision, WeightTying,
+};
 use transformer_train::metrics::TextMetric;
 use transformer_train::{Schedule, TokenizerKind};
 
@@ -230,6 +232,10 @@ section! {
 
     /// Norm to which the gradients of an update are scaled down; absent: they are not.
     clip_norm: Option<f64> = None;
+
+    /// The precision of the products in training: `"f32"`, or `"bf16"`, which only libtorch has (`--backend tch`), and
+    /// which is faster on processors with AVX512-BF16 only. Weights, moments and all other numbers are f32 in either.
+    precision: ProductPrecision = ProductPrecision::F32;
 
     /// Updates in a row whose loss or gradients are not finite, and which are therefore skipped, that end the run.
     skip_limit: usize = 10;

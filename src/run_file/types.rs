@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::Value;
-use transformer_core::{Activation, LayerNormFormula, NormPlacement, Positions, WeightTying};
+use transformer_core::{
+    Activation, LayerNormFormula, NormPlacement, Positions, ProductPrecision, WeightTying,
+};
 use transformer_train::metrics::TextMetric;
 use transformer_train::{Schedule, TokenizerKind};
 
@@ -123,6 +125,7 @@ named!(
     LayerNormFormula,
     NormPlacement,
     Preset,
+    ProductPrecision,
     Schedule,
     TokenizerKind,
     WeightTying

@@ -17,7 +17,7 @@ const OF_TOKENIZER: [&str; 6] = [
 ];
 
 /// Names that keys have in other systems. Similar names need not be here.
-const OTHER_NAMES: [(&str, &str); 26] = [
+const OTHER_NAMES: [(&str, &str); 28] = [
     ("lr", "training.peak_rate"),
     ("max_lr", "training.peak_rate"),
     ("learning_rate", "training.peak_rate"),
@@ -35,6 +35,8 @@ const OTHER_NAMES: [(&str, &str); 26] = [
     ("gradient_accumulation_steps", "training.batches_per_update"),
     ("max_grad_norm", "training.clip_norm"),
     ("ema", "training.ema_decay"),
+    ("amp", "training.precision"),
+    ("bf16", "training.precision"),
     ("hidden_size", "model.d_model"),
     ("ff_size", "model.d_ff"),
     ("heads", "model.n_heads"),

@@ -432,6 +432,7 @@ mod tests {
                 "model.positions.learned.max_len=-1",
                 "must be \"sinusoidal\", learned with a number of positions, such as { learned = { max_len = 256 } }, or { sines-then-cosines = { inclusive = false, first = 0 } }",
             ),
+            ("training.precision=f16", "must be `f32` or `bf16`"),
             (
                 "validation.best_by=ter",
                 "must be one of `loss`, `perplexity`, `accuracy`, `bleu`, `chrf`, `exact_match`, `wer`, `token_error_rate`",

@@ -10,7 +10,7 @@ use crate::dropout::Dropout;
 use crate::init::WeightInit;
 use crate::linear::linear;
 use crate::mask::AttentionMask;
-use crate::ops::{self, AttentionWeights, Heads, Operands};
+use crate::ops::{self, AttentionWeights, Heads, Operands, ProductPrecision};
 use crate::validation::assert_sizes;
 
 /// `Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V` (§3.2.1, equation 1).
@@ -166,6 +166,9 @@ pub struct AttentionHeads<B: Backend> {
     n_heads: usize,
     d_k: usize,
     d_v: usize,
+    /// That of all products in attention and its projections, in training.
+    #[module(skip)]
+    pub(crate) precision: ProductPrecision,
 }
 
 impl<B: Backend> AttentionHeads<B> {
@@ -185,6 +188,7 @@ impl<B: Backend> AttentionHeads<B> {
             n_heads,
             d_k,
             d_v,
+            precision: ProductPrecision::F32,
         }
     }
 
@@ -214,9 +218,10 @@ impl<B: Backend> AttentionHeads<B> {
     ) -> AttentionOutput<B> {
         let p = self.dropout.probability(operands.query());
         let mask = mask.map(AttentionMask::parts);
-        let heads = ops::attention(operands, self.sizes(), mask, p, weights);
+        let (sizes, precision) = (self.sizes(), self.precision);
+        let heads = ops::attention_at(operands, sizes, mask, p, weights, precision);
         AttentionOutput {
-            output: linear(&self.projection, heads.output),
+            output: linear(&self.projection, heads.output, precision),
             weights: heads.weights,
         }
     }

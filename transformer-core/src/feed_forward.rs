@@ -9,7 +9,7 @@ use burn::tensor::backend::Backend;
 use crate::dropout::Dropout;
 use crate::init::WeightInit;
 use crate::linear::linear;
-use crate::ops::{self, Activation, WeightLayout};
+use crate::ops::{self, Activation, ProductPrecision, WeightLayout};
 use crate::validation::assert_sizes;
 
 /// The configuration of [`PositionwiseFeedForward`].
@@ -51,6 +51,7 @@ impl FeedForwardConfig {
             outer: init.linear(self.d_ff, self.d_model, true, device),
             dropout: Dropout::new(self.dropout),
             activation: self.activation,
+            precision: ProductPrecision::F32,
         }
     }
 }
@@ -76,6 +77,9 @@ pub struct PositionwiseFeedForward<B: Backend> {
     dropout: Dropout,
     #[module(skip)]
     activation: Activation,
+    /// That of both products, in training.
+    #[module(skip)]
+    pub(crate) precision: ProductPrecision,
 }
 
 impl<B: Backend> PositionwiseFeedForward<B> {
@@ -89,15 +93,11 @@ impl<B: Backend> PositionwiseFeedForward<B> {
     /// When `x` is not `d_model` wide.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let p = self.dropout.probability(&x);
-        let product = ops::linear(
-            x,
-            self.inner.weight.val(),
-            None,
-            WeightLayout::InputByOutput,
-        );
+        let (weight, layout) = (self.inner.weight.val(), WeightLayout::InputByOutput);
+        let product = ops::linear_at(x, weight, None, layout, self.precision);
         let bias = self.inner.bias.as_ref().map(|bias| bias.val());
         let hidden = ops::activation_dropout(product, bias, self.activation, p);
-        linear(&self.outer, hidden)
+        linear(&self.outer, hidden, self.precision)
     }
 }
 

@@ -7,7 +7,7 @@ use burn::tensor::backend::Backend;
 
 use crate::embedding::TokenEmbedding;
 use crate::init::WeightInit;
-use crate::ops::{self, WeightLayout};
+use crate::ops::{self, ProductPrecision, WeightLayout};
 use crate::validation::assert_sizes;
 
 /// The configuration of [`Generator`].
@@ -47,6 +47,7 @@ impl GeneratorConfig {
                 linear.weight
             }),
             bias: self.bias.then(zeros),
+            precision: ProductPrecision::F32,
         }
     }
 }
@@ -60,6 +61,9 @@ pub struct Generator<B: Backend> {
     pub weight: Option<Param<Tensor<B, 2>>>,
     /// `[vocab_size]`; `None` without bias.
     pub bias: Option<Param<Tensor<B, 1>>>,
+    /// That of the product, in training.
+    #[module(skip)]
+    pub(crate) precision: ProductPrecision,
 }
 
 impl<B: Backend> Generator<B> {
@@ -83,7 +87,7 @@ impl<B: Backend> Generator<B> {
             (None, Some(embedding)) => (embedding.weight.val(), WeightLayout::OutputByInput),
             (None, None) => panic!("a tied generator without the embedding that it is tied to"),
         };
-        ops::linear(hidden, weight, bias, layout)
+        ops::linear_at(hidden, weight, bias, layout, self.precision)
     }
 }
 

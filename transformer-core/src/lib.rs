@@ -66,6 +66,7 @@ mod multi_head_attention;
 mod packed;
 mod parameters;
 mod positional_encoding;
+mod precision;
 mod presets;
 mod pytorch;
 mod quantized;
@@ -119,10 +120,11 @@ pub use mask::{AttentionMask, padding_positions};
 pub use multi_head_attention::{AttentionInput, MultiHeadAttention};
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 pub use ops::host::PackedPrecision;
-pub use ops::{Activation, AttentionWeights};
+pub use ops::{Activation, AttentionWeights, ProductPrecision};
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 pub use packed::{PackedState, PackedTransformer};
 pub use positional_encoding::{PositionalEncoding, PositionalEncodingConfig, sinusoidal_encoding};
+pub use precision::MixedPrecision;
 pub use presets::Table3;
 pub use pytorch::{PytorchExport, PytorchSystem};
 pub use quantized::quantize;

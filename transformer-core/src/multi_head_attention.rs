@@ -155,7 +155,7 @@ impl<B: Backend> MultiHeadAttention<B> {
     /// - memory: `[batch, key_len, d_model]`
     /// - output: `[batch, key_len, n_heads · (d_k + d_v)]`
     pub(crate) fn project_memory(&self, memory: Tensor<B, 3>) -> Tensor<B, 3> {
-        linear(&self.key_value, memory)
+        linear(&self.key_value, memory, self.heads.precision)
     }
 
     /// Splits projected keys and values into contiguous heads, for decoding, which reads them for every
@@ -175,7 +175,8 @@ impl<B: Backend> MultiHeadAttention<B> {
         let project = |x, columns: Range<usize>| {
             let weight = weight.clone().slice_dim(1, columns.clone());
             let bias = bias.clone().map(|bias| bias.slice_dim(0, columns));
-            ops::linear(x, weight, bias, WeightLayout::InputByOutput)
+            let layout = WeightLayout::InputByOutput;
+            ops::linear_at(x, weight, bias, layout, self.heads.precision)
         };
         Tensor::cat(vec![project(key, 0..keys), project(value, keys..width)], 2)
     }
@@ -192,7 +193,7 @@ impl<B: Backend> MultiHeadAttention<B> {
         mask: Option<&AttentionMask<B>>,
         weights: AttentionWeights,
     ) -> AttentionOutput<B> {
-        let query = &linear(&self.query, x);
+        let query = &linear(&self.query, x, self.heads.precision);
         match key_value {
             MemoryKeyValue::Packed(key_value) => {
                 let operands = Operands::CrossPacked { query, key_value };

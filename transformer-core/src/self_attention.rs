@@ -72,7 +72,7 @@ impl<B: Backend> SelfAttention<B> {
         mask: Option<&AttentionMask<B>>,
         weights: AttentionWeights,
     ) -> AttentionOutput<B> {
-        let packed = linear(&self.query_key_value, x);
+        let packed = linear(&self.query_key_value, x, self.heads.precision);
         let operands = Operands::SelfPacked(&packed);
         self.heads.forward(operands, mask, weights)
     }
@@ -91,7 +91,7 @@ impl<B: Backend> SelfAttention<B> {
         cache: &mut TargetCache<B>,
         weights: AttentionWeights,
     ) -> AttentionOutput<B> {
-        let packed = linear(&self.query_key_value, x);
+        let packed = linear(&self.query_key_value, x, self.heads.precision);
         let sizes = self.heads.sizes();
         cache.append(&packed, sizes.n_heads * sizes.d_k, sizes);
         let parts = cache.parts();

@@ -8,11 +8,12 @@ use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 
-use crate::autodiff::{first, pass_back, plain, record, tracked, wrapped};
+use crate::autodiff::{Tracked, first, pass_back, plain, record, tracked, wrapped};
 use crate::dropout::dropout;
 use crate::heads::{Heads, join_heads, score_scale, split_heads};
 use crate::kernels::{Attendable, Attended, AttentionParents, Kernels, Packed};
 use crate::operands::{Mask, Operands};
+use crate::precision::ProductPrecision;
 use crate::sizes::check_probability;
 
 /// Whether attention returns its weights.
@@ -56,13 +57,35 @@ pub fn attention<B: Backend>(
     p: f64,
     weights: AttentionWeights,
 ) -> AttentionOutput<B> {
+    attention_at(operands, heads, mask, p, weights, ProductPrecision::F32)
+}
+
+/// Like [`attention`], with products in that precision where gradients are taken.
+///
+/// In bf16, `Q Kᵀ`, the product of weights and values, and their gradients are of rounded factors; the softmax,
+/// dropout and the mask are in f32. Where attention is composed, or the backend does not compute in this precision
+/// ([`ProductPrecision::is_computed_by`]), products are in f32.
+///
+/// # Shapes
+/// As [`attention`].
+///
+/// # Panics
+/// As [`attention`].
+pub fn attention_at<B: Backend>(
+    operands: Operands<'_, B>,
+    heads: Heads,
+    mask: Option<Mask<'_, B>>,
+    p: f64,
+    weights: AttentionWeights,
+    precision: ProductPrecision,
+) -> AttentionOutput<B> {
     check_probability(p);
     let scores = operands.scores(heads);
     if let Some(mask) = mask {
         mask.check(scores);
     }
     let fused = match weights {
-        AttentionWeights::Discard => first!(fused::<B>(operands, heads, mask, p)),
+        AttentionWeights::Discard => first!(fused::<B>(operands, heads, mask, p, precision)),
         AttentionWeights::Return => None,
     };
     match fused {
@@ -192,9 +215,10 @@ fn fused<B: Backend, I: Kernels>(
     heads: Heads,
     mask: Option<Mask<'_, B>>,
     p: f64,
+    precision: ProductPrecision,
 ) -> Option<Tensor<B, 3>> {
     without_gradients::<B, I>(operands, heads, mask, p)
-        .or_else(|| with_gradients::<B, I>(operands, heads, mask, p))
+        .or_else(|| with_gradients::<B, I>(operands, heads, mask, p, precision))
 }
 
 fn without_gradients<B: Backend, I: Kernels>(
@@ -239,6 +263,7 @@ fn with_gradients<B: Backend, I: Kernels>(
     heads: Heads,
     mask: Option<Mask<'_, B>>,
     p: f64,
+    precision: ProductPrecision,
 ) -> Option<Tensor<B, 3>> {
     let query = tracked::<B, I, 3>(operands.query())?;
     let key_value = match operands {
@@ -254,9 +279,10 @@ fn with_gradients<B: Backend, I: Kernels>(
         }
         None => None,
     };
+    let rounded = |tensor: &Tracked<I>| precision.rounded::<I>(&tensor.primitive);
     let packed = Packed {
-        query: query.primitive.clone(),
-        key_value: key_value.as_ref().map(|tensor| tensor.primitive.clone()),
+        query: rounded(&query),
+        key_value: key_value.as_ref().map(rounded),
         heads,
     };
     let (output, attended) = I::attention_forward(&packed, mask.as_ref(), p);

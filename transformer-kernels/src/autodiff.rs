@@ -81,8 +81,8 @@ pub fn pass_back<I: Kernels, S, const N: usize>(
 }
 
 /// A value that the backward pass needs for this parent's gradient only: kept if the parent needs one.
-pub fn kept_for<I: Kernels>(parent: &Tracked<I>, value: &Tracked<I>) -> Option<FloatTensor<I>> {
-    parent.is_tracked().then(|| value.primitive.clone())
+pub fn kept_for<I: Kernels>(parent: &Tracked<I>, value: FloatTensor<I>) -> Option<FloatTensor<I>> {
+    parent.is_tracked().then_some(value)
 }
 
 /// The first answer of a function generic over a backend with kernels, among those compiled in.

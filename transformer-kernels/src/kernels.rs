@@ -72,6 +72,11 @@ pub trait Kernels: Backend {
     /// The entries that dropout kept.
     type Dropped: Clone + Send + Debug + 'static;
 
+    /// Whether products of factors in bf16 have kernels. Where gradients are taken, `linear_*` and `attention_*`
+    /// are then given such factors, too, as [`ProductPrecision::Bf16`](crate::ProductPrecision::Bf16) rounds
+    /// them; a bias is in f32, and so is every result.
+    const BF16_PRODUCTS: bool = false;
+
     /// Whether the kernels support the tensor's type.
     fn accepts(tensor: &FloatTensor<Self>) -> bool;
 

@@ -16,6 +16,8 @@
 //! without the backend's feature, for other types than `f32`, and where the kernel is only for training or
 //! only for inference. The composition is beside its kernel, which is tested against it.
 //!
+//! Training on libtorch can multiply in bf16 ([`ProductPrecision`]); all other numbers stay `f32`.
+//!
 //! # Dimensions
 //! | name | meaning |
 //! |---|---|
@@ -49,6 +51,7 @@ mod kernels;
 mod layer_norm;
 mod linear;
 mod operands;
+mod precision;
 mod quantized_rows;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 mod random;
@@ -65,13 +68,16 @@ mod torch;
 
 pub use activation::{Activation, activation_dropout};
 pub use adam::{AdamStep, Moments, adam};
-pub use attention::{AttentionOutput, AttentionWeights, attention, scaled_dot_product_attention};
+pub use attention::{
+    AttentionOutput, AttentionWeights, attention, attention_at, scaled_dot_product_attention,
+};
 pub use cross_entropy::{RowLosses, cross_entropy, log_softmax};
 pub use dropout::{add_dropout, dropout};
 pub use gather_rows::gather_rows;
 pub use heads::{Heads, join_heads, split_heads, write_heads};
 pub use layer_norm::layer_norm;
-pub use linear::{WeightLayout, linear};
+pub use linear::{WeightLayout, linear, linear_at};
 pub use operands::{Mask, Operands};
+pub use precision::ProductPrecision;
 pub use quantized_rows::quantized_rows;
 pub use sums::sum_of_squares;

@@ -10,6 +10,7 @@ use burn_autodiff::ops::{Backward, Ops};
 
 use crate::autodiff::{Tracked, first, kept_for, pass_back, plain, record, tracked, wrapped};
 use crate::kernels::Kernels;
+use crate::precision::ProductPrecision;
 use crate::sizes::{check_vector, count, described, reshaped};
 
 /// Which dimension of a weight is the input's.
@@ -64,6 +65,26 @@ pub fn linear<B: Backend, const D: usize>(
     bias: Option<Tensor<B, 1>>,
     layout: WeightLayout,
 ) -> Tensor<B, D> {
+    linear_at(x, weight, bias, layout, ProductPrecision::F32)
+}
+
+/// Like [`linear`], with products in that precision where gradients are taken.
+///
+/// In bf16, the gradients of `x` and of the weight are products of rounded factors, too; that of the bias is a
+/// sum in f32. A backend that does not compute in it ([`ProductPrecision::is_computed_by`]) computes in f32.
+///
+/// # Shapes
+/// As [`linear`].
+///
+/// # Panics
+/// As [`linear`].
+pub fn linear_at<B: Backend, const D: usize>(
+    x: Tensor<B, D>,
+    weight: Tensor<B, 2>,
+    bias: Option<Tensor<B, 1>>,
+    layout: WeightLayout,
+    precision: ProductPrecision,
+) -> Tensor<B, D> {
     let mut shape = x.dims();
     let [d_input, d_output] = layout.oriented(weight.dims());
     assert!(
@@ -78,7 +99,7 @@ pub fn linear<B: Backend, const D: usize>(
     let rows = count(&shape[..D - 1]);
     shape[D - 1] = d_output;
     let x = reshaped(x, [rows, d_input]);
-    let output = first!(fused::<B>(&x, &weight, bias.as_ref(), layout))
+    let output = first!(fused::<B>(&x, &weight, bias.as_ref(), layout, precision))
         .unwrap_or_else(|| composed(x, weight, bias, layout));
     reshaped(output, shape)
 }
@@ -102,6 +123,7 @@ fn fused<B: Backend, I: Kernels>(
     weight: &Tensor<B, 2>,
     bias: Option<&Tensor<B, 1>>,
     layout: WeightLayout,
+    precision: ProductPrecision,
 ) -> Option<Tensor<B, 2>> {
     if let (Some(x), Some(weight)) = (plain::<B, I, 2>(x), plain::<B, I, 2>(weight)) {
         let bias = match bias {
@@ -121,8 +143,9 @@ fn fused<B: Backend, I: Kernels>(
         None => None,
     };
     let values = bias.as_ref().map(|bias| &bias.primitive);
-    let output = I::linear_forward(&x.primitive, &weight.primitive, values, layout);
-    let state = State::new(&x, &weight, layout);
+    let factors = [&x, &weight].map(|factor| precision.rounded::<I>(&factor.primitive));
+    let output = I::linear_forward(&factors[0], &factors[1], values, layout);
+    let state = State::new([&x, &weight], factors, layout, precision);
     Some(wrapped(match &bias {
         Some(bias) => record(LinearWithBias, [&x, &weight, bias], output, state),
         None => record(Linear, [&x, &weight], output, state),
@@ -142,23 +165,32 @@ struct State<I: Backend> {
     /// For that of `x`.
     weight: Option<FloatTensor<I>>,
     layout: WeightLayout,
+    precision: ProductPrecision,
 }
 
 impl<I: Kernels> State<I> {
-    fn new(x: &Tracked<I>, weight: &Tracked<I>, layout: WeightLayout) -> Self {
+    /// Keeps the factors of the product, those of `x` and of the weight, as it has rounded them.
+    fn new(
+        [x, weight]: [&Tracked<I>; 2],
+        [x_factor, weight_factor]: [FloatTensor<I>; 2],
+        layout: WeightLayout,
+        precision: ProductPrecision,
+    ) -> Self {
         Self {
-            x: kept_for(weight, x),
-            weight: kept_for(x, weight),
+            x: kept_for(weight, x_factor),
+            weight: kept_for(x, weight_factor),
             layout,
+            precision,
         }
     }
 
     /// The gradients of `x` and of the weight; `None` where the other factor was not kept.
     fn gradients(&self, grad: &FloatTensor<I>) -> [Option<FloatTensor<I>>; 2] {
         let (x, weight) = (self.x.as_ref(), self.weight.as_ref());
+        let grad = self.precision.rounded::<I>(grad);
         [
-            weight.map(|weight| I::linear_input_gradient(grad, weight, self.layout)),
-            x.map(|x| I::linear_weight_gradient(grad, x, self.layout)),
+            weight.map(|weight| I::linear_input_gradient(&grad, weight, self.layout)),
+            x.map(|x| I::linear_weight_gradient(&grad, x, self.layout)),
         ]
     }
 }
@@ -184,16 +216,19 @@ impl<I: Kernels> Backward<I, 3> for LinearWithBias {
 
 #[cfg(test)]
 mod tests {
+    use burn::tensor::DType;
     use burn::tensor::backend::AutodiffBackend;
     use burn_autodiff::Autodiff;
 
     use super::*;
     use crate::testing::{
-        Input, Reference, assert_close, on_each, outcome, plain as plain_numbers, tensor,
+        Input, Reference, assert_close, gradients, numbers, on_each, outcome,
+        plain as plain_numbers, tensor, values,
     };
 
     on_each!(kernel_is_the_composition);
     on_each!(nothing_is_kept_or_computed_for_frozen_parents);
+    on_each!(bf16_is_off_by_its_roundings_where_gradients_are_taken);
 
     const LAYOUTS: [WeightLayout; 2] = [WeightLayout::InputByOutput, WeightLayout::OutputByInput];
 
@@ -208,7 +243,9 @@ mod tests {
         let learned = |seed| frozen(seed).require_grad();
         let grad = learned(3).primitive;
         let which = |x: &Tracked<I>, weight: &Tracked<I>| {
-            let state = State::new(x, weight, WeightLayout::InputByOutput);
+            let factors = [x, weight].map(|factor| factor.primitive.clone());
+            let layout = WeightLayout::InputByOutput;
+            let state = State::new([x, weight], factors, layout, ProductPrecision::F32);
             let kept = [state.x.is_some(), state.weight.is_some()];
             (
                 kept,
@@ -256,7 +293,10 @@ mod tests {
         for sizes in [[1, 1, 1], [5, 7, 11], [200, 160, 170]] {
             for (layout, with_bias) in LAYOUTS.into_iter().flat_map(|l| [(l, false), (l, true)]) {
                 let kernel = |(x, weight, bias): &Inputs<Autodiff<I>>| {
-                    fused::<Autodiff<I>, I>(x, weight, bias.as_ref(), layout).expect("a kernel")
+                    let precision = ProductPrecision::F32;
+                    let output =
+                        fused::<Autodiff<I>, I>(x, weight, bias.as_ref(), layout, precision);
+                    output.expect("a kernel")
                 };
                 let composition = |(x, weight, bias): &Inputs<Reference>| {
                     composed(x.clone(), weight.clone(), bias.clone(), layout)
@@ -267,6 +307,97 @@ mod tests {
                     &run(sizes, layout, with_bias, composition),
                 );
             }
+        }
+    }
+
+    /// Numbers of a sum and of its terms' magnitudes, for each row and column.
+    fn sums(
+        [rows, columns, terms]: [usize; 3],
+        term: impl Fn(usize, usize, usize) -> f64,
+    ) -> Vec<[f64; 2]> {
+        let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+        let sum = |(row, column)| {
+            let terms = (0..terms).map(|index| term(row, column, index));
+            terms.fold([0.0, 0.0], |[sum, magnitude], term: f64| {
+                [sum + term, magnitude + term.abs()]
+            })
+        };
+        places.map(sum).collect()
+    }
+
+    /// Off by at most 3/256 of the magnitude: a factor is rounded by 1/256 of itself at most, a term has two, and
+    /// the sum is rounded once more. Where there are no such products, they are those of f32.
+    fn assert_rounded<I: Kernels>(case: &str, found: &[f64], expected: &[[f64; 2]]) {
+        assert_eq!(found.len(), expected.len(), "{case}");
+        let errors = found.iter().zip(expected);
+        let errors = errors.map(|(found, [sum, magnitude])| (found - sum).abs() / magnitude);
+        let largest = errors.max_by(f64::total_cmp).expect("numbers");
+        let expected = match I::BF16_PRODUCTS {
+            true => 1e-4..3.05 / 256.0,
+            false => 0.0..3e-6,
+        };
+        assert!(expected.contains(&largest), "{case}: off by {largest:e}");
+    }
+
+    fn bf16_is_off_by_its_roundings_where_gradients_are_taken<I: Kernels>() {
+        let [rows, d_input, d_output] = [23, 40, 31];
+        for (layout, with_bias) in LAYOUTS.into_iter().flat_map(|l| [(l, false), (l, true)]) {
+            let x = tensor::<Autodiff<I>, 2>(1, [rows, d_input]);
+            let weight = tensor::<Autodiff<I>, 2>(2, layout.oriented([d_input, d_output]));
+            let bias = with_bias.then(|| tensor::<Autodiff<I>, 1>(3, [d_output]));
+            let bf16 = ProductPrecision::Bf16;
+            let output = linear_at(x.clone(), weight.clone(), bias.clone(), layout, bf16);
+            let grads = gradients(output.clone());
+            let [x_grad, weight_grad] =
+                [&x, &weight].map(|factor| factor.grad(&grads).expect("a gradient"));
+            for tensor in [&output.clone().inner(), &x_grad, &weight_grad] {
+                assert_eq!(tensor.dtype(), DType::F32);
+            }
+
+            // As `tensor` and `gradients` make them.
+            let xs = numbers(1, rows * d_input);
+            let weights = numbers(2, d_input * d_output);
+            let biases = numbers(3, d_output);
+            let grads_of_output = numbers(99, rows * d_output);
+            let x_at = |row: usize, input: usize| xs[row * d_input + input];
+            let grad_at = |row: usize, output: usize| grads_of_output[row * d_output + output];
+            let weight_at = |input: usize, output: usize| match layout {
+                WeightLayout::InputByOutput => weights[input * d_output + output],
+                WeightLayout::OutputByInput => weights[output * d_input + input],
+            };
+            let product = sums([rows, d_output, d_input], |row, output, input| {
+                x_at(row, input) * weight_at(input, output)
+            });
+            let mut found = values(output);
+            if with_bias {
+                for (index, number) in found.iter_mut().enumerate() {
+                    *number -= biases[index % d_output];
+                }
+            }
+            let case = |part| format!("{part}, {layout:?}, bias {with_bias}");
+            assert_rounded::<I>(&case("output"), &found, &product);
+            let of_x = sums([rows, d_input, d_output], |row, input, output| {
+                grad_at(row, output) * weight_at(input, output)
+            });
+            assert_rounded::<I>(&case("x"), &values(x_grad), &of_x);
+            let [height, width] = layout.oriented([d_input, d_output]);
+            let of_weight = sums([height, width, rows], |one, other, row| {
+                let [input, output] = layout.oriented([one, other]);
+                x_at(row, input) * grad_at(row, output)
+            });
+            assert_rounded::<I>(&case("weight"), &values(weight_grad), &of_weight);
+            if let Some(bias) = bias {
+                let of_bias = sums([1, d_output, rows], |_, output, row| grad_at(row, output));
+                let of_bias: Vec<f64> = of_bias.iter().map(|[sum, _]| *sum).collect();
+                let found = values(bias.grad(&grads).expect("a gradient"));
+                assert_close(&case("bias"), &[found], &[of_bias]);
+            }
+
+            // Without gradients, in f32.
+            let (x, weight) = (x.inner(), weight.inner());
+            let plain = linear(x.clone(), weight.clone(), None, layout);
+            let at = linear_at(x, weight, None, layout, bf16);
+            assert_eq!(values(at), values(plain));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The configuration of a training run, checked once.
 
 use serde::{Deserialize, Serialize};
+use transformer_core::ProductPrecision;
 
 use crate::config_rule::ConfigRule;
 use crate::criterion::Criterion;
@@ -41,6 +42,12 @@ pub struct TrainingConfig {
     /// The Euclidean norm that an update's gradients are scaled down to; absent: no clipping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
+    /// The precision of the products of forward and backward pass: f32. In
+    /// [`Bf16`](ProductPrecision::Bf16), both factors of each product are rounded, those of linear maps and of
+    /// attention; weights, gradients, moments, the residual stream, norms, softmax and loss stay in f32, and so do
+    /// validations and all files. Only libtorch has such products ([`ProductPrecision::is_computed_by`]), and they
+    /// are faster only on processors with instructions for them.
+    pub precision: ProductPrecision,
     /// Updates in a row that are skipped, because their loss or gradients are not finite, before the run ends
     /// with an error: 10. One example can spoil an update; when ten updates with other examples and other
     /// dropout are spoilt, the weights are the cause, and skipped updates do not change them.
@@ -101,6 +108,7 @@ impl Default for TrainingConfig {
             weight_decay: 0.0,
             label_smoothing: 0.1,
             clip_norm: None,
+            precision: ProductPrecision::F32,
             skip_limit: 10,
             updates: 100_000,
             validate_every: 500,

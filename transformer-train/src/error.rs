@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 #[cfg(feature = "text")]
 use transformer_core::TextError;
-use transformer_core::{ConfigError, ModelError};
+use transformer_core::{ConfigError, ModelError, ProductPrecision};
 
 use crate::config_rule::ConfigRule;
 use crate::data::{BatchError, CorpusError, ExampleProblem};
@@ -28,6 +28,23 @@ pub enum TrainError {
     /// The model's configuration contradicts itself.
     #[error(transparent)]
     Model(#[from] ConfigError),
+    /// The model has no products in [`TrainingConfig::precision`](crate::TrainingConfig::precision)
+    /// ([`Objective::with_precision`](crate::Objective::with_precision)).
+    #[error("`precision` is {precision}, but this model computes in f32 only")]
+    ModelPrecision {
+        /// The precision asked for.
+        precision: ProductPrecision,
+    },
+    /// The backend has no products in [`TrainingConfig::precision`](crate::TrainingConfig::precision).
+    #[error(
+        "`precision` is {precision}, which libtorch computes in (feature `tch`); {backend} computes in f32 only"
+    )]
+    BackendPrecision {
+        /// The precision asked for.
+        precision: ProductPrecision,
+        /// The backend's name.
+        backend: String,
+    },
     /// The training or validation examples do not fit the batches.
     #[error("{part} {name}s: {source}")]
     Batches {

@@ -12,7 +12,7 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use serde::{Deserialize, Serialize};
 use transformer_core::{
-    WEIGHTS_FILE, load_config, load_weights, padded, save_config, save_weights,
+    ProductPrecision, WEIGHTS_FILE, load_config, load_weights, padded, save_config, save_weights,
 };
 use transformer_train::{
     Checksum, Example, ExampleProblem, LabelSmoothedCrossEntropy, Lengths, Objective,
@@ -192,6 +192,17 @@ fn a_model_of_one_s_own_learns_and_is_kept() {
     let statistics = evaluate(&kept, texts(30), 16, 0.0).unwrap();
     assert_eq!(statistics.tokens, 30.0);
     assert!((statistics.mean_loss() - best).abs() < 1e-6);
+}
+
+#[test]
+fn a_precision_that_it_lacks_is_refused() {
+    let config = TrainingConfig {
+        precision: ProductPrecision::Bf16,
+        ..run()
+    };
+    let error = trainer(config).train(texts(60), texts(30)).unwrap_err();
+    let expected = "`precision` is bf16, but this model computes in f32 only";
+    assert_eq!(error.to_string(), expected);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::train::{Interrupter, TrainStep};
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
-use transformer_core::{Transformer, TransformerConfig, WeightTying};
+use transformer_core::{ProductPrecision, Transformer, TransformerConfig, WeightTying};
 use transformer_train::{
     PairBatch, PaperAdam, ProgressDisplay, RunRecord, Schedule, StopReason, TokenizedPair,
     TrainError, Trainer, TrainingConfig, TrainingModel, Update, clip_global_norm,
@@ -106,6 +106,19 @@ fn largest_difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
 
 fn update(batches: &[&[TokenizedPair]]) -> Update<TokenizedPair> {
     Update::new(batches.iter().map(|batch| batch.to_vec()).collect())
+}
+
+#[test]
+fn a_precision_that_the_backend_lacks_is_refused() {
+    let config = TrainingConfig {
+        precision: ProductPrecision::Bf16,
+        ..run()
+    };
+    let error = trainer(config).train(pairs(9), pairs(3)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`precision` is bf16, which libtorch computes in (feature `tch`); ndarray computes in f32 only"
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use transformer_core::TransformerConfig;
+use transformer_core::{ProductPrecision, TransformerConfig};
 use transformer_train::{BatchSampler, ExampleSource, Lengths, TrainingConfig};
 
 use super::plan::Plan;
@@ -17,7 +17,7 @@ pub fn report(plan: &Plan, prepared: &Prepared) -> Result<String> {
     let mut text = String::new();
     data(&mut text, prepared)?;
     batches(&mut text, &prepared.train, &plan.training)?;
-    memory(&mut text, &plan.model)?;
+    memory(&mut text, &plan.model, plan.training.precision)?;
     Ok(text)
 }
 
@@ -82,15 +82,21 @@ fn padding(lengths: &[Lengths], batches: &[Vec<usize>]) -> f64 {
     1.0 - real as f64 / padded as f64
 }
 
-fn memory(text: &mut String, model: &TransformerConfig) -> Result {
+fn memory(text: &mut String, model: &TransformerConfig, products: ProductPrecision) -> Result {
     let parameters = model.num_params();
-    // Single precision; Adam keeps two moments of each weight.
-    let bytes = 4 * parameters;
+    // Bytes of each; Adam keeps two moments of each weight.
+    let mut parts: Vec<(&str, u128)> =
+        vec![("weights", 4), ("gradients", 4), ("Adam's moments", 8)];
+    if products == ProductPrecision::Bf16 {
+        parts.push(("weights in bf16", 2));
+    }
     writeln!(text, "model")?;
     writeln!(text, "  {parameters:>10} parameters")?;
     writeln!(text, "memory, beside that of a batch's activations")?;
-    for (name, copies) in [("weights", 1), ("gradients", 1), ("Adam's moments", 2)] {
-        writeln!(text, "  {:>10.1} MiB of {name}", mib(copies * bytes))?;
+    for &(name, bytes) in &parts {
+        writeln!(text, "  {:>10.1} MiB of {name}", mib(bytes * parameters))?;
     }
-    Ok(writeln!(text, "  {:>10.1} MiB together", mib(4 * bytes))?)
+    let together: u128 = parts.iter().map(|(_, bytes)| bytes).sum();
+    let together = mib(together * parameters);
+    Ok(writeln!(text, "  {together:>10.1} MiB together")?)
 }

@@ -1,7 +1,8 @@
 //! A run, resolved: what is to be trained, and how.
 
-use transformer_core::{CONFIG_FILE, ModelError, Tokenizers, TransformerConfig};
+use transformer_core::{CONFIG_FILE, ModelError, ProductPrecision, Tokenizers, TransformerConfig};
 use transformer_program::run_file::{RunFile, RunFileError, Values};
+use transformer_program::{BackendChoice, note};
 use transformer_train::{TrainingConfig, frozen_names};
 
 use super::earlier::Earlier;
@@ -64,6 +65,30 @@ impl Plan {
         })
     }
 
+    /// Checks that the backend has products in the run's precision. A note says where they are slow.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub fn check_precision(&self, backend: BackendChoice) -> Result {
+        let precision = self.training.precision;
+        if precision == ProductPrecision::F32 {
+            return Ok(());
+        }
+        if !backend.trains_in_bf16() {
+            let rule = format!(
+                "needs libtorch, by --backend tch (Cargo feature tch); {backend} trains in \"f32\" only"
+            );
+            let value = format!("\"{precision}\"");
+            return Err(self.refuse("training.precision", value, rule).into());
+        }
+        if !multiplies_bf16() {
+            note(
+                "warning: this processor has no AVX512-BF16: products in bf16 are slower here than in f32",
+            );
+        }
+        Ok(())
+    }
+
     /// Gives the model the vocabularies of its tokenizers. A model to start from has them already.
     ///
     /// # Errors
@@ -83,6 +108,15 @@ impl Plan {
             rule,
         }
     }
+}
+
+/// Whether the processor has instructions for products in bf16; others than x86-64 are not asked.
+fn multiplies_bf16() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let has_them = std::arch::is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    let has_them = true;
+    has_them
 }
 
 /// The updates whose learning rates come before those of this run. A run that has made updates has them in its record.

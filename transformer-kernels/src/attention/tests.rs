@@ -16,6 +16,7 @@ on_each!(cached_attention_kernel_is_the_composition on slices);
 on_each!(packed_attention_without_gradients_is_the_composition on slices);
 on_each!(blocked_rows_are_broadcast);
 on_each!(backward_drops_the_same);
+on_each!(bf16_is_off_by_its_roundings);
 
 const HEADS: Heads = Heads {
     n_heads: 3,
@@ -72,7 +73,7 @@ fn by_kernel<B: Backend, I: Kernels>(
     operands: Operands<'_, B>,
     mask: Option<Mask<'_, B>>,
 ) -> Tensor<B, 3> {
-    fused::<B, I>(operands, HEADS, mask, 0.0).expect("a kernel")
+    fused::<B, I>(operands, HEADS, mask, 0.0, ProductPrecision::F32).expect("a kernel")
 }
 
 fn by_composition<B: Backend>(
@@ -276,7 +277,8 @@ fn backward_drops_the_same<I: Kernels>() {
     let count: usize = shape.iter().product();
     let loss = |x: Tensor<B<I>, 3>| {
         B::<I>::seed(&device, 5);
-        let output = fused::<_, I>(Operands::SelfPacked(&x), HEADS, None, 0.4);
+        let operands = Operands::SelfPacked(&x);
+        let output = fused::<_, I>(operands, HEADS, None, 0.4, ProductPrecision::F32);
         let output = output.expect("a kernel");
         let weights = tensor::<B<I>, 3>(9, output.dims()).detach();
         (output * weights).sum()
@@ -297,5 +299,52 @@ fn backward_drops_the_same<I: Kernels>() {
             "index {index}: {} for {difference}",
             grad[index]
         );
+    }
+}
+
+/// With dropout of a fixed seed, forward and backward.
+fn bf16_is_off_by_its_roundings<I: Kernels>() {
+    fn run<I: Kernels>(
+        [query_len, key_len]: [usize; 2],
+        mask: Option<[usize; 4]>,
+        precision: ProductPrecision,
+    ) -> Vec<Vec<f64>> {
+        <Autodiff<I> as Backend>::seed(&Default::default(), 5);
+        let discard = AttentionWeights::Discard;
+        let packed = tensor::<Autodiff<I>, 3>(1, [2, query_len, 2 * KEYS + VALUES]);
+        let itself = Operands::SelfPacked(&packed);
+        let itself = attention_at(itself, HEADS, None, 0.3, discard, precision).output;
+        let query = tensor::<Autodiff<I>, 3>(2, [2, query_len, KEYS]);
+        let key_value = tensor::<Autodiff<I>, 3>(3, [2, key_len, KEYS + VALUES]);
+        let other = Operands::CrossPacked {
+            query: &query,
+            key_value: &key_value,
+        };
+        let other = with_mask(mask, |mask| {
+            attention_at(other, HEADS, mask, 0.3, discard, precision).output
+        });
+        let inputs = [packed, query, key_value].map(Input::Three);
+        outcome(Tensor::cat(vec![itself, other], 2), &inputs)
+    }
+    let norm = |numbers: &[f64]| numbers.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let _held = generator();
+    for sizes in [[7, 4], [9, 40]] {
+        let [query_len, key_len] = sizes;
+        for mask in masks([2, 3, query_len, key_len]) {
+            let [exact, found] = [ProductPrecision::F32, ProductPrecision::Bf16]
+                .map(|precision| run::<I>(sizes, mask, precision));
+            for (part, (exact, found)) in exact.iter().zip(&found).enumerate() {
+                let differences = exact.iter().zip(found).map(|(a, b)| a - b);
+                let off = norm(&differences.collect::<Vec<_>>()) / norm(exact);
+                // A gradient has passed eight roundings, each by 1/256 at most. As independent errors they come to
+                // 1/150; entries that were dropped otherwise, or a wrong factor, to half and more.
+                let expected = match I::BF16_PRODUCTS {
+                    true => 1e-4..1.0 / 64.0,
+                    false => 0.0..1e-6,
+                };
+                let case = format!("{sizes:?}, mask {mask:?}, part {part}");
+                assert!(expected.contains(&off), "{case}: off by {off:e}");
+            }
+        }
     }
 }

@@ -240,7 +240,9 @@ impl WithSimd for Attend<'_> {
 /// The number of vectors that a head fills, where it fills whole ones.
 #[inline(always)]
 fn vectors<S: Simd>(width: usize) -> Option<usize> {
-    width.is_multiple_of(S::F32_LANES).then(|| width / S::F32_LANES)
+    width
+        .is_multiple_of(S::F32_LANES)
+        .then(|| width / S::F32_LANES)
 }
 
 impl<'a> Attend<'a> {
@@ -255,7 +257,10 @@ impl<'a> Attend<'a> {
         let [first, width] = columns;
         let scores = scores.chunks_exact_mut(scores.len() / chosen.len());
         chosen.iter().zip(scores).map(move |(&slot, scores)| {
-            (&slots.rows[slot as usize * slots.stride + first..][..width], scores)
+            (
+                &slots.rows[slot as usize * slots.stride + first..][..width],
+                scores,
+            )
         })
     }
 
@@ -286,7 +291,10 @@ impl<'a> Attend<'a> {
         let scale = score_scale(d_k) as f32;
         let columns = [self.slots.keys, self.query.len()];
         for (keys, scores) in Self::slots(self.slots, self.chosen, columns, self.scores) {
-            let heads = self.query.chunks_exact(d_k.max(1)).zip(keys.chunks_exact(d_k.max(1)));
+            let heads = self
+                .query
+                .chunks_exact(d_k.max(1))
+                .zip(keys.chunks_exact(d_k.max(1)));
             for (score, (q, k)) in scores.iter_mut().zip(heads) {
                 let ((q, q_rest), (k, k_rest)) = (S::as_simd_f32s(q), S::as_simd_f32s(k));
                 let [q_rest, k_rest] = [q_rest, k_rest].map(|rest| simd.partial_load_f32s(rest));
@@ -342,7 +350,9 @@ impl<'a> Attend<'a> {
         for (values, weights) in Self::slots(self.slots, self.chosen, columns, self.scores) {
             let heads = self.out.chunks_exact_mut(d_v).zip(values.chunks_exact(d_v));
             for ((out, values), &weight) in heads.zip(&*weights) {
-                out.iter_mut().zip(values).for_each(|(y, v)| *y += weight * v);
+                out.iter_mut()
+                    .zip(values)
+                    .for_each(|(y, v)| *y += weight * v);
             }
         }
     }

@@ -4,6 +4,7 @@ use burn_tch::{LibTorch, TchTensor};
 use tch::{Device, Kind, Tensor};
 
 use super::dropout::dropout;
+use super::linear::in_f32;
 use crate::heads::{Heads, score_scale};
 use crate::kernels::{Attended, AttentionParents, Bias, Packed};
 
@@ -14,11 +15,9 @@ pub fn forward(
     p: f64,
 ) -> (TchTensor, Attended<LibTorch>) {
     let parts = Parts::of(packed);
-    let query = parts.query * score_scale(packed.heads.d_k);
-    let scores = query.matmul(&parts.key.transpose(-2, -1));
     let scores = match mask {
-        Some(mask) => scores + &mask.bias.tensor,
-        None => scores,
+        Some(mask) => parts.scores() + &mask.bias.tensor,
+        None => parts.scores(),
     };
     let mut weights = scores.softmax(-1, Kind::Float);
     if let Some(rows) = mask.and_then(|mask| mask.blocked_rows.as_ref())
@@ -29,15 +28,15 @@ pub fn forward(
     }
     let (output, dropped) = if p > 0.0 {
         let (kept, dropped) = dropout(weights.copy(), p);
-        (kept.matmul(&parts.value), Some(dropped))
+        (parts.factor(&kept).matmul(&parts.value), Some(dropped))
     } else {
-        (weights.matmul(&parts.value), None)
+        (parts.factor(&weights).matmul(&parts.value), None)
     };
     let attended = Attended {
         weights: TchTensor::new(weights),
         dropped,
     };
-    (TchTensor::new(joined(&output)), attended)
+    (TchTensor::new(in_f32(joined(&output))), attended)
 }
 
 /// Gradients of the packed tensors: the first holds keys and values, too, where they follow the queries.
@@ -50,15 +49,16 @@ pub fn backward(
 ) -> [Option<TchTensor>; 2] {
     let Heads { n_heads, d_k, d_v } = packed.heads;
     let parts = Parts::of(packed);
-    let grad = split(grad, 0, n_heads, d_v);
+    let grad = parts.factor(&split(grad, 0, n_heads, d_v));
     let weights = &attended.weights.tensor;
-    let mut weight_grad = grad.matmul(&parts.value.transpose(-2, -1));
+    let mut weight_grad = in_f32(grad.matmul(&parts.value.transpose(-2, -1)));
     if let Some(dropped) = &attended.dropped {
         weight_grad = dropped.drop(&weight_grad, p);
     }
     let mut score_grad =
         Tensor::internal_softmax_backward_data(&weight_grad, weights, -1, Kind::Float);
-    let _ = score_grad.g_mul_scalar_(score_scale(d_k));
+    let _ = score_grad.g_mul_scalar_(parts.scale);
+    let score_grad = parts.factor(&score_grad);
     let query_grad = || score_grad.matmul(&parts.key);
     // Keys and values, written into rows from a column on.
     let write_key_value = |rows: &Tensor, column| {
@@ -67,13 +67,15 @@ pub fn backward(
             Some(dropped) => dropped.drop(weights, p),
             None => weights.shallow_clone(),
         };
-        let value_grad = weights.transpose(-2, -1).matmul(&grad);
+        let value_grad = parts.factor(&weights).transpose(-2, -1).matmul(&grad);
         split(rows, column, n_heads, d_k).copy_(&key_grad);
         split(rows, column + n_heads * d_k, n_heads, d_v).copy_(&value_grad);
     };
     match &packed.key_value {
         Some(key_value) => [
-            wanted.query.then(|| TchTensor::new(joined(&query_grad()))),
+            wanted
+                .query
+                .then(|| TchTensor::new(in_f32(joined(&query_grad())))),
             wanted.key_value.then(|| {
                 let rows = empty_like(&key_value.tensor);
                 write_key_value(&rows, 0);
@@ -89,15 +91,18 @@ pub fn backward(
     }
 }
 
+/// Room for the gradient of a packed tensor, in f32.
 fn empty_like(tensor: &Tensor) -> Tensor {
-    Tensor::empty(tensor.size(), (tensor.kind(), tensor.device()))
+    Tensor::empty(tensor.size(), (Kind::Float, tensor.device()))
 }
 
-/// Queries, keys and values: `[batch, n_heads, len, d_head]`, views of the packed tensors.
+/// Queries, keys and values: `[batch, n_heads, len, d_head]`, views of the packed tensors, in f32 or bf16.
 struct Parts {
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    /// The factor of the scores.
+    scale: f64,
 }
 
 impl Parts {
@@ -112,7 +117,27 @@ impl Parts {
             query: split(query, 0, n_heads, d_k),
             key: split(keys, first, n_heads, d_k),
             value: split(keys, first + n_heads * d_k, n_heads, d_v),
+            scale: score_scale(d_k),
         }
+    }
+
+    /// `Q Kᵀ / √d_k`, in f32.
+    fn scores(&self) -> Tensor {
+        let keys = self.key.transpose(-2, -1);
+        match self.query.kind() {
+            Kind::Float => (&self.query * self.scale).matmul(&keys),
+            // Scaled queries would be rounded once more.
+            _ => {
+                let mut scores = in_f32(self.query.matmul(&keys));
+                let _ = scores.g_mul_scalar_(self.scale);
+                scores
+            }
+        }
+    }
+
+    /// A tensor in f32 as a factor of products with these.
+    fn factor(&self, tensor: &Tensor) -> Tensor {
+        tensor.to_kind(self.value.kind())
     }
 }
 

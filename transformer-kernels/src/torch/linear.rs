@@ -1,6 +1,6 @@
 //! Linear maps.
 
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use crate::linear::WeightLayout;
 
@@ -8,16 +8,34 @@ use crate::linear::WeightLayout;
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, layout: WeightLayout) -> Tensor {
     let weight = oriented(weight, layout);
     match bias {
-        Some(bias) => bias.addmm(x, &weight),
-        None => x.mm(&weight),
+        Some(bias) if x.kind() == Kind::Float => bias.addmm(x, &weight),
+        Some(bias) => {
+            let mut output = product(x, &weight);
+            output += bias;
+            output
+        }
+        None => product(x, &weight),
+    }
+}
+
+/// The product of two matrices, in f32.
+pub fn product(left: &Tensor, right: &Tensor) -> Tensor {
+    in_f32(left.mm(right))
+}
+
+/// The result of a product in f32. On the CPU, libtorch returns that of factors in bf16, summed in f32, in bf16 only.
+pub fn in_f32(result: Tensor) -> Tensor {
+    match result.kind() {
+        Kind::Float => result,
+        _ => result.to_kind(Kind::Float),
     }
 }
 
 /// Gradient of the weight, in its layout.
 pub fn weight_gradient(grad: &Tensor, x: &Tensor, layout: WeightLayout) -> Tensor {
     match layout {
-        WeightLayout::InputByOutput => x.tr().mm(grad),
-        WeightLayout::OutputByInput => grad.tr().mm(x),
+        WeightLayout::InputByOutput => product(&x.tr(), grad),
+        WeightLayout::OutputByInput => product(&grad.tr(), x),
     }
 }
 

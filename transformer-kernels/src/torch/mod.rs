@@ -19,6 +19,8 @@ use crate::linear::WeightLayout;
 impl Kernels for LibTorch {
     type Dropped = Dropped;
 
+    const BF16_PRODUCTS: bool = true;
+
     fn accepts(tensor: &FloatTensor<Self>) -> bool {
         tensor.tensor.kind() == Kind::Float
     }
@@ -39,7 +41,7 @@ impl Kernels for LibTorch {
         layout: WeightLayout,
     ) -> TchTensor {
         let weight = linear::oriented(&weight.tensor, layout);
-        TchTensor::new(grad.tensor.mm(&weight.tr()))
+        TchTensor::new(linear::product(&grad.tensor, &weight.tr()))
     }
 
     fn linear_weight_gradient(grad: &TchTensor, x: &TchTensor, layout: WeightLayout) -> TchTensor {

@@ -5,7 +5,8 @@ use std::path::Path;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 use transformer_core::{
-    LanguageModel, LanguageModelConfig, SpecialTokens, WEIGHTS_FILE, load_weights, padded,
+    LanguageModel, LanguageModelConfig, MixedPrecision, ProductPrecision, SpecialTokens,
+    WEIGHTS_FILE, load_weights, padded,
 };
 #[cfg(feature = "text")]
 use transformer_core::{TextError, Tokenizers};
@@ -62,6 +63,11 @@ impl<B: Backend> Objective<B> for LanguageModel<B> {
     fn check_tokenizers(&self, tokenizers: &Tokenizers) -> Result<(), TextError> {
         let config = self.config();
         tokenizers.check([config.vocab_size; 2], config.special_tokens(), "")
+    }
+
+    fn with_precision(mut self, precision: ProductPrecision) -> Option<Self> {
+        self.set_precision(precision);
+        Some(self)
     }
 
     fn batch(&self, sequences: &[Vec<u32>], device: &B::Device) -> SequenceBatch<B> {

@@ -9,9 +9,9 @@ use std::path::Path;
 use burn::module::{AutodiffModule, Module, ModuleDisplay};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
+use transformer_core::{ProductPrecision, WEIGHTS_FILE, load_weights, save_weights};
 #[cfg(feature = "text")]
 use transformer_core::{TextError, Tokenizers};
-use transformer_core::{WEIGHTS_FILE, load_weights, save_weights};
 
 use crate::data::{Example, ExampleProblem};
 use crate::error::TrainError;
@@ -110,6 +110,15 @@ pub trait Objective<B: Backend>: Module<B> {
     #[cfg(feature = "text")]
     fn check_tokenizers(&self, _tokenizers: &Tokenizers) -> Result<(), TextError> {
         Ok(())
+    }
+
+    /// The model with the products of its training in that precision
+    /// ([`TrainingConfig::precision`](crate::TrainingConfig::precision)); `None` if it has no such products.
+    ///
+    /// By default, a model's products are in f32. One that is made of the library's layers hands the precision on to
+    /// them ([`MixedPrecision`](transformer_core::MixedPrecision)).
+    fn with_precision(self, precision: ProductPrecision) -> Option<Self> {
+        (precision == ProductPrecision::F32).then_some(self)
     }
 
     /// The tensors of a batch, on `device`, which is the model's.

@@ -5,7 +5,8 @@ use std::path::Path;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 use transformer_core::{
-    SpecialTokens, Transformer, TransformerConfig, WEIGHTS_FILE, load_weights, padded,
+    MixedPrecision, ProductPrecision, SpecialTokens, Transformer, TransformerConfig, WEIGHTS_FILE,
+    load_weights, padded,
 };
 #[cfg(feature = "text")]
 use transformer_core::{TextError, Tokenizers};
@@ -68,6 +69,11 @@ impl<B: Backend> Objective<B> for Transformer<B> {
         let config = self.config();
         let sizes = [config.src_vocab_size, config.tgt_vocab_size];
         tokenizers.check(sizes, config.special_tokens(), "")
+    }
+
+    fn with_precision(mut self, precision: ProductPrecision) -> Option<Self> {
+        self.set_precision(precision);
+        Some(self)
     }
 
     fn batch(&self, pairs: &[TokenizedPair], device: &B::Device) -> PairBatch<B> {

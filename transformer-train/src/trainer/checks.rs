@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::train::metric::{LearningRateMetric, Metric};
 
 use super::setup::Setup;
@@ -23,6 +23,20 @@ impl<B: AutodiffBackend, M: Trainable<B>> Setup<B, M> {
         }
         let checked = self.hook.check(&model.valid());
         checked.map_err(|source| TrainError::Metrics { source })
+    }
+
+    /// The model with its products in the run's precision.
+    pub(super) fn with_precision(&self, model: M) -> Result<M, TrainError> {
+        let precision = self.config.precision;
+        let model = model.with_precision(precision);
+        let model = model.ok_or(TrainError::ModelPrecision { precision })?;
+        match precision.is_computed_by::<B>() {
+            true => Ok(model),
+            false => Err(TrainError::BackendPrecision {
+                precision,
+                backend: <B::InnerBackend as Backend>::name(&self.devices[0]),
+            }),
+        }
     }
 
     /// Checks that the names differ, because displays identify numbers by their names, and that there is the

@@ -34,6 +34,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Setup<B, M> {
     ) -> Result<Trained<M::InnerModule>, TrainError> {
         let deadline = self.max_duration.map(|duration| Instant::now() + duration);
         self.check(&model)?;
+        let model = self.with_precision(model)?;
         let data = self.data(&model, train, valid)?;
         let checkpoints = self.open_directory()?;
         let run = resumed(self.new_run(model, &data), checkpoints.as_ref())?;

@@ -19,10 +19,7 @@ struct PanelRow([f32; PANEL]);
 
 impl FloatPanels {
     /// Of the sizes `[d_input, d_output]`, with the weight of each input and output.
-    pub fn new(
-        [d_input, d_output]: [usize; 2],
-        weight: impl Fn(usize, usize) -> f32,
-    ) -> Self {
+    pub fn new([d_input, d_output]: [usize; 2], weight: impl Fn(usize, usize) -> f32) -> Self {
         let mut rows = Vec::with_capacity(d_output.div_ceil(PANEL) * d_input);
         for first in (0..d_output).step_by(PANEL) {
             let width = PANEL.min(d_output - first);

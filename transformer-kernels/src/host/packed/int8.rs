@@ -60,7 +60,9 @@ impl Int8Panels {
             let width = PANEL.min(d_output - first);
             let outputs = (first..first + width)
                 .flat_map(|output| (0..d_input).map(move |input| (input, output)));
-            let values: Vec<f32> = outputs.map(|(input, output)| weight(input, output)).collect();
+            let values: Vec<f32> = outputs
+                .map(|(input, output)| weight(input, output))
+                .collect();
             let (values, mut scales) = quantized_rows(&values, d_input);
             // Without inputs there are no rows.
             scales.resize(width, 0.0);
@@ -218,8 +220,7 @@ impl<D: Dot> DotProduct<'_, D> {
         let scales = &outputs[panel].scales[first..first + 2 * D::COLUMNS];
         let scale = x.scales[row];
         let results = whole.iter().zip(excess).zip(scales);
-        let results =
-            results.map(|((&sum, &excess), &s)| (sum - excess) as f32 * s * scale);
+        let results = results.map(|((&sum, &excess), &s)| (sum - excess) as f32 * s * scale);
         let column = panel * PANEL + first;
         let out = part.out.row(row).get_mut(column..).unwrap_or_default();
         let bias = part.bias.map(|bias| bias.get(column..).unwrap_or_default());

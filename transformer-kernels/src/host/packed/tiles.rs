@@ -89,7 +89,9 @@ fn tile_of_rows<T: Tiles>(product: &mut T, rows: usize, row: usize, panel: usize
 pub fn prefetch_next<R>(panel: &[R], k: usize, row: usize) {
     const { assert!(size_of::<R>() == 128) };
     let next = panel.as_ptr().wrapping_add(panel.len() + k);
-    let half = next.cast::<i8>().wrapping_add(if row == 0 { 0 } else { 64 });
+    let half = next
+        .cast::<i8>()
+        .wrapping_add(if row == 0 { 0 } else { 64 });
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};

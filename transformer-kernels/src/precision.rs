@@ -1,0 +1,72 @@
+//! The precision of products.
+
+use std::any::TypeId;
+use std::fmt;
+
+use burn::tensor::FloatDType;
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use serde::{Deserialize, Serialize};
+
+use crate::autodiff::{Tracked, first};
+use crate::kernels::Kernels;
+
+/// The precision of products where gradients are taken, forward and backward: those of linear maps, and in
+/// attention those of queries with keys and of weights with values.
+///
+/// Everything else is in f32 in either case: parameters and gradients, what an operation is given and what it
+/// returns, biases, softmax and norms. Where no gradients are taken, so are the products.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProductPrecision {
+    /// f32.
+    #[default]
+    F32,
+    /// Both factors are rounded to bf16: the range of f32 with 8 bits of precision, so that each is off by 1/256
+    /// of itself at most. Sums are in f32, and are rounded to bf16 once, when they are complete.
+    Bf16,
+}
+
+impl ProductPrecision {
+    /// Whether the backend has products in this precision where gradients are taken; else they are in f32.
+    ///
+    /// ```
+    /// use burn_autodiff::Autodiff;
+    /// use burn_ndarray::NdArray;
+    /// use transformer_kernels::ProductPrecision;
+    ///
+    /// // They are libtorch's, with the feature `tch`.
+    /// assert!(!ProductPrecision::Bf16.is_computed_by::<Autodiff<NdArray>>());
+    /// assert!(ProductPrecision::F32.is_computed_by::<Autodiff<NdArray>>());
+    /// ```
+    pub fn is_computed_by<B: Backend>(self) -> bool {
+        let has_bf16: Option<bool> = match self {
+            Self::F32 => Some(true),
+            Self::Bf16 => first!(multiplies_in_bf16::<B>()),
+        };
+        has_bf16.unwrap_or(false)
+    }
+
+    /// A tensor as a factor of products in this precision, where `I` has them.
+    pub(crate) fn rounded<I: Kernels>(self, tensor: &FloatTensor<I>) -> FloatTensor<I> {
+        match self {
+            Self::Bf16 if I::BF16_PRODUCTS => I::float_cast(tensor.clone(), FloatDType::BF16),
+            _ => tensor.clone(),
+        }
+    }
+}
+
+impl fmt::Display for ProductPrecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        })
+    }
+}
+
+/// Whether `B` has products in bf16, if it takes gradients over `I`.
+fn multiplies_in_bf16<B: Backend, I: Kernels>() -> Option<bool> {
+    let is_over = TypeId::of::<FloatTensor<B>>() == TypeId::of::<Tracked<I>>();
+    is_over.then_some(I::BF16_PRODUCTS)
+}

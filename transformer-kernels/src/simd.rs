@@ -1,22 +1,108 @@
 //! Loops over slices that the compiler vectorises for the processor that runs them.
 
+use std::sync::OnceLock;
+
 use pulp::Arch;
+
+/// The environment variable that forces a level of instructions.
+const VARIABLE: &str = "TRANSFORMER_SIMD";
+
+/// Instructions that a processor may be asked for, each with those before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    /// Those that every processor of the architecture has.
+    Portable,
+    /// On x86: AVX2 and FMA.
+    Avx2,
+    /// All that are made use of; on x86, those of AVX-512.
+    Avx512,
+}
+
+impl Level {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "portable" => Some(Self::Portable),
+            "avx2" => Some(Self::Avx2),
+            "avx512" => Some(Self::Avx512),
+            _ => None,
+        }
+    }
+
+    /// What this processor has of it.
+    fn arch(self) -> Arch {
+        match self {
+            Self::Portable => Arch::Scalar,
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+            Self::Avx2 => pulp::x86::V3::try_new().map_or(Arch::Scalar, Arch::V3),
+            _ => Arch::new(),
+        }
+    }
+}
+
+/// Checks the environment variable `TRANSFORMER_SIMD`, which can be `portable`, `avx2` or `avx512`: our
+/// kernels then use these instructions and no better ones, and no others than the processor has. Products
+/// by the crate `gemm` choose their instructions by themselves.
+///
+/// # Errors
+/// When it has another value, which the kernels ignore: a line with the value and those that are known.
+pub fn check_simd() -> Result<(), String> {
+    check_level(std::env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned()))
+}
+
+fn check_level(value: Option<String>) -> Result<(), String> {
+    match value {
+        Some(name) if !name.is_empty() && Level::named(&name).is_none() => Err(format!(
+            "the environment variable {VARIABLE} is `{name}`: it can be portable, avx2 or avx512"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The best instructions of this processor, up to the level that `TRANSFORMER_SIMD` names. The variable is
+/// read once.
+#[inline]
+pub fn arch() -> Arch {
+    static ARCH: OnceLock<Arch> = OnceLock::new();
+    *ARCH.get_or_init(|| {
+        let name = std::env::var(VARIABLE).unwrap_or_default();
+        Level::named(&name).unwrap_or(Level::Avx512).arch()
+    })
+}
 
 /// Independent accumulators of a sum, so that no addition waits for the one before.
 const LANES: usize = 16;
 
-/// Runs `f` compiled for the best instructions of this processor.
+/// Makes a closure that consumes it one that can be called once only. Others are called through a function
+/// that is not inlined, and so compiled for the oldest processor.
+pub struct Once;
+
+/// Computes an expression, compiled for the instructions of [`arch`].
 ///
-/// Functions that `f` calls must be inlined: all others are compiled for the oldest processor.
-#[inline(always)]
-pub fn vectorised<R>(f: impl FnOnce() -> R) -> R {
-    Arch::new().dispatch(f)
+/// Functions that it calls must be inlined: all others are compiled for the oldest processor.
+macro_rules! vectorised {
+    ($expression:expr) => {{
+        let once = $crate::simd::Once;
+        $crate::simd::arch().dispatch(
+            #[inline(always)]
+            || {
+                let _once = once;
+                $expression
+            },
+        )
+    }};
 }
+pub(crate) use vectorised;
 
 /// `Σ f(x)`
 #[inline(always)]
 pub fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
-    fold(x, 0.0, |sum, x| sum + f(x), |a, b| a + b)
+    fold(
+        x,
+        0.0,
+        #[inline(always)]
+        |sum, x| sum + f(x),
+        |a, b| a + b,
+    )
 }
 
 /// `Σ f(x, y)`
@@ -85,9 +171,86 @@ pub fn exp(x: f32) -> f32 {
     if x < -87.3 { 0.0 } else { y * power }
 }
 
+/// The error function, within two units in the last place.
+///
+/// Near zero `x + x P(x²)`, elsewhere `±(1 - e^-Q(|x|))`, with the polynomials of N. Juffa's `erff`.
+#[inline(always)]
+pub fn erf(x: f32) -> f32 {
+    let (size, square) = (x.abs(), x * x);
+    let mut near = -5.967_617e-4;
+    for c in [
+        4.991_194_2e-3,
+        -2.676_813_5e-2,
+        0.112_819_925,
+        -0.376_125_34,
+        0.128_379_17,
+    ] {
+        near = near * square + c;
+    }
+    let near = near * x + x;
+    let mut far = -1.728_534_7e-5;
+    for c in [
+        3.831_971_3e-4,
+        -3.883_964_4e-3,
+        2.425_462_2e-2,
+        -0.106_777_88,
+        -0.634_846_7,
+        -0.128_717_51,
+    ] {
+        far = far * size + c;
+    }
+    let far = (1.0 - exp(far * size - size)).copysign(x);
+    if size > 0.927_734_4 { far } else { near }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_level_has_a_name_and_any_other_is_refused() {
+        assert_eq!(check_level(None), Ok(()));
+        for name in ["", "portable", "avx2", "avx512"] {
+            assert_eq!(check_level(Some(name.into())), Ok(()));
+        }
+        for name in ["AVX2", "sse", "avx512 "] {
+            let error = check_level(Some(name.into())).unwrap_err();
+            assert_eq!(
+                error,
+                format!(
+                    "the environment variable TRANSFORMER_SIMD is `{name}`: it can be portable, avx2 or avx512"
+                )
+            );
+        }
+        assert!(matches!(Level::Portable.arch(), Arch::Scalar));
+    }
+
+    #[test]
+    fn error_function_is_right_to_two_units() {
+        // Taylor's series; its terms stay below 1e4 up to three.
+        let exact = |x: f64| {
+            let mut term = x;
+            let mut all = x;
+            for n in 1..200 {
+                term *= -x * x / f64::from(n);
+                all += term / f64::from(2 * n + 1);
+            }
+            all * std::f64::consts::FRAC_2_SQRT_PI
+        };
+        for step in 1..=30_000 {
+            let x = step as f32 * 1e-4;
+            let expected = exact(f64::from(x));
+            for sign in [1.0, -1.0] {
+                let error = (f64::from(erf(sign * x) * sign) - expected).abs() / expected;
+                assert!(error < 2.4e-7, "erf({x}) is off by {error:e}");
+            }
+        }
+        assert_eq!(erf(0.0), 0.0);
+        for x in [4.5, 10.0, 1e20, f32::MAX, f32::INFINITY] {
+            assert_eq!([erf(x), erf(-x)], [1.0, -1.0]);
+        }
+        assert!(erf(f32::NAN).is_nan());
+    }
 
     #[test]
     fn exponentials_are_right_to_two_units() {

@@ -31,7 +31,7 @@ pub fn relu_dropout(x: &[f32], bias: &[f32], keep: Option<Keep>) -> Vec<f32> {
         .zip(x.par_chunks(task))
         .enumerate()
         .for_each(|(task, (output, x))| {
-            vectorised(|| {
+            vectorised!({
                 let rows = output.chunks_exact_mut(width).zip(x.chunks_exact(width));
                 for (row, (y, x)) in rows.enumerate() {
                     for ((y, &x), &b) in y.iter_mut().zip(x).zip(bias) {
@@ -60,7 +60,7 @@ pub fn relu_dropout_backward(grad: &[f32], output: &[f32], scale: f32) -> Vec<f3
         .par_chunks_mut(TASK)
         .zip(grad.par_chunks(TASK).zip(output.par_chunks(TASK)))
         .for_each(|(dx, (dy, y))| {
-            vectorised(|| {
+            vectorised!({
                 for ((dx, &dy), &y) in dx.iter_mut().zip(dy).zip(y) {
                     *dx = if y <= 0.0 { 0.0 } else { dy * scale };
                 }

@@ -42,7 +42,7 @@ pub fn adam(parameter: &mut [f32], moments: [&mut [f32]; 2], grad: &[f32], step:
         .zip(first.par_chunks_mut(TASK).zip(second.par_chunks_mut(TASK)))
         .zip(grad.par_chunks(TASK))
         .for_each(|((parameter, (first, second)), grad)| {
-            vectorised(|| {
+            vectorised!({
                 let moments = first.iter_mut().zip(second);
                 for ((x, (m, v)), &g) in parameter.iter_mut().zip(moments).zip(grad) {
                     *m = *m * beta_1 + g * (1.0 - beta_1);

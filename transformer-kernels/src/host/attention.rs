@@ -109,7 +109,7 @@ pub fn attention(
                 first += key.len();
             }
             let scale = score_scale(d_k) as f32;
-            vectorised(|| weights.iter_mut().for_each(|score| *score *= scale));
+            vectorised!(weights.iter_mut().for_each(|score| *score *= scale));
             softmax(
                 &mut weights,
                 key_len,
@@ -291,7 +291,7 @@ fn check_part(query: HeadRows<'_>, part: [HeadRows<'_>; 2], d_v: usize) {
 /// The weights of a head after dropout.
 fn kept(weights: &[f32], first_row: usize, key_len: usize, keep: Keep) -> Vec<f32> {
     let mut kept = weights.to_vec();
-    vectorised(|| {
+    vectorised!({
         for (row, kept) in kept.chunks_exact_mut(key_len.max(1)).enumerate() {
             keep.apply(first_row + row, kept);
         }
@@ -302,7 +302,7 @@ fn kept(weights: &[f32], first_row: usize, key_len: usize, keep: Keep) -> Vec<f3
 /// Turns the scores of a head into weights.
 fn softmax(scores: &mut [f32], key_len: usize, head: [usize; 2], mask: Option<Mask<'_>>) {
     let [sentence, head] = head;
-    vectorised(|| {
+    vectorised!({
         for (position, scores) in scores.chunks_exact_mut(key_len.max(1)).enumerate() {
             match mask.map(|mask| mask.row([sentence, head, position])) {
                 None => softmax_row(scores, None),
@@ -339,7 +339,7 @@ fn softmax_backward(
     first_row: usize,
     keep: Option<Keep>,
 ) {
-    vectorised(|| {
+    vectorised!({
         let rows = grads.chunks_exact_mut(key_len.max(1));
         for (row, (ds, w)) in rows.zip(weights.chunks_exact(key_len.max(1))).enumerate() {
             if let Some(keep) = keep {

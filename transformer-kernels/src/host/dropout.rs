@@ -31,7 +31,7 @@ fn add_kept(output: &mut [f32], input: &[f32], keep: Keep) {
         .zip(input.par_chunks(TASK))
         .enumerate()
         .for_each(|(row, (output, input))| {
-            vectorised(|| {
+            vectorised!({
                 let factor = keep.row(row);
                 for (column, (y, &x)) in output.iter_mut().zip(input).enumerate() {
                     *y += x * factor(column);

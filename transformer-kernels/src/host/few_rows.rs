@@ -3,8 +3,10 @@
 //! A product of many rows first packs both matrices, so that its inner loop reads them in order. For few
 //! rows, as in decoding, packing costs more than it saves.
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
+
+use crate::simd::arch;
 
 /// Rows up to which the products here are mostly faster than gemm's.
 pub const FEW: usize = 64;
@@ -51,7 +53,7 @@ pub fn product(x: Rows<'_>, w: Rows<'_>, parallel: bool) -> Vec<f32> {
             width: columns,
             ..w.after(first)
         };
-        Arch::new().dispatch(Product {
+        arch().dispatch(Product {
             x,
             w,
             out: &mut out,
@@ -70,7 +72,7 @@ pub fn transposed_product(x: Rows<'_>, w: Rows<'_>, parallel: bool) -> Vec<f32> 
             count: columns,
             ..w.after(first * w.stride)
         };
-        Arch::new().dispatch(TransposedProduct {
+        arch().dispatch(TransposedProduct {
             x,
             w,
             out: &mut out,

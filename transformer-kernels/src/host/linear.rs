@@ -73,7 +73,7 @@ pub fn linear(x: &[f32], weight: &[f32], bias: Option<&[f32]>, shape: LinearShap
         output
             .par_chunks_mut(task_of_rows(d_output))
             .for_each(|rows| {
-                vectorised(|| {
+                vectorised!({
                     for row in rows.chunks_exact_mut(d_output) {
                         row.iter_mut().zip(bias).for_each(|(y, &b)| *y += b);
                     }

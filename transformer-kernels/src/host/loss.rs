@@ -6,8 +6,13 @@ use crate::simd::{exp, max, sum, vectorised};
 
 /// `ln Σ eˣ`, given the largest.
 #[inline(always)]
-fn log_sum_exp(x: &[f32], largest: f32) -> f32 {
-    sum(x, |x| exp(x - largest)).ln() + largest
+pub fn log_sum_exp(x: &[f32], largest: f32) -> f32 {
+    let sum = sum(
+        x,
+        #[inline(always)]
+        |x| exp(x - largest),
+    );
+    sum.ln() + largest
 }
 
 /// The logarithm of the softmax of each row of `width` numbers.
@@ -17,7 +22,7 @@ pub fn log_softmax(x: &[f32], width: usize) -> Vec<f32> {
         .par_chunks_mut(width.max(1))
         .zip(x.par_chunks(width.max(1)))
         .for_each(|(output, x)| {
-            vectorised(|| {
+            vectorised!({
                 let log_sum_exp = log_sum_exp(x, max(x));
                 for (y, x) in output.iter_mut().zip(x) {
                     *y = x - log_sum_exp;
@@ -60,7 +65,7 @@ pub fn cross_entropy(logits: &[f32], labels: &[usize], smoothing: f32) -> Vec<Ro
         .par_chunks(vocab_size)
         .zip(labels)
         .map(|(x, &label)| {
-            let [largest, all, log_sum_exp] = vectorised(|| {
+            let [largest, all, log_sum_exp] = vectorised!({
                 let largest = max(x);
                 [largest, sum(x, |x| x), log_sum_exp(x, largest)]
             });
@@ -103,7 +108,7 @@ pub fn cross_entropy_backward(
                 x.fill(0.0);
                 return;
             }
-            vectorised(|| {
+            vectorised!({
                 for x in x.iter_mut() {
                     *x = grad * (exp(*x - lse) - share);
                 }

@@ -11,7 +11,7 @@ use crate::sizes::count;
 const LARGE: usize = 1 << 22;
 
 /// Numbers of a matrix from which on it is read by several threads, for however few rows.
-const LARGE_MATRIX: usize = 1 << 17;
+pub const LARGE_MATRIX: usize = 1 << 17;
 
 /// A view of a matrix, not necessarily contiguous.
 #[derive(Clone, Copy)]

@@ -15,6 +15,8 @@ mod linear;
 mod loss;
 mod matrix;
 mod norm;
+mod packed;
+pub mod rows;
 mod sums;
 
 pub use activation::{relu_dropout, relu_dropout_backward};
@@ -27,10 +29,12 @@ pub use heads::{HeadRows, join_heads, write_heads};
 pub use linear::{LinearShape, linear, linear_input_gradient, linear_weight_gradient};
 pub use loss::{RowLoss, cross_entropy, cross_entropy_backward, log_softmax};
 pub use norm::{NormGradients, Normed, layer_norm, layer_norm_backward};
+pub use packed::{PackedMatrix, PackedPrecision, ProductBuffer, Threads, quantized_rows};
 pub use sums::{sum_of_squares, sum_rows};
 
 pub use crate::kernels::{AttentionParents, NormParents};
 pub use crate::random::Keep;
+pub use crate::simd::check_simd;
 
 /// Numbers in one task of a thread. It does not depend on the number of threads, so that neither do sums.
 const TASK: usize = 16_384;

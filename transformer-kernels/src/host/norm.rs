@@ -67,15 +67,14 @@ pub fn layer_norm(x: &[f32], gamma: &[f32], beta: &[f32], epsilon: f32) -> Norme
         .zip(means.par_chunks_mut(task_rows))
         .zip(reciprocal_deviations.par_chunks_mut(task_rows))
         .for_each(|(((output, x), means), deviations)| {
-            vectorised(|| {
+            vectorised!({
                 let rows = output
                     .chunks_exact_mut(d_model)
                     .zip(x.chunks_exact(d_model));
                 let statistics = means.iter_mut().zip(deviations);
                 for ((y, x), (mean, deviation)) in rows.zip(statistics) {
-                    let m = sum(x, |x| x) / d_model as f32;
-                    let variance = sum(x, |x| (x - m) * (x - m)) / d_model as f32;
-                    let r = 1.0 / (variance + epsilon).sqrt();
+                    let (m, squares) = mean_and_squares(x);
+                    let r = 1.0 / (squares / d_model as f32 + epsilon).sqrt();
                     for (((y, &x), &g), &b) in y.iter_mut().zip(x).zip(gamma).zip(beta) {
                         *y = (x - m) * r * g + b;
                     }
@@ -88,6 +87,13 @@ pub fn layer_norm(x: &[f32], gamma: &[f32], beta: &[f32], epsilon: f32) -> Norme
         means,
         reciprocal_deviations,
     }
+}
+
+/// The mean `m` of a row, and `Σ (x - m)²`.
+#[inline(always)]
+pub fn mean_and_squares(x: &[f32]) -> (f32, f32) {
+    let m = sum(x, |x| x) / x.len() as f32;
+    (m, sum(x, |x| (x - m) * (x - m)))
 }
 
 /// Gradients from that of the output. The statistics are the means and reciprocal deviations of
@@ -160,7 +166,7 @@ impl Rows<'_> {
     /// Writes the gradient of `x`.
     fn x_gradient(&self, gamma: &[f32], x_grad: &mut [f32]) {
         let d_model = gamma.len();
-        vectorised(|| {
+        vectorised!({
             let inputs = self
                 .grad
                 .chunks_exact(d_model)
@@ -182,7 +188,7 @@ impl Rows<'_> {
     /// The gradients of gamma and beta.
     fn parameter_gradients(&self, d_model: usize) -> [Vec<f32>; 2] {
         let [mut gamma_grad, mut beta_grad] = [vec![0.0; d_model], vec![0.0; d_model]];
-        vectorised(|| {
+        vectorised!({
             let rows = self
                 .grad
                 .chunks_exact(d_model)

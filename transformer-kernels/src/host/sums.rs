@@ -11,7 +11,7 @@ pub fn sum_rows(x: &[f32], width: usize) -> Vec<f32> {
         .par_chunks(task_of_rows(width))
         .map(|rows| {
             let mut sums = vec![0.0; width];
-            vectorised(|| {
+            vectorised!({
                 for row in rows.chunks_exact(width) {
                     sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
                 }
@@ -38,7 +38,7 @@ pub(super) fn add_up(parts: &[Vec<f32>], width: usize) -> Vec<f32> {
 pub fn sum_of_squares(x: &[f32]) -> f32 {
     let parts: Vec<f32> = x
         .par_chunks(TASK)
-        .map(|x| vectorised(|| sum(x, |x| x * x)))
+        .map(|x| vectorised!(sum(x, |x| x * x)))
         .collect();
     parts.into_iter().map(f64::from).sum::<f64>() as f32
 }

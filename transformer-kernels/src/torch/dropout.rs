@@ -67,7 +67,7 @@ fn drop_in_place(tensor: &mut Tensor, keep: Keep) {
     let values: &mut [f32] =
         unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast(), tensor.numel()) };
     // On this thread: libtorch's threads still spin, and another pool would wait for them.
-    vectorised(|| {
+    vectorised!({
         for (row, values) in values.chunks_mut(ROW).enumerate() {
             keep.apply(row, values);
         }

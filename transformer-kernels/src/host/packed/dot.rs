@@ -1,0 +1,259 @@
+//! Instructions that multiply 8-bit integers and add up the products, exactly.
+#![allow(unsafe_code, reason = "the processor's instructions, by std::arch")]
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::*;
+
+use super::quantize::INPUTS;
+use crate::simd::arch;
+
+/// Instructions for sums of products of bytes without a sign and bytes with one, `INPUTS` at a time, in
+/// vectors of 32-bit sums, one for each column. A value is the proof that the processor has them.
+pub trait Dot: Copy {
+    /// Rows of the largest tile, as [`super::tiles::Tiles::ROWS`].
+    const ROWS: usize;
+    /// Columns of a vector.
+    const COLUMNS: usize;
+    /// The weights of `INPUTS` inputs, for each column.
+    type Weights: Copy;
+    /// `INPUTS` numbers of a row, for every column.
+    type Inputs: Copy;
+    /// The sums of the columns.
+    type Sums: Copy;
+
+    fn zeros(self) -> Self::Sums;
+    /// Zeros.
+    fn no_weights(self) -> Self::Weights;
+    /// Of `COLUMNS` columns.
+    fn weights(self, columns: &[[i8; INPUTS]]) -> Self::Weights;
+    fn inputs(self, x: [u8; INPUTS]) -> Self::Inputs;
+    fn add(self, sums: Self::Sums, x: Self::Inputs, weights: Self::Weights) -> Self::Sums;
+    /// Writes `COLUMNS` sums.
+    fn store(self, sums: Self::Sums, to: &mut [i32]);
+    /// Runs a task, compiled for these instructions.
+    fn run<T: Task>(self, task: T);
+}
+
+/// Work that is compiled for each of the instructions.
+pub trait Task {
+    /// Must be inlined, as must be all that it calls.
+    fn run<D: Dot>(self, dot: D);
+}
+
+/// Runs a task by the best instructions of this processor, up to the level that `TRANSFORMER_SIMD` names.
+pub fn dispatch<T: Task>(task: T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let arch = arch();
+        if let (pulp::Arch::V4(_), Some(vnni)) = (arch, Vnni::new()) {
+            return vnni.run(task);
+        }
+        if let (pulp::Arch::V3(_) | pulp::Arch::V4(_), Some(avx2)) = (arch, Avx2::new()) {
+            return avx2.run(task);
+        }
+    }
+    Portable.run(task);
+}
+
+/// Loops that every processor runs.
+#[derive(Clone, Copy)]
+pub struct Portable;
+
+impl Dot for Portable {
+    const ROWS: usize = 4;
+    const COLUMNS: usize = 8;
+    type Weights = [[i32; INPUTS]; 8];
+    type Inputs = [i32; INPUTS];
+    type Sums = [i32; 8];
+
+    #[inline(always)]
+    fn zeros(self) -> Self::Sums {
+        [0; 8]
+    }
+
+    #[inline(always)]
+    fn no_weights(self) -> Self::Weights {
+        [[0; INPUTS]; 8]
+    }
+
+    #[inline(always)]
+    fn weights(self, columns: &[[i8; INPUTS]]) -> Self::Weights {
+        let mut weights = [[0; INPUTS]; 8];
+        for (to, column) in weights.iter_mut().zip(columns) {
+            *to = column.map(i32::from);
+        }
+        weights
+    }
+
+    #[inline(always)]
+    fn inputs(self, x: [u8; INPUTS]) -> Self::Inputs {
+        x.map(i32::from)
+    }
+
+    #[inline(always)]
+    fn add(self, mut sums: Self::Sums, x: Self::Inputs, weights: Self::Weights) -> Self::Sums {
+        for (sum, w) in sums.iter_mut().zip(weights) {
+            for (x, w) in x.into_iter().zip(w) {
+                *sum += x * w;
+            }
+        }
+        sums
+    }
+
+    #[inline(always)]
+    fn store(self, sums: Self::Sums, to: &mut [i32]) {
+        to.copy_from_slice(&sums);
+    }
+
+    fn run<T: Task>(self, task: T) {
+        task.run(self);
+    }
+}
+
+/// AVX-512 VNNI: sixteen columns by one instruction.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub struct Vnni(());
+
+#[cfg(target_arch = "x86_64")]
+impl Vnni {
+    /// `None` where the processor does not have them.
+    pub fn new() -> Option<Self> {
+        let all = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni");
+        all.then_some(Self(()))
+    }
+}
+
+// SAFETY, here and below: a value proves that the processor has the instructions.
+#[cfg(target_arch = "x86_64")]
+impl Dot for Vnni {
+    const ROWS: usize = 12;
+    const COLUMNS: usize = 16;
+    type Weights = __m512i;
+    type Inputs = __m512i;
+    type Sums = __m512i;
+
+    #[inline(always)]
+    fn zeros(self) -> __m512i {
+        unsafe { _mm512_setzero_si512() }
+    }
+
+    #[inline(always)]
+    fn no_weights(self) -> __m512i {
+        self.zeros()
+    }
+
+    #[inline(always)]
+    fn weights(self, columns: &[[i8; INPUTS]]) -> __m512i {
+        assert_eq!(columns.len(), Self::COLUMNS);
+        // SAFETY: 16 columns of four bytes are read.
+        unsafe { _mm512_loadu_si512(columns.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn inputs(self, x: [u8; INPUTS]) -> __m512i {
+        unsafe { _mm512_set1_epi32(i32::from_ne_bytes(x)) }
+    }
+
+    #[inline(always)]
+    fn add(self, sums: __m512i, x: __m512i, weights: __m512i) -> __m512i {
+        unsafe { _mm512_dpbusd_epi32(sums, x, weights) }
+    }
+
+    #[inline(always)]
+    fn store(self, sums: __m512i, to: &mut [i32]) {
+        assert_eq!(to.len(), Self::COLUMNS);
+        // SAFETY: 16 sums of four bytes are written.
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), sums) }
+    }
+
+    fn run<T: Task>(self, task: T) {
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+        fn run<T: Task>(task: T, dot: Vnni) {
+            task.run(dot);
+        }
+        unsafe { run(task, self) }
+    }
+}
+
+/// AVX2. The one instruction that multiplies bytes adds pairs of products in 16 bits, which overflow: here
+/// bytes become 16 bits first.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub struct Avx2(());
+
+#[cfg(target_arch = "x86_64")]
+impl Avx2 {
+    /// `None` where the processor does not have them.
+    pub fn new() -> Option<Self> {
+        is_x86_feature_detected!("avx2").then_some(Self(()))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Dot for Avx2 {
+    const ROWS: usize = 4;
+    const COLUMNS: usize = 8;
+    /// The first and the third weight of each column, and the second and the fourth, in 16 bits.
+    type Weights = [__m256i; 2];
+    /// Likewise.
+    type Inputs = [__m256i; 2];
+    type Sums = __m256i;
+
+    #[inline(always)]
+    fn zeros(self) -> __m256i {
+        unsafe { _mm256_setzero_si256() }
+    }
+
+    #[inline(always)]
+    fn no_weights(self) -> [__m256i; 2] {
+        [self.zeros(); 2]
+    }
+
+    #[inline(always)]
+    fn weights(self, columns: &[[i8; INPUTS]]) -> [__m256i; 2] {
+        assert_eq!(columns.len(), Self::COLUMNS);
+        // SAFETY: eight columns of four bytes are read.
+        unsafe {
+            let all = _mm256_loadu_si256(columns.as_ptr().cast());
+            let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(all));
+            [even, _mm256_srai_epi16::<8>(all)]
+        }
+    }
+
+    #[inline(always)]
+    fn inputs(self, x: [u8; INPUTS]) -> [__m256i; 2] {
+        unsafe {
+            let all = _mm256_set1_epi32(i32::from_ne_bytes(x));
+            let even = _mm256_and_si256(all, _mm256_set1_epi16(0xff));
+            [even, _mm256_srli_epi16::<8>(all)]
+        }
+    }
+
+    #[inline(always)]
+    fn add(self, sums: __m256i, x: [__m256i; 2], weights: [__m256i; 2]) -> __m256i {
+        unsafe {
+            let [even, odd] = [0, 1].map(|i: usize| _mm256_madd_epi16(x[i], weights[i]));
+            _mm256_add_epi32(_mm256_add_epi32(sums, even), odd)
+        }
+    }
+
+    #[inline(always)]
+    fn store(self, sums: __m256i, to: &mut [i32]) {
+        assert_eq!(to.len(), Self::COLUMNS);
+        // SAFETY: eight sums of four bytes are written.
+        unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), sums) }
+    }
+
+    fn run<T: Task>(self, task: T) {
+        #[target_feature(enable = "avx2")]
+        fn run<T: Task>(task: T, dot: Avx2) {
+            task.run(dot);
+        }
+        unsafe { run(task, self) }
+    }
+}

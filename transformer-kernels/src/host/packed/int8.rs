@@ -1,0 +1,244 @@
+//! Panels in 8 bits.
+
+use super::dot::{self, Dot, Task};
+use super::quantize::{INPUTS, QuantizedRows, quantized_rows};
+use super::tiles::{PANEL, Part, Tiles, compute, prefetch_next};
+
+/// Whether sums over so many inputs fit 32 bits, at 255 · 128 each at most.
+pub fn fits(d_input: usize) -> bool {
+    d_input <= i32::MAX as usize / (255 * 128)
+}
+
+/// A weight in 8 bits: `[panel, d_input / INPUTS, PANEL, INPUTS]`, with zeros after the last input and output.
+///
+/// The rows that it is multiplied with are `q + 128`, because the processor multiplies bytes without a sign
+/// by bytes with one. So a sum is too large by 128 times the sum of the output's weights.
+#[derive(Debug, Clone)]
+pub struct Int8Panels {
+    d_input: usize,
+    groups: Vec<Group>,
+    outputs: Vec<Outputs>,
+}
+
+/// The weights of `INPUTS` inputs in a panel: two lines of a cache.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub struct Group(pub [[i8; INPUTS]; PANEL]);
+
+/// What the outputs of a panel have one of each.
+#[derive(Debug, Clone)]
+struct Outputs {
+    scales: [f32; PANEL],
+    /// 128 times the sum of the weights.
+    excess: [i32; PANEL],
+}
+
+impl Int8Panels {
+    /// Of the sizes `[d_input, d_output]`, with the weight of each input and output, and the scales of the
+    /// outputs.
+    pub fn new(
+        [d_input, d_output]: [usize; 2],
+        weight: impl Fn(usize, usize) -> i8,
+        scales: &[f32],
+    ) -> Self {
+        let mut panels = Self::with_capacity([d_input, d_output]);
+        for first in (0..d_output).step_by(PANEL) {
+            let width = PANEL.min(d_output - first);
+            let weight = |input, column| weight(input, first + column);
+            panels.push(weight, &scales[first..first + width]);
+        }
+        panels
+    }
+
+    /// Quantizes the weights of each output.
+    pub fn quantized(
+        [d_input, d_output]: [usize; 2],
+        weight: impl Fn(usize, usize) -> f32,
+    ) -> Self {
+        let mut panels = Self::with_capacity([d_input, d_output]);
+        for first in (0..d_output).step_by(PANEL) {
+            let width = PANEL.min(d_output - first);
+            let outputs = (first..first + width)
+                .flat_map(|output| (0..d_input).map(move |input| (input, output)));
+            let values: Vec<f32> = outputs
+                .map(|(input, output)| weight(input, output))
+                .collect();
+            let (values, mut scales) = quantized_rows(&values, d_input);
+            // Without inputs there are no rows.
+            scales.resize(width, 0.0);
+            panels.push(|input, column| values[column * d_input + input], &scales);
+        }
+        panels
+    }
+
+    fn with_capacity([d_input, d_output]: [usize; 2]) -> Self {
+        let panels = d_output.div_ceil(PANEL);
+        Self {
+            d_input,
+            groups: Vec::with_capacity(panels * d_input.div_ceil(INPUTS)),
+            outputs: Vec::with_capacity(panels),
+        }
+    }
+
+    /// Adds a panel of as many outputs as there are scales.
+    fn push(&mut self, weight: impl Fn(usize, usize) -> i8, scales: &[f32]) {
+        let mut outputs = Outputs {
+            scales: [0.0; PANEL],
+            excess: [0; PANEL],
+        };
+        outputs.scales[..scales.len()].copy_from_slice(scales);
+        for first in (0..self.d_input).step_by(INPUTS) {
+            let mut group = Group([[0; INPUTS]; PANEL]);
+            for (column, to) in group.0[..scales.len()].iter_mut().enumerate() {
+                for (input, to) in (first..self.d_input).zip(to) {
+                    *to = weight(input, column);
+                    outputs.excess[column] += 128 * i32::from(*to);
+                }
+            }
+            self.groups.push(group);
+        }
+        self.outputs.push(outputs);
+    }
+
+    /// Reads the weights of one output.
+    pub fn read_output(&self, output: usize, into: &mut [f32]) {
+        let (panel, column) = (output / PANEL, output % PANEL);
+        let scale = self.outputs[panel].scales[column];
+        let groups = self.d_input.div_ceil(INPUTS);
+        let groups = &self.groups[panel * groups..][..groups];
+        for (to, group) in into.chunks_mut(INPUTS).zip(groups) {
+            for (to, &weight) in to.iter_mut().zip(&group.0[column]) {
+                *to = scale * f32::from(weight);
+            }
+        }
+    }
+
+    /// Computes a part of a product.
+    pub fn product(&self, x: QuantizedRows<'_>, part: Part<'_>) {
+        dot::dispatch(self.part(x, part));
+    }
+
+    /// A part of a product, for any instructions.
+    pub fn part<'a>(&'a self, x: QuantizedRows<'a>, part: Part<'a>) -> Product<'a> {
+        let groups = self.d_input.div_ceil(INPUTS);
+        Product {
+            x,
+            groups,
+            weights: &self.groups[part.first_panel * groups..],
+            outputs: &self.outputs[part.first_panel..],
+            part,
+        }
+    }
+}
+
+/// A part of a product.
+pub struct Product<'a> {
+    x: QuantizedRows<'a>,
+    /// Groups of inputs.
+    groups: usize,
+    /// From the part's first panel on, as the outputs are.
+    weights: &'a [Group],
+    outputs: &'a [Outputs],
+    part: Part<'a>,
+}
+
+impl Task for Product<'_> {
+    #[inline(always)]
+    fn run<D: Dot>(self, dot: D) {
+        let (rows, columns) = (self.part.out.rows(), self.part.out.width());
+        let mut product = DotProduct { dot, product: self };
+        compute(&mut product, rows, columns.div_ceil(PANEL));
+    }
+}
+
+/// A part of a product by some instructions.
+struct DotProduct<'a, D> {
+    dot: D,
+    product: Product<'a>,
+}
+
+impl<D: Dot> Tiles for DotProduct<'_, D> {
+    const ROWS: usize = D::ROWS;
+
+    #[inline(always)]
+    fn tile<const M: usize, const P: usize>(&mut self, row: usize, panel: usize) {
+        let (dot, groups) = (self.dot, self.product.groups);
+        let mut x: [&[[u8; INPUTS]]; M] = [&[]; M];
+        for (i, x) in x.iter_mut().enumerate() {
+            *x = &self.product.x.values[(row + i) * groups..][..groups];
+        }
+        let mut weights: [&[Group]; P] = [&[]; P];
+        for (i, weights) in weights.iter_mut().enumerate() {
+            *weights = &self.product.weights[(panel + i) * groups..][..groups];
+        }
+        // Two vectors at a time.
+        for first in (0..PANEL).step_by(2 * D::COLUMNS) {
+            let mut sums = [[[dot.zeros(); 2]; P]; M];
+            for k in 0..groups {
+                if P == 1 {
+                    prefetch_next(weights[0], k, row);
+                }
+                let mut w = [[dot.no_weights(); 2]; P];
+                for (w, weights) in w.iter_mut().zip(&weights) {
+                    let columns = &weights[k].0[first..first + 2 * D::COLUMNS];
+                    for (w, columns) in w.iter_mut().zip(columns.chunks_exact(D::COLUMNS)) {
+                        *w = dot.weights(columns);
+                    }
+                }
+                for (sums, x) in sums.iter_mut().zip(&x) {
+                    let x = dot.inputs(x[k]);
+                    for (sums, w) in sums.iter_mut().zip(&w) {
+                        for (sum, &w) in sums.iter_mut().zip(w) {
+                            *sum = dot.add(*sum, x, w);
+                        }
+                    }
+                }
+            }
+            for (i, sums) in sums.iter().enumerate() {
+                for (j, sums) in sums.iter().enumerate() {
+                    self.write(row + i, panel + j, first, sums);
+                }
+            }
+        }
+    }
+}
+
+impl<D: Dot> DotProduct<'_, D> {
+    /// Writes the results of a row in a panel, from a column of it on; those beyond the last column are
+    /// dropped.
+    #[inline(always)]
+    fn write(&mut self, row: usize, panel: usize, first: usize, sums: &[D::Sums; 2]) {
+        let Product {
+            x, outputs, part, ..
+        } = &mut self.product;
+        let mut whole = [0; PANEL];
+        let whole = &mut whole[..2 * D::COLUMNS];
+        for (to, &sums) in whole.chunks_exact_mut(D::COLUMNS).zip(sums) {
+            self.dot.store(sums, to);
+        }
+        let excess = &outputs[panel].excess[first..first + 2 * D::COLUMNS];
+        let scales = &outputs[panel].scales[first..first + 2 * D::COLUMNS];
+        let scale = x.scales[row];
+        let results = whole.iter().zip(excess).zip(scales);
+        let results = results.map(|((&sum, &excess), &s)| (sum - excess) as f32 * s * scale);
+        let column = panel * PANEL + first;
+        let out = part.out.row(row).get_mut(column..).unwrap_or_default();
+        let bias = part.bias.map(|bias| bias.get(column..).unwrap_or_default());
+        if let Some(out) = out.get_mut(..2 * D::COLUMNS) {
+            match bias {
+                Some(bias) => {
+                    let bias = &bias[..2 * D::COLUMNS];
+                    for ((out, y), b) in out.iter_mut().zip(results).zip(bias) {
+                        *out = y + b;
+                    }
+                }
+                None => out.iter_mut().zip(results).for_each(|(out, y)| *out = y),
+            }
+        } else {
+            out.iter_mut().zip(results).for_each(|(out, y)| *out = y);
+            if let Some(bias) = bias {
+                out.iter_mut().zip(bias).for_each(|(out, b)| *out += b);
+            }
+        }
+    }
+}

@@ -72,18 +72,24 @@ pub fn arch() -> Arch {
 /// Independent accumulators of a sum, so that no addition waits for the one before.
 const LANES: usize = 16;
 
+/// Makes a closure that consumes it one that can be called once only. Others are called through a function
+/// that is not inlined, and so compiled for the oldest processor.
+pub struct Once;
+
 /// Computes an expression, compiled for the instructions of [`arch`].
 ///
-/// Functions that it calls must be inlined, and so must closures that compute much, by `#[inline(always)]`:
-/// all others are compiled for the oldest processor.
+/// Functions that it calls must be inlined: all others are compiled for the oldest processor.
 macro_rules! vectorised {
-    ($expression:expr) => {
-        // A closure that is called for each level of instructions would not be inlined by itself.
+    ($expression:expr) => {{
+        let once = $crate::simd::Once;
         $crate::simd::arch().dispatch(
             #[inline(always)]
-            || $expression,
+            || {
+                let _once = once;
+                $expression
+            },
         )
-    };
+    }};
 }
 pub(crate) use vectorised;
 

@@ -29,7 +29,7 @@ pub use heads::{HeadRows, join_heads, write_heads};
 pub use linear::{LinearShape, linear, linear_input_gradient, linear_weight_gradient};
 pub use loss::{RowLoss, cross_entropy, cross_entropy_backward, log_softmax};
 pub use norm::{NormGradients, Normed, layer_norm, layer_norm_backward};
-pub use packed::{PackedMatrix, PackedPrecision, ProductBuffer, Threads, quantized_rows};
+pub use packed::{PackedMatrix, PackedPrecision, ProductBuffer, Threads};
 pub use sums::{sum_of_squares, sum_rows};
 
 pub use crate::kernels::{AttentionParents, NormParents};

@@ -219,9 +219,7 @@ impl WithSimd for Attend<'_> {
             Some(8) => self.score::<S, 8>(simd),
             _ => self.score_any(simd),
         }
-        for block in (0..width).step_by(BLOCK) {
-            softmax(self.scores, width, block);
-        }
+        softmax(self.scores, width);
         if let Some(weights) = &mut self.weights {
             for (weight, heads) in weights.iter_mut().zip(self.scores.chunks_exact(width)) {
                 *weight += heads[..n_heads].iter().sum::<f32>();
@@ -323,13 +321,13 @@ impl<'a> Attend<'a> {
 
     #[inline(always)]
     fn add_up_heads<S: Simd, const N: usize, const H: usize>(&mut self, simd: S, first: usize) {
-        let d_v = self.heads.d_v;
+        let d_v = N * S::F32_LANES;
         let mut sums = [[simd.splat_f32s(0.0); N]; H];
         let columns = [self.slots.values + first * d_v, H * d_v];
         for (values, weights) in Self::slots(self.slots, self.chosen, columns, self.scores) {
-            let (values, _) = S::as_simd_f32s(values);
+            let (values, _) = S::as_simd_f32s(&values[..H * d_v]);
             let (values, _) = values.as_chunks::<N>();
-            let heads = values.iter().zip(&weights[first..first + H]);
+            let heads = values[..H].iter().zip(&weights[first..first + H]);
             for (sums, (values, &weight)) in sums.iter_mut().zip(heads) {
                 let weight = simd.splat_f32s(weight);
                 for (sum, &value) in sums.iter_mut().zip(values) {
@@ -358,27 +356,43 @@ impl<'a> Attend<'a> {
     }
 }
 
-/// Turns the scores of some heads into weights, `[chosen, width]`, of the heads from `block` on.
+/// Turns scores into weights, `[chosen, width]`: the softmax of each column.
 #[inline(always)]
-fn softmax(scores: &mut [f32], width: usize, block: usize) {
-    let mut largest = [f32::NEG_INFINITY; BLOCK];
-    for scores in scores.chunks_exact(width) {
-        for (largest, &score) in largest.iter_mut().zip(&scores[block..block + BLOCK]) {
-            *largest = if score > *largest { score } else { *largest };
+fn softmax(scores: &mut [f32], width: usize) {
+    for block in (0..width).step_by(BLOCK) {
+        let mut largest = [f32::NEG_INFINITY; BLOCK];
+        for scores in scores.chunks_exact(width) {
+            for (largest, &score) in largest.iter_mut().zip(&scores[block..block + BLOCK]) {
+                *largest = if *largest > score { *largest } else { score };
+            }
+        }
+        for scores in scores.chunks_exact_mut(width) {
+            let scores = &mut scores[block..block + BLOCK];
+            scores
+                .iter_mut()
+                .zip(largest)
+                .for_each(|(score, largest)| *score -= largest);
         }
     }
-    let mut sums = [0.0; BLOCK];
-    for scores in scores.chunks_exact_mut(width) {
-        let scores = &mut scores[block..block + BLOCK];
-        for ((score, sum), largest) in scores.iter_mut().zip(&mut sums).zip(largest) {
-            *score = exp(*score - largest);
-            *sum += *score;
+    scores.iter_mut().for_each(|score| *score = exp(*score));
+    for block in (0..width).step_by(BLOCK) {
+        let mut sums = [0.0; BLOCK];
+        for scores in scores.chunks_exact(width) {
+            let scores = &scores[block..block + BLOCK];
+            sums.iter_mut()
+                .zip(scores)
+                .for_each(|(sum, score)| *sum += score);
         }
-    }
-    let scales = sums.map(|sum| 1.0 / sum);
-    for scores in scores.chunks_exact_mut(width) {
-        for (score, scale) in scores[block..block + BLOCK].iter_mut().zip(scales) {
-            *score *= scale;
+        let scales = sums.map(|sum| 1.0 / sum);
+        for scores in scores.chunks_exact_mut(width) {
+            let scores = &mut scores[block..block + BLOCK];
+            scores
+                .iter_mut()
+                .zip(scales)
+                .for_each(|(score, scale)| *score *= scale);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

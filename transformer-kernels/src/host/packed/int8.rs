@@ -1,8 +1,9 @@
 //! Panels in 8 bits.
 
 use super::dot::{self, Dot, Task};
-use super::quantize::{INPUTS, QuantizedRows, quantized_rows};
+use super::quantize::{INPUTS, QuantizedRows};
 use super::tiles::{PANEL, Part, Tiles, compute, prefetch_next};
+use crate::quantized_rows;
 
 /// Whether sums over so many inputs fit 32 bits, at 255 · 128 each at most.
 pub fn fits(d_input: usize) -> bool {

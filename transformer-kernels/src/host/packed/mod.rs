@@ -19,7 +19,7 @@ use rayon::prelude::*;
 use self::columns::Columns;
 use self::float::FloatPanels;
 use self::int8::Int8Panels;
-pub use self::quantize::{ProductBuffer, quantized_rows};
+pub use self::quantize::ProductBuffer;
 use self::tiles::{PANEL, Part};
 use super::matrix::LARGE_MATRIX;
 use crate::linear::WeightLayout;
@@ -170,7 +170,7 @@ impl PackedMatrix {
 
     /// `x W + b` of every row.
     ///
-    /// In 8 bits, each row of `x` is quantized first, as [`quantized_rows`] does; its results are the same
+    /// In 8 bits, each row of `x` is quantized first, as [`quantized_rows`](crate::quantized_rows) does; its results are the same
     /// on every processor. A row with infinity or NaN gives a row of NaN.
     ///
     /// # Shapes

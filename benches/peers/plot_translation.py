@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Draw learning curves of translation runs, ours and PyTorch's, into one SVG.
 
-Ours are the lines that `transformer train --plain` prints; PyTorch's the curve.tsv of
+Ours are log.jsonl in the directories of runs; PyTorch's the curve.tsv of
 train_translation.py. Thin lines are the training loss, points the validation loss, both
 label-smoothed, in nats per target token. Needs matplotlib. For example:
 
-    python plot_translation.py --ours ours-1.log ours-2.log \
+    python plot_translation.py --ours ours-1/log.jsonl ours-2/log.jsonl \
         --pytorch pytorch-1/curve.tsv pytorch-2/curve.tsv --out curves.svg
 """
 
 import argparse
 import csv
-import re
+import json
 from pathlib import Path
 
 import matplotlib
@@ -23,14 +23,15 @@ WINDOW = 50  # updates in the mean of one point of the training loss
 
 
 def ours(path):
-    """[(update, training loss)], [(update, validation loss)] of a printed run."""
+    """[(update, training loss)], [(update, validation loss)] of a run's log.jsonl."""
     train, valid, update = [], [], 0
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if match := re.match(r"update (\d+)  loss ([\d.]+)", line):
-            first, update = update + 1, int(match[1])
-            train += [(at, float(match[2])) for at in range(first, update + 1)]
-        elif match := re.match(r"validation  loss ([\d.]+)", line):
-            valid.append((update, float(match[1])))
+    with path.open(encoding="utf-8") as lines:
+        for event in map(json.loads, lines):
+            if event["event"] == "training":
+                first, update = update + 1, event["update"]
+                train += [(at, event["loss"]) for at in range(first, update + 1)]
+            elif event["event"] == "validation":
+                valid.append((event["update"], event["valid_loss"]))
     return train, valid
 
 

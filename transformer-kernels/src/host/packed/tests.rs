@@ -105,7 +105,7 @@ fn narrower_vectors_compute_the_same() {
         let bias = whole(75, 3);
         let expected = exact(&x, &weight, Some(&bias), [rows, 23, 75]);
         let panels = FloatPanels::new(&weight, sizes, WeightLayout::InputByOutput);
-        let mut check = |level: &str, run: &dyn Fn(float::Product<'_>)| {
+        let check = |level: &str, run: &dyn Fn(float::Product<'_>)| {
             let mut out = vec![f32::NAN; rows * 75];
             let part = whole_product(&mut out, rows, &bias);
             run(panels.part(&x, part));
@@ -178,7 +178,7 @@ fn numbers_in_8_bits_are_the_same_on_all_instructions() {
             let panels = Int8Panels::quantized(&weight, [d_input, d_output], layout);
             let mut buffer = ProductBuffer::default();
             let x = buffer.quantize(&x, [rows, d_input]);
-            let mut check = |level: &str, run: &dyn Fn(int8::Product<'_>)| {
+            let check = |level: &str, run: &dyn Fn(int8::Product<'_>)| {
                 let mut out = vec![f32::NAN; rows * d_output];
                 run(panels.part(x, whole_product(&mut out, rows, &bias)));
                 assert_eq!(out, expected, "{rows} x {d_input} x {d_output}, {level}");

@@ -145,6 +145,21 @@ mod tests {
         }
     }
 
+    #[cfg(any(feature = "flex", feature = "ndarray"))]
+    #[test]
+    fn in_place_is_the_composition() {
+        for activation in [Activation::Relu, Activation::Gelu, Activation::Silu] {
+            for scale in [1.0, 8.0] {
+                let x = crate::testing::plain::<Reference, 1>(1, [5000]) * scale;
+                let mut found: Vec<f32> = values(x.clone()).iter().map(|&x| x as f32).collect();
+                crate::host::rows::activate(&mut found, activation);
+                let found = found.into_iter().map(f64::from).collect();
+                let case = format!("{activation:?} up to {scale}");
+                assert_close(&case, &[found], &[values(activation.apply(x))]);
+            }
+        }
+    }
+
     /// NaN in the weights must reach the loss.
     fn nan_stays_nan<I: Kernels>() {
         let device = Default::default();

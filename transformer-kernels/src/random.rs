@@ -40,6 +40,7 @@ impl Keep {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         let (start, step) = (z as u32, (z >> 32) as u32 | 1);
+        #[inline(always)]
         move |column| {
             // Chris Wellons' two-round hash of 32 bits.
             let mut x = start.wrapping_add((column as u32).wrapping_mul(step));

@@ -7,7 +7,7 @@ use pulp::Arch;
 /// The environment variable that forces a level of instructions.
 const VARIABLE: &str = "TRANSFORMER_SIMD";
 
-/// Instructions that a processor may be asked for, each with those before.
+/// How far the instructions of a processor may be used: a level includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     /// Those that every processor of the architecture has.

@@ -3,6 +3,7 @@
 use pulp::{Simd, WithSimd};
 
 use super::tiles::{PANEL, Part, Tiles, compute, prefetch_next};
+use crate::linear::WeightLayout;
 use crate::simd::arch;
 
 /// A weight in single precision: `[panel, d_input, PANEL]`, with zeros after the last output.
@@ -18,17 +19,24 @@ pub struct FloatPanels {
 struct PanelRow([f32; PANEL]);
 
 impl FloatPanels {
-    /// Of the sizes `[d_input, d_output]`, with the weight of each input and output.
-    pub fn new([d_input, d_output]: [usize; 2], weight: impl Fn(usize, usize) -> f32) -> Self {
+    /// Of a weight `[d_input, d_output]` in its layout.
+    pub fn new(values: &[f32], [d_input, d_output]: [usize; 2], layout: WeightLayout) -> Self {
         let mut rows = Vec::with_capacity(d_output.div_ceil(PANEL) * d_input);
         for first in (0..d_output).step_by(PANEL) {
             let width = PANEL.min(d_output - first);
-            for input in 0..d_input {
-                let mut row = PanelRow([0.0; PANEL]);
-                for (column, to) in row.0[..width].iter_mut().enumerate() {
-                    *to = weight(input, first + column);
+            let panel = rows.len();
+            rows.resize(panel + d_input, PanelRow([0.0; PANEL]));
+            let panel = &mut rows[panel..];
+            match layout {
+                WeightLayout::InputByOutput => {
+                    for (row, from) in panel.iter_mut().zip(values.chunks_exact(d_output)) {
+                        row.0[..width].copy_from_slice(&from[first..first + width]);
+                    }
                 }
-                rows.push(row);
+                WeightLayout::OutputByInput => {
+                    let values = &values[first * d_input..][..width * d_input];
+                    transpose_into(panel, values, d_input);
+                }
             }
         }
         Self { d_input, rows }
@@ -54,6 +62,19 @@ impl FloatPanels {
             d_input: self.d_input,
             weights: &self.rows[part.first_panel * self.d_input..],
             part,
+        }
+    }
+}
+
+/// Writes the weights of a panel, of which there are `[outputs, d_input]`.
+fn transpose_into(panel: &mut [PanelRow], values: &[f32], d_input: usize) {
+    // As many inputs as stay in the processor's first cache.
+    const BLOCK: usize = 64;
+    for (block, rows) in panel.chunks_mut(BLOCK).enumerate() {
+        for (column, output) in values.chunks_exact(d_input).enumerate() {
+            for (row, &weight) in rows.iter_mut().zip(&output[block * BLOCK..]) {
+                row.0[column] = weight;
+            }
         }
     }
 }

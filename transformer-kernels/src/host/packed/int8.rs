@@ -3,6 +3,7 @@
 use super::dot::{self, Dot, Task};
 use super::quantize::{INPUTS, QuantizedRows};
 use super::tiles::{PANEL, Part, Tiles, compute, prefetch_next};
+use crate::linear::WeightLayout;
 use crate::quantized_rows;
 
 /// Whether sums over so many inputs fit 32 bits, at 255 · 128 each at most.
@@ -26,7 +27,7 @@ pub struct Int8Panels {
 #[repr(C, align(64))]
 pub struct Group(pub [[i8; INPUTS]; PANEL]);
 
-/// What the outputs of a panel have one of each.
+/// One number of each kind for each output of a panel.
 #[derive(Debug, Clone)]
 struct Outputs {
     scales: [f32; PANEL],
@@ -35,39 +36,42 @@ struct Outputs {
 }
 
 impl Int8Panels {
-    /// Of the sizes `[d_input, d_output]`, with the weight of each input and output, and the scales of the
-    /// outputs.
-    pub fn new(
-        [d_input, d_output]: [usize; 2],
-        weight: impl Fn(usize, usize) -> i8,
-        scales: &[f32],
-    ) -> Self {
+    /// Of weights `[d_output, d_input]` and a scale for each output.
+    pub fn new(weights: &[i8], scales: &[f32], [d_input, d_output]: [usize; 2]) -> Self {
         let mut panels = Self::with_capacity([d_input, d_output]);
         for first in (0..d_output).step_by(PANEL) {
-            let width = PANEL.min(d_output - first);
-            let weight = |input, column| weight(input, first + column);
-            panels.push(weight, &scales[first..first + width]);
+            let end = d_output.min(first + PANEL);
+            panels.push(
+                &weights[first * d_input..end * d_input],
+                &scales[first..end],
+            );
         }
         panels
     }
 
-    /// Quantizes the weights of each output.
+    /// Quantizes a weight `[d_input, d_output]` in its layout.
     pub fn quantized(
+        values: &[f32],
         [d_input, d_output]: [usize; 2],
-        weight: impl Fn(usize, usize) -> f32,
+        layout: WeightLayout,
     ) -> Self {
         let mut panels = Self::with_capacity([d_input, d_output]);
+        let mut transposed = vec![];
         for first in (0..d_output).step_by(PANEL) {
-            let width = PANEL.min(d_output - first);
-            let outputs = (first..first + width)
-                .flat_map(|output| (0..d_input).map(move |input| (input, output)));
-            let values: Vec<f32> = outputs
-                .map(|(input, output)| weight(input, output))
-                .collect();
-            let (values, mut scales) = quantized_rows(&values, d_input);
+            let end = d_output.min(first + PANEL);
+            let outputs = match layout {
+                WeightLayout::OutputByInput => &values[first * d_input..end * d_input],
+                WeightLayout::InputByOutput => {
+                    transposed.resize((end - first) * d_input, 0.0);
+                    let values = values.get(first..).unwrap_or_default();
+                    transpose(values, d_output, &mut transposed, d_input);
+                    &transposed
+                }
+            };
+            let (weights, mut scales) = quantized_rows(outputs, d_input);
             // Without inputs there are no rows.
-            scales.resize(width, 0.0);
-            panels.push(|input, column| values[column * d_input + input], &scales);
+            scales.resize(end - first, 0.0);
+            panels.push(&weights, &scales);
         }
         panels
     }
@@ -81,8 +85,8 @@ impl Int8Panels {
         }
     }
 
-    /// Adds a panel of as many outputs as there are scales.
-    fn push(&mut self, weight: impl Fn(usize, usize) -> i8, scales: &[f32]) {
+    /// Adds a panel: the weights of its outputs, `[outputs, d_input]`, and their scales.
+    fn push(&mut self, weights: &[i8], scales: &[f32]) {
         let mut outputs = Outputs {
             scales: [0.0; PANEL],
             excess: [0; PANEL],
@@ -90,10 +94,11 @@ impl Int8Panels {
         outputs.scales[..scales.len()].copy_from_slice(scales);
         for first in (0..self.d_input).step_by(INPUTS) {
             let mut group = Group([[0; INPUTS]; PANEL]);
-            for (column, to) in group.0[..scales.len()].iter_mut().enumerate() {
-                for (input, to) in (first..self.d_input).zip(to) {
-                    *to = weight(input, column);
-                    outputs.excess[column] += 128 * i32::from(*to);
+            let columns = weights.chunks_exact(self.d_input);
+            for (column, (to, from)) in group.0.iter_mut().zip(columns).enumerate() {
+                for (to, &weight) in to.iter_mut().zip(&from[first..]) {
+                    *to = weight;
+                    outputs.excess[column] += 128 * i32::from(weight);
                 }
             }
             self.groups.push(group);
@@ -128,6 +133,20 @@ impl Int8Panels {
             weights: &self.groups[part.first_panel * groups..],
             outputs: &self.outputs[part.first_panel..],
             part,
+        }
+    }
+}
+
+/// Writes some outputs of a weight `[d_input, d_output]`, from the first one on: `[outputs, d_input]`.
+fn transpose(values: &[f32], d_output: usize, outputs: &mut [f32], d_input: usize) {
+    // Whole lines of a cache are read and written.
+    const BLOCK: usize = 16;
+    for block in (0..d_input).step_by(BLOCK) {
+        let inputs = block..d_input.min(block + BLOCK);
+        for (column, output) in outputs.chunks_exact_mut(d_input).enumerate() {
+            for (to, input) in output[inputs.clone()].iter_mut().zip(inputs.clone()) {
+                *to = values[input * d_output + column];
+            }
         }
     }
 }

@@ -87,15 +87,11 @@ impl PackedMatrix {
         precision: PackedPrecision,
     ) -> Self {
         assert_eq!(values.len(), count(&sizes), "numbers of a weight {sizes:?}");
-        let weight = |input: usize, output: usize| match layout {
-            WeightLayout::InputByOutput => values[input * sizes[1] + output],
-            WeightLayout::OutputByInput => values[output * sizes[0] + input],
-        };
         let panels = match precision {
             PackedPrecision::Int8 if int8::fits(sizes[0]) => {
-                Panels::Int8(Int8Panels::quantized(sizes, weight))
+                Panels::Int8(Int8Panels::quantized(values, sizes, layout))
             }
-            _ => Panels::Float(FloatPanels::new(sizes, weight)),
+            _ => Panels::Float(FloatPanels::new(values, sizes, layout)),
         };
         Self::of(sizes, panels)
     }
@@ -114,12 +110,16 @@ impl PackedMatrix {
             [count(&sizes), d_output],
             "numbers and scales of a weight {sizes:?} in 8 bits"
         );
-        let weight = |input: usize, output: usize| weights[output * d_input + input];
         let panels = if int8::fits(d_input) {
-            Panels::Int8(Int8Panels::new(sizes, weight, scales))
+            Panels::Int8(Int8Panels::new(weights, scales, sizes))
         } else {
-            let expanded = |input, output| scales[output] * f32::from(weight(input, output));
-            Panels::Float(FloatPanels::new(sizes, expanded))
+            let outputs = weights.chunks_exact(d_input).zip(scales);
+            let expanded = outputs.flat_map(|(weights, scale)| {
+                weights.iter().map(move |&weight| scale * f32::from(weight))
+            });
+            let expanded: Vec<f32> = expanded.collect();
+            let layout = WeightLayout::OutputByInput;
+            Panels::Float(FloatPanels::new(&expanded, sizes, layout))
         };
         Self::of(sizes, panels)
     }

@@ -63,7 +63,7 @@ fn exact(x: &[f32], weight: &[f32], bias: Option<&[f32]>, sizes: [usize; 3]) -> 
 fn products_of_all_sizes_are_exact() {
     for rows in [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 25] {
         for [d_input, d_output] in [
-            [0, 3],
+            [0, 33],
             [3, 0],
             [1, 1],
             [5, 15],
@@ -105,7 +105,7 @@ fn narrower_vectors_compute_the_same() {
         let (x, weight) = (whole(rows * 23, 1), whole(23 * 75, 2));
         let bias = whole(75, 3);
         let expected = exact(&x, &weight, Some(&bias), [rows, 23, 75]);
-        let panels = FloatPanels::new(sizes, |input, output| weight[input * 75 + output]);
+        let panels = FloatPanels::new(&weight, sizes, WeightLayout::InputByOutput);
         let check = |level: &str, run: &dyn Fn(float::Product<'_>)| {
             let mut out = vec![f32::NAN; rows * 75];
             let part = whole_product(&mut out, rows, &bias);
@@ -175,9 +175,8 @@ fn numbers_in_8_bits_are_the_same_on_all_instructions() {
             weight.iter_mut().step_by(2).for_each(|w| *w = w.signum());
             let bias = fractions(d_output, 3);
             let expected = by_plain_loops(&x, &weight, &bias, [rows, d_input, d_output]);
-            let panels = Int8Panels::quantized([d_input, d_output], |input, output| {
-                weight[output * d_input + input]
-            });
+            let layout = WeightLayout::OutputByInput;
+            let panels = Int8Panels::quantized(&weight, [d_input, d_output], layout);
             let mut buffer = ProductBuffer::default();
             let x = buffer.quantize(&x, [rows, d_input]);
             let check = |level: &str, run: &dyn Fn(int8::Product<'_>)| {
@@ -349,6 +348,10 @@ fn rows_of_zeros_and_of_the_smallest_numbers_are_zeros() {
         Threads::This,
     );
     assert_eq!(found, [7.0, 7.0]);
+    let (layout, precision) = (WeightLayout::InputByOutput, PackedPrecision::Int8);
+    let nothing = PackedMatrix::new(&[], [0, 33], layout, precision);
+    let found = product(&nothing, &[], 2, Some(&[7.0; 33]), Threads::This);
+    assert_eq!(found, [7.0; 66]);
     assert_eq!(quantized_rows(&[], 0), (vec![], vec![]));
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::heads::Heads;
 
 /// Distinct numbers between -1 and 1.
 fn numbers(count: usize, seed: usize) -> Vec<f32> {

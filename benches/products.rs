@@ -1,0 +1,84 @@
+//! Products of decoding, by a weight that is packed in single precision or in 8 bits, and by `linear`, which
+//! packs nothing.
+//!
+//! `cargo bench -p transformer-benches --bench products`; on one thread: `RAYON_NUM_THREADS=1`. Instructions
+//! below the processor's best: `TRANSFORMER_SIMD=avx2` or `portable`, which `linear` of more than 64 rows
+//! ignores.
+
+use std::time::Duration;
+
+use criterion::measurement::WallTime;
+use criterion::{
+    BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,
+};
+use transformer_kernels::WeightLayout;
+use transformer_kernels::host::{
+    LinearShape, PackedMatrix, PackedPrecision, ProductBuffer, Threads, linear,
+};
+
+/// `[d_input, d_output]`: queries, keys and values of a small model; a feed-forward network and the logits of
+/// a base model.
+const SIZES: [[usize; 2]; 3] = [[128, 384], [512, 2048], [512, 32_000]];
+const ROWS: [usize; 5] = [1, 4, 12, 64, 256];
+const LAYOUT: WeightLayout = WeightLayout::InputByOutput;
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(1));
+    targets = products
+}
+criterion_main!(benches);
+
+/// Of each size and number of rows; an element is a multiplication.
+fn products(criterion: &mut Criterion) {
+    for sizes in SIZES {
+        let [d_input, d_output] = sizes;
+        let weight = numbers(1, d_input * d_output);
+        let bias = numbers(2, d_output);
+        let packed = [PackedPrecision::F32, PackedPrecision::Int8]
+            .map(|precision| PackedMatrix::new(&weight, sizes, LAYOUT, precision));
+        let mut group = criterion.benchmark_group(format!("products by {d_input} x {d_output}"));
+        for rows in ROWS {
+            group.throughput(Throughput::Elements((rows * d_input * d_output) as u64));
+            let x = numbers(3, rows * d_input);
+            for packed in &packed {
+                packed_product(&mut group, packed, &x, &bias);
+            }
+            let shape = LinearShape {
+                rows,
+                d_input,
+                d_output,
+                layout: LAYOUT,
+            };
+            group.bench_function(BenchmarkId::new("linear", rows), |bencher| {
+                bencher.iter(|| linear(&x, &weight, Some(&bias), shape));
+            });
+        }
+    }
+}
+
+fn packed_product(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    packed: &PackedMatrix,
+    x: &[f32],
+    bias: &[f32],
+) {
+    let rows = x.len() / packed.d_input();
+    let mut out = vec![0.0; rows * packed.d_output()];
+    let mut buffer = ProductBuffer::default();
+    for threads in [Threads::This, Threads::All] {
+        let name = format!("{:?}, threads: {threads:?}", packed.precision());
+        group.bench_function(BenchmarkId::new(name, rows), |bencher| {
+            bencher.iter(|| packed.product(x, Some(bias), &mut out, &mut buffer, threads));
+        });
+    }
+}
+
+/// Distinct numbers between -1 and 1.
+fn numbers(seed: usize, count: usize) -> Vec<f32> {
+    let number = |at: usize| ((at * 7919 + seed * 104_729) % 65_537) as f32 / 32_768.5 - 1.0;
+    (0..count).map(number).collect()
+}

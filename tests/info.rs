@@ -94,7 +94,7 @@ fn a_language_model_is_described_as_one() {
     for line in [
         "language model",
         "  sizes        d_model 64, d_ff 2048, 8 heads, 2 layers",
-        "  vocabulary   100 entries",
+        "  vocabulary   100 pieces",
         "  format       1",
         "    d_model = 64 (512)",
         "    n_layers = 2 (6)",

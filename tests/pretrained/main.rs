@@ -340,13 +340,13 @@ fn every_command_reads_a_pretrained_directory() {
     for line in [
         "encoder-decoder Transformer",
         "  format       Hugging Face's, of type mbart",
-        "  Unigram, 900 entries, for source and target",
+        "  Unigram, 900 pieces, for source and target",
         "    languages: eng_Latn, fra_Latn, deu_Latn",
     ] {
         assert!(out.lines().any(|found| found == line), "{line}: {out}");
     }
     let out = succeeds(program("info").arg(directory("marian-en-fr")));
-    let line = "  SentencePiece, 2284 entries, for the source";
+    let line = "  SentencePiece, 2284 pieces, for the source";
     assert!(out.lines().any(|found| found == line), "{out}");
 
     // Two directories of one tokenizer.

@@ -856,6 +856,18 @@ fn a_run_starts_from_a_model_with_its_tokenizer_and_goes_on_by_itself() {
     assert!(!before.is_empty() && before == encoder(&out));
 
     fs::remove_dir_all(&model).expect("the model");
+    for (patterns, problem) in [
+        ("[\"*coder.*\"]", "trained, not frozen"),
+        ("", "frozen, not trained"),
+    ] {
+        let setting = format!("init.freeze={patterns}");
+        let error = fails(resume(&out).args(["--updates", "4", "--set", &setting]));
+        let expected = ": made with another `init.freeze`, and `";
+        assert!(
+            error.contains(expected) && error.ends_with(problem),
+            "{error}"
+        );
+    }
     let printed = succeeds(resume(&out).args(["--updates", "4"]));
     assert!(printed.contains("done: 4 updates"), "{printed}");
     assert!(before == encoder(&out));

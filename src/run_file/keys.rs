@@ -187,7 +187,7 @@ section! {
     target_lang: Option<String> = None, "--target-lang";
 
     /// Parameters that training does not change, by patterns of their names, such as `["encoder.*"]`; `*` stands for any
-    /// characters.
+    /// characters. Also without `model`: they then keep their first values.
     freeze: Vec<String> = Vec::new();
 
     /// Whether the learning rate goes on after the updates of the run that made `model`, and does not begin anew.

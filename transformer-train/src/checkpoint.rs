@@ -465,6 +465,7 @@ impl Found {
             state: RunState {
                 config: now.config.clone(),
                 valid: now.valid,
+                frozen: now.frozen.clone(),
                 scheduled: state.scheduled.or(updates),
                 ..state
             },

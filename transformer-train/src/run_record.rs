@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::checkpoint::{CHECKPOINTS, RUN_FILE, is_missing, whole_checkpoints, with_older};
 use crate::config::TrainingConfig;
 use crate::error::TrainError;
-use crate::run_state::same_settings;
+use crate::run_state::{same_frozen, same_settings};
 use crate::validation::{AverageOutcome, Validation};
 
 /// The record of a training run, as of its newest checkpoint.
@@ -25,6 +25,9 @@ pub struct RunRecord {
     /// Examples to train on.
     #[serde(rename = "pairs")]
     pub examples: usize,
+    /// The names of the frozen parameters; `None` in records of earlier versions.
+    #[serde(default)]
+    pub frozen: Option<Vec<String>>,
     /// All validations, in order.
     pub validations: Vec<Validation>,
     /// The averages of checkpoints that were made where the run ended, in order.
@@ -97,11 +100,25 @@ impl RunRecord {
     /// # Errors
     /// [`TrainError::OtherRun`], which names the first setting that must not change.
     pub fn check_settings(&self, now: &TrainingConfig) -> Result<(), TrainError> {
-        let newest = self
-            .checkpoints
-            .last()
-            .map_or(Path::new(""), PathBuf::as_path);
-        same_settings(newest, &self.config, now)
+        same_settings(self.newest(), &self.config, now)
+    }
+
+    /// Checks that a run whose frozen parameters have these names ([`frozen_names`](crate::frozen_names)) goes on
+    /// with this one, as [`Trainer::resume`](crate::Trainer::resume) does before the first update.
+    ///
+    /// # Errors
+    /// [`TrainError::OtherFrozen`], which names the first parameter that differs.
+    pub fn check_frozen(&self, now: &[String]) -> Result<(), TrainError> {
+        match &self.frozen {
+            Some(before) => same_frozen(self.newest(), before, now),
+            None => Ok(()),
+        }
+    }
+
+    /// The directory of the newest checkpoint.
+    fn newest(&self) -> &Path {
+        let newest = self.checkpoints.last();
+        newest.map_or(Path::new(""), PathBuf::as_path)
     }
 
     /// The updates that the schedule of the learning rate has made, with those that the run continued: what
@@ -152,6 +169,7 @@ mod tests {
                 ..TrainingConfig::default()
             },
             examples: 1,
+            frozen: None,
             validations: numbered
                 .map(|(update, &number)| validation(update, number))
                 .collect(),

@@ -127,6 +127,17 @@ impl Earlier {
         }
     }
 
+    /// Checks that the frozen parameters are those of the run.
+    ///
+    /// # Errors
+    /// The first parameter that was frozen and is not, or the other way round.
+    pub fn check_frozen(&self, names: &[String]) -> std::result::Result<(), TrainError> {
+        match &self.record {
+            Some(record) => record.check_frozen(names),
+            None => Ok(()),
+        }
+    }
+
     /// Checks that a model is that of the run.
     ///
     /// # Errors

@@ -31,6 +31,20 @@ pub fn train_error(error: TrainError, values: &Values) -> String {
             let difference = difference(&key, before.as_deref(), now.as_deref(), values);
             format!("{}: {difference}", path.display())
         }
+        TrainError::OtherFrozen {
+            path,
+            parameter,
+            is_frozen,
+        } => {
+            let [before, now] = match is_frozen {
+                true => ["trained", "frozen"],
+                false => ["frozen", "trained"],
+            };
+            format!(
+                "{}: made with another `init.freeze`, and `{parameter}` {before}, not {now}",
+                path.display()
+            )
+        }
         TrainError::Diverged {
             skipped,
             update,

@@ -26,6 +26,8 @@ pub struct Plan {
     pub model: TransformerConfig,
     /// The library's configuration of the training.
     pub training: TrainingConfig,
+    /// The names of the frozen parameters.
+    pub frozen: Vec<String>,
 }
 
 impl Plan {
@@ -46,7 +48,7 @@ impl Plan {
         let init = init_config(&run, &values, earlier)?;
         let model = run.resolve_model(init.as_ref(), &values)?;
         check_model(&model, &values)?;
-        check_frozen(&run, &model, &values)?;
+        let frozen = frozen(&run, &model, &values)?;
         let mut training = run.training_config();
         training.schedule_start = schedule_start(&run, earlier)?;
         training
@@ -62,6 +64,7 @@ impl Plan {
             values,
             model,
             training,
+            frozen,
         })
     }
 
@@ -169,14 +172,17 @@ fn check_model(model: &TransformerConfig, values: &Values) -> Result {
     }
 }
 
-/// Checks that each pattern of `init.freeze` freezes a parameter, and one is left to train.
-fn check_frozen(run: &RunFile, model: &TransformerConfig, values: &Values) -> Result {
+/// The names of the parameters that `init.freeze` freezes.
+///
+/// # Errors
+/// When a pattern freezes none, or none is left to train.
+fn frozen(run: &RunFile, model: &TransformerConfig, values: &Values) -> Result<Vec<String>> {
     let patterns = &run.init.freeze;
     if patterns.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     match frozen_names(model.parameter_names(), patterns) {
-        Ok(_) => Ok(()),
+        Ok(names) => Ok(names),
         Err(error) => Err(RunFileError::Value {
             subject: values.subject("init.freeze", format_args!("{patterns:?}")),
             rule: error.to_string(),

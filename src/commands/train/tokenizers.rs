@@ -28,6 +28,7 @@ pub fn given_tokenizers(plan: &mut Plan, earlier: Option<&Earlier>) -> Result<Op
         plan.use_tokenizers(tokenizers)?;
         if let Some(earlier) = earlier {
             let checked = earlier.check_model(&plan.model);
+            let checked = checked.and_then(|()| earlier.check_frozen(&plan.frozen));
             checked.map_err(|error| train_error(error, &plan.values))?;
         }
     }

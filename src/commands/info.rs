@@ -259,8 +259,8 @@ fn run(text: &mut String, record: &RunRecord) -> Result {
     if !record.checkpoints.is_empty()
         && let Some(kept) = record.kept_model()
     {
-        let best_by = &record.config.best_by.number;
-        writeln!(text, "  the model is {} (by {best_by})", name_of(kept))?;
+        let by = record.kept_by();
+        writeln!(text, "  the model is {} (by {by})", name_of(kept))?;
     }
     Ok(())
 }

@@ -43,9 +43,23 @@ pub(crate) struct RunState {
     /// The averages made where the run had ended.
     #[serde(default)]
     pub averages: Vec<AverageOutcome>,
+    /// The choice of the model that the directory has, which earlier versions did not record.
+    #[serde(default)]
+    pub choice: Option<Choice>,
     /// Whether the hook has ended the run, and the average of its last checkpoints is still to be made.
     #[serde(default)]
     pub average_is_due: bool,
+}
+
+/// Which model the directory has, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Choice {
+    /// The update after which it was validated.
+    pub update: usize,
+    /// Whether it is the average that was made there.
+    pub is_average: bool,
+    /// The number by which it was the best, as `best_by` was then.
+    pub by: String,
 }
 
 /// Examples, as a resumed run recognises them.
@@ -86,8 +100,19 @@ impl RunState {
             since_validation: Statistics::default(),
             scheduled: Scheduled::none(),
             averages: Vec::new(),
+            choice: None,
             average_is_due: false,
         }
+    }
+
+    /// Notes that the directory has the model of this state now, or the average that was made of the last
+    /// checkpoints.
+    pub fn note_choice(&mut self, is_average: bool) {
+        self.choice = Some(Choice {
+            update: self.update,
+            is_average,
+            by: self.config.best_by.number.clone(),
+        });
     }
 
     /// Counts the next update, which is skipped unless it is finite.
@@ -318,6 +343,7 @@ mod tests {
             since_validation: Statistics::default(),
             scheduled: Scheduled::none(),
             averages: Vec::new(),
+            choice: None,
             average_is_due: false,
         }
     }

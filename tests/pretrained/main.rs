@@ -14,7 +14,7 @@ use burn_ndarray::NdArray;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use support::{
-    corpus, fails, file, fixture, folder, program, run_on_input, stderr, stdout, succeeds,
+    corpus, fails, file, fixture, folder, program, run_on_input, stderr, stdout, succeeds, trained,
     with_model,
 };
 use transformer_core::{
@@ -151,6 +151,19 @@ fn export_writes_a_directory_that_translates_alike() {
         assert_eq!(fails(&mut export), expected);
         assert!(fs::read(out.join("model.safetensors")).unwrap() == before);
     }
+}
+
+#[test]
+fn a_model_of_no_pretrained_family_is_refused_by_its_file_before_anything_is_written() {
+    let (folder, model) = trained();
+    let out = folder.path().join("hf");
+    let error = fails(with_model("export", &model).arg("--out").arg(&out));
+    let expected = format!(
+        "error: {}: `positions` is \"sinusoidal\", which no model of Hugging Face's has",
+        model.join("config.json").display()
+    );
+    assert!(error.starts_with(&expected), "{error}");
+    assert!(!out.exists());
 }
 
 /// Its tokenizers and its options of decoding come along.

@@ -144,6 +144,16 @@ impl RunRecord {
         }
     }
 
+    /// An error about the newest checkpoint, such as that of one of its files; if the checkpoint is damaged, with an
+    /// older one to go on from ([`TrainError::DamagedCheckpoint`]).
+    pub fn with_older_checkpoint(&self, error: TrainError) -> TrainError {
+        // `checkpoints/update-…` of the run.
+        match self.newest().ancestors().nth(2) {
+            Some(run) => with_older(run, error),
+            None => error,
+        }
+    }
+
     /// The directory of the newest checkpoint.
     fn newest(&self) -> &Path {
         let newest = self.checkpoints.last();

@@ -141,13 +141,17 @@ impl Earlier {
     /// Checks that a model is that of the run.
     ///
     /// # Errors
-    /// The first key of its configuration that differs.
+    /// The first key of its configuration that differs; damage to the newest checkpoint.
     pub fn check_model(&self, model: &TransformerConfig) -> std::result::Result<(), TrainError> {
-        let record = self.record.as_ref();
-        match record.and_then(|record| record.checkpoints.last()) {
-            Some(newest) => same_config(newest, &TransformerConfig::load(newest)?, model),
-            None => Ok(()),
-        }
+        let Some(record) = &self.record else {
+            return Ok(());
+        };
+        let Some(newest) = record.checkpoints.last() else {
+            return Ok(());
+        };
+        let before = TransformerConfig::load(newest).map_err(TrainError::from);
+        let checked = before.and_then(|before| same_config(newest, &before, model));
+        checked.map_err(|error| record.with_older_checkpoint(error))
     }
 
     /// The pairs of the run, from its directory: where the command names no others than the run had, or their

@@ -688,6 +688,19 @@ fn a_refused_resume_leaves_the_file_of_the_run_as_it_was() {
             .arg(other),
     );
     assert!(error.contains("made with training data of"), "{error}");
+    // Without pairs held out, it would have more to train on.
+    let valid = file(folder.path(), "valid.tsv", "one\tun\n");
+    let error = fails(resume(&model).arg("--valid").arg(valid));
+    let expected = "made with training data of 39 pairs ";
+    assert!(error.contains(expected), "{error}");
+    assert!(
+        error.ends_with("; `data.valid` is not the run's"),
+        "{error}"
+    );
+    let missing = folder.path().join("missing.tsv");
+    let error = fails(resume(&model).arg("--data").arg(&missing));
+    let expected = format!("error: {}: cannot open: ", missing.display());
+    assert!(error.starts_with(&expected), "{error}");
     assert!(files() == before);
     succeeds(&mut resume(&model));
 }

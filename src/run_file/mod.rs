@@ -82,4 +82,12 @@ impl RunFile {
         run.check(values)?;
         Ok(run)
     }
+
+    /// The keys of `[data]` that have another value than in `before`.
+    pub fn other_data(&self, before: &Self) -> Vec<&'static str> {
+        let values = self.data.values().into_iter().zip(before.data.values());
+        let keys = DataKeys::SECTION.keys.iter().zip(values);
+        let others = keys.filter(|(_, (now, before))| now != before);
+        others.map(|(key, _)| key.path).collect()
+    }
 }

@@ -10,6 +10,7 @@ use transformer_train::{
     TrainingConfig, VALIDATION_FILE, holds_model, same_config,
 };
 
+use super::data::{check_is_there, named_files};
 use crate::commands::Result;
 
 /// The file of the tokenized training pairs in the directory of a run.
@@ -159,20 +160,25 @@ impl Earlier {
     /// damaged is made anew: from the files, or where they are gone from the text beside it.
     ///
     /// # Errors
-    /// When the pairs are there and cannot be read, or the text does not say which of them has which weight.
+    /// When the pairs are there and cannot be read, or the text does not say which of them has which weight; when a
+    /// file that the run did not have is not there.
     pub fn pairs(&self, run: &RunFile) -> Result<Option<SavedPairs>> {
         let [cache, text, valid] =
             [CACHE_FILE, TRAINING_FILE, VALIDATION_FILE].map(|name| self.directory.join(name));
         if !valid.exists() || !(cache.exists() || text.exists()) {
             return Ok(None);
         }
-        let corpora = [Some(&run.data.train), run.data.valid.as_ref()];
-        let corpora = corpora.into_iter().flatten();
-        let mut files = corpora.flat_map(|corpora| corpora.paths());
+        let missing: Vec<&Path> = named_files(run).filter(|file| !file.exists()).collect();
+        if let Some(before) = &self.file {
+            let own: Vec<&Path> = named_files(&before.run).collect();
+            // Mistyped, most likely: no pairs of the run were read from it.
+            if let Some(other) = missing.iter().find(|file| !own.contains(file)) {
+                check_is_there(other)?;
+            }
+        }
         // Before its first checkpoint, a run may still get other pairs.
-        let gone = files
-            .find(|file| !file.exists())
-            .filter(|_| self.record.is_some());
+        let gone = missing.first().copied();
+        let gone = gone.filter(|_| self.record.is_some());
         let data = |run: &RunFile| (run.data.clone(), run.training.seed);
         let has_its_data = self.file.as_ref().map(|file| data(&file.run)) == Some(data(run));
         let cache = match has_its_data || gone.is_some() {

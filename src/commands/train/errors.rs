@@ -6,6 +6,8 @@ use transformer_core::ConfigError;
 use transformer_program::run_file::{Values, key_of, path_of};
 use transformer_train::TrainError;
 
+use super::plan::Plan;
+
 /// Advice on a loss that is not finite.
 const STEADIER: &str = "a lower --peak-rate or a longer --warmup may help";
 
@@ -66,13 +68,21 @@ pub fn train_error(error: TrainError, values: &Values) -> String {
 }
 
 /// An error of training in `out`, where the pairs to validate on were read from these files.
-pub fn run_error(
-    error: TrainError,
-    values: &Values,
-    valid_files: &[PathBuf],
-    out: &Path,
-) -> String {
+pub fn run_error(error: TrainError, plan: &Plan, valid_files: &[PathBuf], out: &Path) -> String {
     match error {
+        error @ TrainError::OtherData { .. } => {
+            let keys: Vec<_> = plan
+                .other_data
+                .iter()
+                .map(|key| format!("`{key}`"))
+                .collect();
+            let reason = match keys.as_slice() {
+                [] => String::new(),
+                [key] => format!("; {key} is not the run's"),
+                keys => format!("; {} are not the run's", keys.join(", ")),
+            };
+            train_error(error, &plan.values) + &reason
+        }
         TrainError::OtherValidation { before, now, .. } => {
             let files = valid_files.iter();
             let files: Vec<_> = files.map(|file| file.display().to_string()).collect();
@@ -82,7 +92,7 @@ pub fn run_error(
                  a run from its model by --set init.model={out} and another --out"
             )
         }
-        error => train_error(error, values),
+        error => train_error(error, &plan.values),
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Plan {
     pub training: TrainingConfig,
     /// The names of the frozen parameters.
     pub frozen: Vec<String>,
+    /// The keys of `[data]` that the earlier run had with another value.
+    pub other_data: Vec<&'static str>,
 }
 
 impl Plan {
@@ -59,12 +61,15 @@ impl Plan {
             let checked = earlier.check_settings(&training);
             checked.map_err(|error| train_error(error, &values))?;
         }
+        let before = earlier.and_then(|earlier| earlier.file.as_ref());
+        let other_data = before.map_or(Vec::new(), |file| run.other_data(&file.run));
         Ok(Self {
             run,
             values,
             model,
             training,
             frozen,
+            other_data,
         })
     }
 

@@ -38,7 +38,7 @@ pub use preset::Preset;
 pub use text::reference;
 pub use values::Values;
 
-/// The name of the resolved file in the directory of a run.
+/// The file in the directory of a run that describes it, key by key.
 pub const RUN_FILE: &str = "run.toml";
 
 /// A run, key by key.

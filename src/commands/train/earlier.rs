@@ -19,7 +19,7 @@ pub const CACHE_FILE: &str = "train.cache";
 /// A run that can be gone on with.
 pub struct Earlier {
     directory: PathBuf,
-    /// Its resolved file; absent in directories of earlier versions.
+    /// Its `run.toml`; absent in directories of earlier versions.
     pub file: Option<ResolvedFile>,
     /// Of its newest checkpoint; absent before the first.
     pub record: Option<RunRecord>,

@@ -76,6 +76,20 @@ fn the_average_at_the_end_of_a_run_and_the_model_that_is_kept_are_named() {
     let kept = format!("  the model is {name} (by loss)");
     assert!(out.lines().any(|line| line == kept), "{out}");
 
+    // By another number, the model stays until one is better by that.
+    let before = fs::read(model.join("model.safetensors")).expect("the model");
+    let mut command = program("train");
+    command.arg("--resume").arg("--out").arg(&model);
+    command.args(["--set", "validation.best_by=accuracy", "--updates", "5"]);
+    succeeds(command.args(["--set", "checkpoint.average_last=0"]));
+    let after = fs::read(model.join("model.safetensors")).expect("the model");
+    let kept = match before == after {
+        true => kept,
+        false => "  the model is that of update 5 (by accuracy)".to_owned(),
+    };
+    let out = info(&model);
+    assert!(out.lines().any(|line| line == kept), "{out}");
+
     // A checkpoint's model is its own.
     let out = info(&model.join("checkpoints/update-00000004"));
     assert!(!out.contains("the model is"), "{out}");
@@ -94,7 +108,7 @@ fn a_language_model_is_described_as_one() {
     for line in [
         "language model",
         "  sizes        d_model 64, d_ff 2048, 8 heads, 2 layers",
-        "  vocabulary   100 entries",
+        "  vocabulary   100 pieces",
         "  format       1",
         "    d_model = 64 (512)",
         "    n_layers = 2 (6)",

@@ -526,6 +526,46 @@ fn a_cache_that_is_lost_is_made_anew_unless_weights_are_lost_with_it() {
 }
 
 #[test]
+fn what_a_run_has_lost_is_named_with_a_way_to_go_on() {
+    let (_folder, model) = trained();
+    let tokenizer = model.join("tokenizer.json");
+    let bytes = fs::read(&tokenizer).expect("a tokenizer");
+    fs::remove_file(&tokenizer).expect("a tokenizer");
+    let cache = model.join("train.cache");
+    let error = fails(resume(&model).args(["--updates", "6"]));
+    let expected = format!(
+        "error: {}: is missing; put it back, or remove {}: the tokenizer is then trained anew on the run's pairs",
+        tokenizer.display(),
+        cache.display()
+    );
+    assert_eq!(error, expected);
+    fs::remove_file(&cache).expect("a cache");
+    succeeds(resume(&model).args(["--updates", "6"]));
+    assert!(fs::read(&tokenizer).expect("a tokenizer") == bytes);
+
+    let newest = model.join("checkpoints/update-00000006");
+    let config = newest.join("config.json");
+    let whole = fs::read_to_string(&config).expect("a configuration");
+    let end = format!(
+        "; to resume from the older {}, remove {}",
+        model.join("checkpoints/update-00000004").display(),
+        newest.display()
+    );
+    let other = whole.replacen("\"dropout\": 0.1", "\"dropout\": 0.2", 1);
+    assert_ne!(other, whole);
+    for damaged in [&whole[..whole.len() / 2], &*other] {
+        fs::write(&config, damaged).expect("a damaged file");
+        let error = fails(resume(&model).args(["--updates", "8"]));
+        assert!(
+            error.contains("update-00000006") && error.ends_with(&end),
+            "{error}"
+        );
+    }
+    fs::remove_dir_all(&newest).expect("a checkpoint");
+    succeeds(resume(&model).args(["--updates", "8"]));
+}
+
+#[test]
 fn a_run_that_has_made_its_updates_says_so() {
     let (_folder, model) = trained();
     let none: &[&str] = &[];
@@ -648,6 +688,19 @@ fn a_refused_resume_leaves_the_file_of_the_run_as_it_was() {
             .arg(other),
     );
     assert!(error.contains("made with training data of"), "{error}");
+    // Without pairs held out, it would have more to train on.
+    let valid = file(folder.path(), "valid.tsv", "one\tun\n");
+    let error = fails(resume(&model).arg("--valid").arg(valid));
+    let expected = "made with training data of 39 pairs ";
+    assert!(error.contains(expected), "{error}");
+    assert!(
+        error.ends_with("; `data.valid` is not the run's"),
+        "{error}"
+    );
+    let missing = folder.path().join("missing.tsv");
+    let error = fails(resume(&model).arg("--data").arg(&missing));
+    let expected = format!("error: {}: cannot open: ", missing.display());
+    assert!(error.starts_with(&expected), "{error}");
     assert!(files() == before);
     succeeds(&mut resume(&model));
 }
@@ -856,6 +909,18 @@ fn a_run_starts_from_a_model_with_its_tokenizer_and_goes_on_by_itself() {
     assert!(!before.is_empty() && before == encoder(&out));
 
     fs::remove_dir_all(&model).expect("the model");
+    for (patterns, problem) in [
+        ("[\"*coder.*\"]", "trained, not frozen"),
+        ("", "frozen, not trained"),
+    ] {
+        let setting = format!("init.freeze={patterns}");
+        let error = fails(resume(&out).args(["--updates", "4", "--set", &setting]));
+        let expected = ": made with another `init.freeze`, and `";
+        assert!(
+            error.contains(expected) && error.ends_with(problem),
+            "{error}"
+        );
+    }
     let printed = succeeds(resume(&out).args(["--updates", "4"]));
     assert!(printed.contains("done: 4 updates"), "{printed}");
     assert!(before == encoder(&out));

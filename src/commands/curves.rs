@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use transformer_train::metrics::TextMetric;
 
 use self::picture::{Curves as Drawn, Panel, Series};
 use self::run::{Number, Over, Run};
@@ -34,7 +35,7 @@ pub struct Curves {
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
     /// Numbers to draw: loss, perplexity, accuracy, rate, tokens, norm, and those measured at validations by
-    /// their names [default: loss, all measured ones, rate, tokens]
+    /// their names in displays or in run files [default: loss, all measured ones, rate, tokens]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     numbers: Vec<String>,
     /// The lower axis
@@ -108,14 +109,22 @@ impl Curves {
     }
 }
 
-/// The number of that name, in small letters or large ones.
+/// The number of that name, in small letters or large ones; a measured one also by its name in run files.
 fn named(name: &str, measured: &BTreeSet<&str>) -> Result<Number> {
-    let is_name = |known: &str| known.to_lowercase() == name.trim().to_lowercase();
+    let asked = name.trim().to_lowercase();
+    let is_name = |known: &str| known.to_lowercase() == asked;
+    let is_key = |known: &str| {
+        let mut metrics = TextMetric::ALL.into_iter();
+        metrics.any(|metric| metric.name() == known && metric.key() == asked)
+    };
     let own = Number::NAMED.into_iter().find(|(known, _)| is_name(known));
     if let Some((_, number)) = own {
         return Ok(number);
     }
-    if let Some(known) = measured.iter().find(|known| is_name(known)) {
+    let found = measured
+        .iter()
+        .find(|known| is_name(known) || is_key(known));
+    if let Some(known) = found {
         return Ok(Number::Measured((*known).to_owned()));
     }
     let own = Number::NAMED.map(|(known, _)| known);
@@ -125,4 +134,23 @@ fn named(name: &str, measured: &BTreeSet<&str>) -> Result<Number> {
         known.join(", ")
     )
     .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measured_numbers_have_the_names_of_displays_and_of_run_files() {
+        let all = TextMetric::ALL.map(TextMetric::name);
+        let measured = BTreeSet::from(all);
+        for metric in TextMetric::ALL {
+            let number = Number::Measured(metric.name().to_owned());
+            for name in [metric.name(), metric.key(), &metric.key().to_uppercase()] {
+                assert_eq!(named(name, &measured).unwrap(), number, "{name}");
+            }
+        }
+        assert!(named("wer", &BTreeSet::from(["BLEU"])).is_err());
+        assert_eq!(named("LOSS", &measured).unwrap(), Number::Loss);
+    }
 }

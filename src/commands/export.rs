@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::{DecodeOptions, Tokenizers, Transformer};
+use transformer_core::{DecodeOptions, Tokenizers, Transformer, TransformerConfig};
 use transformer_program::{BackendTask, run_on};
 
 use super::languages::Languages;
@@ -42,6 +42,8 @@ impl Export {
     pub fn run(self, common: Common) -> Result {
         model_directory::check(&self.model, None)?;
         check_empty(&self.out)?;
+        // Before anything is written: the next try would find the directory not empty.
+        TransformerConfig::load(&self.model)?.check_hugging_face(&self.model)?;
         run_on(common.backend, self)?
     }
 }

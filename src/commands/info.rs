@@ -93,8 +93,8 @@ impl Model {
                 config.n_decoder_layers
             ),
             vocabulary: match (config.src_vocab_size, config.tgt_vocab_size) {
-                (src, tgt) if src == tgt => format!("{src} entries for source and target"),
-                (src, tgt) => format!("{src} entries for the source, {tgt} for the target"),
+                (src, tgt) if src == tgt => format!("{src} pieces for source and target"),
+                (src, tgt) => format!("{src} pieces for the source, {tgt} for the target"),
             },
             parameters: config.num_params(),
             differences: differences(config, &TransformerConfig::base(config.src_vocab_size))?,
@@ -108,7 +108,7 @@ impl Model {
                 "d_model {}, d_ff {}, {} heads, {} layers",
                 config.d_model, config.d_ff, config.n_heads, config.n_layers
             ),
-            vocabulary: format!("{} entries", config.vocab_size),
+            vocabulary: format!("{} pieces", config.vocab_size),
             parameters: config.num_params(),
             differences: differences(config, &LanguageModelConfig::base(config.vocab_size))?,
         })
@@ -194,8 +194,8 @@ fn tokenizer(text: &mut String, directory: &Path) -> Result {
     };
     writeln!(text, "tokenizer")?;
     for (tokenizer, side) in sides {
-        let (kind, entries) = (tokenizer.model_type(), tokenizer.vocab_size());
-        writeln!(text, "  {kind}, {entries} entries, for {side}")?;
+        let (kind, pieces) = (tokenizer.model_type(), tokenizer.vocab_size());
+        writeln!(text, "  {kind}, {pieces} pieces, for {side}")?;
         let languages = tokenizer.languages();
         if !languages.is_empty() {
             writeln!(text, "    languages: {}", listed(&languages))?;
@@ -259,8 +259,8 @@ fn run(text: &mut String, record: &RunRecord) -> Result {
     if !record.checkpoints.is_empty()
         && let Some(kept) = record.kept_model()
     {
-        let best_by = &record.config.best_by.number;
-        writeln!(text, "  the model is {} (by {best_by})", name_of(kept))?;
+        let by = record.kept_by();
+        writeln!(text, "  the model is {} (by {by})", name_of(kept))?;
     }
     Ok(())
 }

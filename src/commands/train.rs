@@ -117,7 +117,7 @@ impl Train {
         let data = Data::read(&plan, earlier.as_ref())?;
         let tokenizers = match given {
             Some(given) => given,
-            None => trained_tokenizers(&mut plan, &data.train)?,
+            None => trained_tokenizers(&mut plan, &data.train, earlier.as_ref())?,
         };
         let Some(out) = self.directory() else {
             let prepared = Prepared::new(&plan, data, tokenizers, None)?;

@@ -317,7 +317,7 @@ mod tests {
             ..init.clone()
         };
         assert_eq!(config, expected);
-        // As the resolved file would give them.
+        // As `run.toml` would give them.
         assert_eq!(file.resolve_model(Some(&init), &values).unwrap(), expected);
 
         let (mut file, values) = run(&["init.model=m", "model.d_ff=32"]);

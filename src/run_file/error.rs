@@ -27,7 +27,7 @@ pub enum RunFileError {
         /// The parser's error.
         problem: String,
     },
-    /// The resolved file of a run has lost its last line, and perhaps keys before it.
+    /// The `run.toml` of a run has lost its last line, and perhaps keys before it.
     #[error(
         "{}: is cut off, and the run would go on with defaults; complete the file, and end it with the line `{}`",
         path.display(),

@@ -41,7 +41,7 @@ section! {
     /// Pairs with an empty side, or of more than 1 MiB, are left out and counted.
     train: Corpora = Corpora::default(), "--data";
 
-    /// Pairs to validate on, in the same forms; absent: some of the others are held out.
+    /// Pairs to validate on, in the same forms, but without `weight`; absent: some of the others are held out.
     valid: Option<Corpora> = None, "--valid";
 
     /// Distinct source sentences held out for validation where `valid` is absent; none of them is trained on, in any
@@ -187,10 +187,11 @@ section! {
     target_lang: Option<String> = None, "--target-lang";
 
     /// Parameters that training does not change, by patterns of their names, such as `["encoder.*"]`; `*` stands for any
-    /// characters.
+    /// characters. Also without `model`: they then keep their first values.
     freeze: Vec<String> = Vec::new();
 
-    /// Whether the learning rate goes on from the updates of the run that made `model`, and does not begin anew.
+    /// Whether the learning rate goes on after the updates of the run that made `model`, and does not begin anew.
+    /// `schedule`, `warmup` and `peak_rate` are those of this file.
     continue_schedule: bool = false;
 }
 
@@ -253,8 +254,8 @@ section! {
     every: usize = 500, "--validate-every";
 
     /// What is measured by translating, beside loss, perplexity and token accuracy: any of `"bleu"`, `"chrf"`,
-    /// `"exact_match"`, `"wer"` (lines that are not exactly right, such as the phones of a word) and
-    /// `"token_error_rate"` (edits for each token between spaces).
+    /// `"exact_match"`, `"wer"` (100 − exact match: the share of lines that are not exactly right, such as the phones of
+    /// a word) and `"token_error_rate"` (edits for each token between spaces).
     metrics: Vec<TextMetric> = Vec::new();
 
     /// Hypotheses of the beam search that translates; 1 is greedy decoding.
@@ -282,7 +283,7 @@ section! {
     every_updates: Option<usize> = None;
 
     /// Minutes after the last checkpoint when there is another one, to resume from; it is removed when there is a newer
-    /// one, and counts for none of the keys below. Absent: none by time.
+    /// one, and counts for the keys below only until then. Absent: none by time.
     every_minutes: Option<f64> = None;
 
     /// Checkpoints kept, the newest ones.

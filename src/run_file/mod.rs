@@ -38,7 +38,7 @@ pub use preset::Preset;
 pub use text::reference;
 pub use values::Values;
 
-/// The name of the resolved file in the directory of a run.
+/// The file in the directory of a run that describes it, key by key.
 pub const RUN_FILE: &str = "run.toml";
 
 /// A run, key by key.
@@ -81,5 +81,13 @@ impl RunFile {
         };
         run.check(values)?;
         Ok(run)
+    }
+
+    /// The keys of `[data]` that have another value than in `before`.
+    pub fn other_data(&self, before: &Self) -> Vec<&'static str> {
+        let values = self.data.values().into_iter().zip(before.data.values());
+        let keys = DataKeys::SECTION.keys.iter().zip(values);
+        let others = keys.filter(|(_, (now, before))| now != before);
+        others.map(|(key, _)| key.path).collect()
     }
 }

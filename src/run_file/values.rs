@@ -53,7 +53,7 @@ impl Values {
         Self::parse(path, &read(path)?)
     }
 
-    /// The values of the resolved file in the directory of a run, which may have been edited by hand.
+    /// The values of the `run.toml` of a run, which may have been edited by hand.
     ///
     /// # Errors
     /// Also when the file has lost its end, and with it keys, which would have their defaults again.
@@ -138,7 +138,7 @@ impl Values {
 
     /// These values, and those of `lower` for keys that have none here.
     ///
-    /// A preset here replaces the whole model of `lower`: else the keys of a file, or of a run's resolved file,
+    /// A preset here replaces the whole model of `lower`: else the keys of a file, or of a run's `run.toml`,
     /// would leave nothing of it.
     pub fn over(self, mut lower: Self) -> Self {
         if self.given.contains_key(PRESET) {

@@ -14,7 +14,7 @@ use burn_ndarray::NdArray;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use support::{
-    corpus, fails, file, fixture, folder, program, run_on_input, stderr, stdout, succeeds,
+    corpus, fails, file, fixture, folder, program, run_on_input, stderr, stdout, succeeds, trained,
     with_model,
 };
 use transformer_core::{
@@ -151,6 +151,19 @@ fn export_writes_a_directory_that_translates_alike() {
         assert_eq!(fails(&mut export), expected);
         assert!(fs::read(out.join("model.safetensors")).unwrap() == before);
     }
+}
+
+#[test]
+fn a_model_of_no_pretrained_family_is_refused_by_its_file_before_anything_is_written() {
+    let (folder, model) = trained();
+    let out = folder.path().join("hf");
+    let error = fails(with_model("export", &model).arg("--out").arg(&out));
+    let expected = format!(
+        "error: {}: `positions` is \"sinusoidal\", which no model of Hugging Face's has",
+        model.join("config.json").display()
+    );
+    assert!(error.starts_with(&expected), "{error}");
+    assert!(!out.exists());
 }
 
 /// Its tokenizers and its options of decoding come along.
@@ -340,13 +353,13 @@ fn every_command_reads_a_pretrained_directory() {
     for line in [
         "encoder-decoder Transformer",
         "  format       Hugging Face's, of type mbart",
-        "  Unigram, 900 entries, for source and target",
+        "  Unigram, 900 pieces, for source and target",
         "    languages: eng_Latn, fra_Latn, deu_Latn",
     ] {
         assert!(out.lines().any(|found| found == line), "{line}: {out}");
     }
     let out = succeeds(program("info").arg(directory("marian-en-fr")));
-    let line = "  SentencePiece, 2284 entries, for the source";
+    let line = "  SentencePiece, 2284 pieces, for the source";
     assert!(out.lines().any(|found| found == line), "{out}");
 
     // Two directories of one tokenizer.

@@ -38,7 +38,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use flate2::CrcWriter;
 use serde::{Deserialize, Serialize};
 use transformer_core::{
-    CONFIG_FILE, TOKENIZER_FILES, WEIGHTS_FILE, load_weights, remove_unfinished_files,
+    CONFIG_FILE, ModelError, TOKENIZER_FILES, WEIGHTS_FILE, load_weights, remove_unfinished_files,
     replace_file_with, save_weights,
 };
 
@@ -371,7 +371,10 @@ impl RunFile {
 pub(crate) fn with_older(run: &Path, error: TrainError) -> TrainError {
     use io::ErrorKind::PermissionDenied;
     // No damage: such a checkpoint is not to be removed.
-    if matches!(&error, TrainError::Io { source, .. } if source.kind() == PermissionDenied) {
+    if let TrainError::Io { source, .. } | TrainError::Directory(ModelError::Io { source, .. }) =
+        &error
+        && source.kind() == PermissionDenied
+    {
         return error;
     }
     let Ok(checkpoints) = whole_checkpoints(run) else {
@@ -465,6 +468,7 @@ impl Found {
             state: RunState {
                 config: now.config.clone(),
                 valid: now.valid,
+                frozen: now.frozen.clone(),
                 scheduled: state.scheduled.or(updates),
                 ..state
             },

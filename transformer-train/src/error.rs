@@ -110,6 +110,20 @@ pub enum TrainError {
         /// Its value now; `None` where it is absent.
         now: Option<String>,
     },
+    /// The checkpoint was made with other frozen parameters ([`freeze`](crate::freeze)).
+    #[error(
+        "{}: made with `{parameter}` {}; freeze the same parameters again",
+        path.display(),
+        if *is_frozen { "trained, not frozen" } else { "frozen, not trained" }
+    )]
+    OtherFrozen {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The first parameter that was frozen and is not, or the other way round.
+        parameter: String,
+        /// Whether it is frozen now.
+        is_frozen: bool,
+    },
     /// The checkpoint was made with other examples to train on.
     #[error("{}: made with training data of {before}, not {now}", path.display())]
     OtherData {

@@ -104,6 +104,16 @@ pub enum FreezeError {
     },
 }
 
+/// The names of the parameters of a module that are frozen, in the module's order.
+pub(crate) fn frozen_parameters<B: AutodiffBackend, M: Module<B>>(module: &M) -> Vec<String> {
+    let mut names = Names {
+        only_frozen: true,
+        ..Names::default()
+    };
+    module.visit(&mut names);
+    names.found
+}
+
 /// Whether a pattern matches a whole name.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else {
@@ -147,6 +157,7 @@ fn near(pattern: &str, names: &[String]) -> Vec<String> {
 /// Collects the names of the parameters.
 #[derive(Default)]
 struct Names {
+    only_frozen: bool,
     path: Vec<String>,
     found: Vec<String>,
 }
@@ -160,8 +171,10 @@ impl<B: Backend> ModuleVisitor<B> for Names {
         self.path.pop();
     }
 
-    fn visit_float<const D: usize>(&mut self, _param: &Param<Tensor<B, D>>) {
-        self.found.push(self.path.join("."));
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if !self.only_frozen || !param.is_require_grad() {
+            self.found.push(self.path.join("."));
+        }
     }
 }
 

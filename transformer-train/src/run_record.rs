@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::checkpoint::{CHECKPOINTS, RUN_FILE, is_missing, whole_checkpoints, with_older};
 use crate::config::TrainingConfig;
 use crate::error::TrainError;
-use crate::run_state::same_settings;
+use crate::run_state::{Choice, same_frozen, same_settings};
 use crate::validation::{AverageOutcome, Validation};
 
 /// The record of a training run, as of its newest checkpoint.
@@ -25,11 +25,17 @@ pub struct RunRecord {
     /// Examples to train on.
     #[serde(rename = "pairs")]
     pub examples: usize,
+    /// The names of the frozen parameters; `None` in records of earlier versions.
+    #[serde(default)]
+    pub frozen: Option<Vec<String>>,
     /// All validations, in order.
     pub validations: Vec<Validation>,
     /// The averages of checkpoints that were made where the run ended, in order.
     #[serde(default)]
     pub averages: Vec<AverageOutcome>,
+    /// The choice of the model that the directory has, which earlier versions did not record.
+    #[serde(default)]
+    pub(crate) choice: Option<Choice>,
     /// The directories of the checkpoints, the oldest first: the newest ones, and those of the best
     /// validations. Empty in the record of one checkpoint.
     #[serde(skip)]
@@ -67,9 +73,35 @@ impl RunRecord {
         }
     }
 
-    /// The model that the directory keeps, as [`TrainingConfig::best_by`] chose it; `None` before the first
-    /// validation. Where `best_by` was another one before a resume, it may be that one's choice still.
+    /// The model that the directory keeps; `None` before the first validation.
+    ///
+    /// [`TrainingConfig::best_by`] chose it, as it was then ([`kept_by`](Self::kept_by)): after a resume with another
+    /// one, the model stays until one is better by that.
     pub fn kept_model(&self) -> Option<KeptModel<'_>> {
+        let Some(choice) = &self.choice else {
+            return self.best_model();
+        };
+        let is_there = |validation: &Validation| validation.update == choice.update;
+        if choice.is_average {
+            let mut kept = self.averages.iter().filter(|average| average.kept);
+            let kept = kept.find(|average| is_there(&average.validation));
+            return kept.map(KeptModel::Average);
+        }
+        let mut validations = self.validations.iter();
+        let kept = validations.find(|validation| is_there(validation));
+        kept.map(KeptModel::Validation)
+    }
+
+    /// The number by which the model that the directory keeps was the best one.
+    pub fn kept_by(&self) -> &str {
+        match &self.choice {
+            Some(choice) => &choice.by,
+            None => &self.config.best_by.number,
+        }
+    }
+
+    /// The model that `best_by` chooses of all.
+    fn best_model(&self) -> Option<KeptModel<'_>> {
         let validations = self.validations.iter().map(KeptModel::Validation);
         let averages = self.averages.iter().map(KeptModel::Average);
         let mut models: Vec<_> = validations.chain(averages).collect();
@@ -97,11 +129,35 @@ impl RunRecord {
     /// # Errors
     /// [`TrainError::OtherRun`], which names the first setting that must not change.
     pub fn check_settings(&self, now: &TrainingConfig) -> Result<(), TrainError> {
-        let newest = self
-            .checkpoints
-            .last()
-            .map_or(Path::new(""), PathBuf::as_path);
-        same_settings(newest, &self.config, now)
+        same_settings(self.newest(), &self.config, now)
+    }
+
+    /// Checks that a run whose frozen parameters have these names ([`frozen_names`](crate::frozen_names)) goes on
+    /// with this one, as [`Trainer::resume`](crate::Trainer::resume) does before the first update.
+    ///
+    /// # Errors
+    /// [`TrainError::OtherFrozen`], which names the first parameter that differs.
+    pub fn check_frozen(&self, now: &[String]) -> Result<(), TrainError> {
+        match &self.frozen {
+            Some(before) => same_frozen(self.newest(), before, now),
+            None => Ok(()),
+        }
+    }
+
+    /// An error about the newest checkpoint, such as that of one of its files; if the checkpoint is damaged, with an
+    /// older one to go on from ([`TrainError::DamagedCheckpoint`]).
+    pub fn with_older_checkpoint(&self, error: TrainError) -> TrainError {
+        // `checkpoints/update-…` of the run.
+        match self.newest().ancestors().nth(2) {
+            Some(run) => with_older(run, error),
+            None => error,
+        }
+    }
+
+    /// The directory of the newest checkpoint.
+    fn newest(&self) -> &Path {
+        let newest = self.checkpoints.last();
+        newest.map_or(Path::new(""), PathBuf::as_path)
     }
 
     /// The updates that the schedule of the learning rate has made, with those that the run continued: what
@@ -141,8 +197,18 @@ mod tests {
     use crate::criterion::Criterion;
     use crate::validation::tests::validation;
 
-    /// The updates of the model that is kept, by the highest number; validations have these after the updates 1, 2, ….
+    /// [`chosen`], in a record that does not have the choice.
     fn kept(numbers: &[f64], averages: Vec<AverageOutcome>) -> Option<Vec<usize>> {
+        chosen(numbers, averages, None).0
+    }
+
+    /// The updates of the model that is kept, and the number that chose it. `best_by` is the highest BLEU; validations
+    /// have these numbers, after the updates 1, 2, ….
+    fn chosen(
+        numbers: &[f64],
+        averages: Vec<AverageOutcome>,
+        choice: Option<Choice>,
+    ) -> (Option<Vec<usize>>, String) {
         let numbered = (1..).zip(numbers);
         let record = RunRecord {
             updates: numbers.len(),
@@ -152,16 +218,20 @@ mod tests {
                 ..TrainingConfig::default()
             },
             examples: 1,
+            frozen: None,
             validations: numbered
                 .map(|(update, &number)| validation(update, number))
                 .collect(),
             averages,
+            choice,
             checkpoints: Vec::new(),
         };
-        record.kept_model().map(|kept| match kept {
+        let by = record.kept_by().to_owned();
+        let updates = record.kept_model().map(|kept| match kept {
             KeptModel::Validation(validation) => vec![validation.update],
             KeptModel::Average(average) => average.checkpoints.clone(),
-        })
+        });
+        (updates, by)
     }
 
     fn average(checkpoints: &[usize], number: f64, kept: bool) -> AverageOutcome {
@@ -188,5 +258,30 @@ mod tests {
         assert_eq!(kept(&[3.0, 5.0, 7.0], kept_one()), Some(vec![3]));
         let other = vec![average(&[1, 2], 4.0, false)];
         assert_eq!(kept(&[3.0, 5.0], other), Some(vec![2]));
+    }
+
+    /// A run that was resumed with another `best_by` keeps its model until one is better by that.
+    #[test]
+    fn the_model_that_is_kept_is_the_one_that_was_chosen() {
+        let choice = |update, is_average, by: &str| {
+            Some(Choice {
+                update,
+                is_average,
+                by: by.into(),
+            })
+        };
+        let numbers = [3.0, 5.0, 4.0];
+        let by = |name: &str| name.to_owned();
+        let found = chosen(&numbers, vec![], choice(3, false, "loss"));
+        assert_eq!(found, (Some(vec![3]), by("loss")));
+        let found = chosen(&numbers, vec![], choice(2, false, "BLEU"));
+        assert_eq!(found, (Some(vec![2]), by("BLEU")));
+        let averages = || vec![average(&[1, 2], 4.5, true), average(&[2, 3], 9.0, false)];
+        let found = chosen(&numbers, averages(), choice(2, true, "loss"));
+        assert_eq!(found, (Some(vec![1, 2]), by("loss")));
+        // The newest model, in place of one that was lost, and not validated.
+        let found = chosen(&numbers, vec![], choice(4, false, "BLEU"));
+        assert_eq!(found, (None, by("BLEU")));
+        assert_eq!(chosen(&numbers, vec![], None), (Some(vec![2]), by("BLEU")));
     }
 }

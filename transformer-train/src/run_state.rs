@@ -32,6 +32,9 @@ pub(crate) struct RunState {
     /// The examples to validate on, which earlier versions did not record.
     #[serde(default, rename = "validation_data")]
     pub valid: Option<ExampleSet>,
+    /// The names of the frozen parameters, which earlier versions did not record.
+    #[serde(default)]
+    pub frozen: Option<Vec<String>>,
     pub validations: Vec<Validation>,
     /// Statistics of the training since the last of them.
     pub since_validation: Statistics,
@@ -40,9 +43,23 @@ pub(crate) struct RunState {
     /// The averages made where the run had ended.
     #[serde(default)]
     pub averages: Vec<AverageOutcome>,
+    /// The choice of the model that the directory has, which earlier versions did not record.
+    #[serde(default)]
+    pub choice: Option<Choice>,
     /// Whether the hook has ended the run, and the average of its last checkpoints is still to be made.
     #[serde(default)]
     pub average_is_due: bool,
+}
+
+/// Which model the directory has, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Choice {
+    /// The update after which it was validated.
+    pub update: usize,
+    /// Whether it is the average that was made there.
+    pub is_average: bool,
+    /// The number by which it was the best, as `best_by` was then.
+    pub by: String,
 }
 
 /// Examples, as a resumed run recognises them.
@@ -62,8 +79,13 @@ impl ExampleSet {
 }
 
 impl RunState {
-    /// The start of a run that trains and validates on these examples.
-    pub fn new(config: &TrainingConfig, train: ExampleSet, valid: ExampleSet) -> Self {
+    /// The start of a run that trains and validates on these examples, with these parameters frozen.
+    pub fn new(
+        config: &TrainingConfig,
+        train: ExampleSet,
+        valid: ExampleSet,
+        frozen: Vec<String>,
+    ) -> Self {
         Self {
             update: 0,
             skipped: 0,
@@ -73,12 +95,24 @@ impl RunState {
             examples: train.examples,
             checksum: train.checksum,
             valid: Some(valid),
+            frozen: Some(frozen),
             validations: Vec::new(),
             since_validation: Statistics::default(),
             scheduled: Scheduled::none(),
             averages: Vec::new(),
+            choice: None,
             average_is_due: false,
         }
+    }
+
+    /// Notes that the directory has the model of this state now, or the average that was made of the last
+    /// checkpoints.
+    pub fn note_choice(&mut self, is_average: bool) {
+        self.choice = Some(Choice {
+            update: self.update,
+            is_average,
+            by: self.config.best_by.number.clone(),
+        });
     }
 
     /// Counts the next update, which is skipped unless it is finite.
@@ -207,6 +241,9 @@ impl RunState {
     /// for an example.
     pub fn continues_as(&self, now: &Self, path: &Path, name: &str) -> Result<(), TrainError> {
         same_settings(path, &self.config, &now.config)?;
+        if let (Some(before), Some(now)) = (&self.frozen, &now.frozen) {
+            same_frozen(path, before, now)?;
+        }
         let [before, trained] = [self, now].map(Self::train);
         if before != trained {
             return Err(TrainError::OtherData {
@@ -261,6 +298,26 @@ pub(crate) fn same_settings(
     same_config(path, &comparable(before), &comparable(now))
 }
 
+/// Checks that the frozen parameters are those of the checkpoint at `path`, in any order.
+pub(crate) fn same_frozen(
+    path: &Path,
+    before: &[String],
+    now: &[String],
+) -> Result<(), TrainError> {
+    let other = |parameter: &String, is_frozen| TrainError::OtherFrozen {
+        path: path.to_owned(),
+        parameter: parameter.clone(),
+        is_frozen,
+    };
+    let added = now.iter().find(|name| !before.contains(name));
+    let removed = before.iter().find(|name| !now.contains(name));
+    match (added, removed) {
+        (Some(added), _) => Err(other(added, true)),
+        (None, Some(removed)) => Err(other(removed, false)),
+        (None, None) => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,10 +338,12 @@ mod tests {
             examples: 1,
             checksum: 0,
             valid: None,
+            frozen: None,
             validations,
             since_validation: Statistics::default(),
             scheduled: Scheduled::none(),
             averages: Vec::new(),
+            choice: None,
             average_is_due: false,
         }
     }
@@ -433,6 +492,33 @@ mod tests {
             error.to_string(),
             "run: made with `ema_decay` absent, not 0.99"
         );
+    }
+
+    #[test]
+    fn frozen_parameters_must_not_change_where_they_are_known() {
+        let path = Path::new("run");
+        let with = |names: &[&str]| RunState {
+            frozen: Some(names.iter().map(ToString::to_string).collect()),
+            ..run(config(), &[])
+        };
+        let before = with(&["a", "b"]);
+        before
+            .continues_as(&with(&["b", "a"]), path, "pair")
+            .unwrap();
+        // That of a run of an earlier version.
+        let unknown = run(config(), &[]);
+        unknown.continues_as(&before, path, "pair").unwrap();
+        for (names, expected) in [
+            (
+                &["a", "b", "c"][..],
+                "run: made with `c` trained, not frozen; ",
+            ),
+            (&["b"], "run: made with `a` frozen, not trained; "),
+        ] {
+            let error = before.continues_as(&with(names), path, "pair").unwrap_err();
+            let found = error.to_string();
+            assert!(found.starts_with(expected), "{found}");
+        }
     }
 
     #[test]

@@ -338,6 +338,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         // Until a validation has chosen one, the directory has the newest model.
         if self.state.validations.is_empty() || !checkpoints.has_model() {
             checkpoints.save_model(&valid)?;
+            self.state.note_choice(false);
         }
         let (model, average) = match self.average {
             Some(_) => (self.trained_model().model, Some(valid)),

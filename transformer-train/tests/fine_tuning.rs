@@ -165,6 +165,37 @@ fn patterns_are_checked_by_a_configuration_alone_as_by_its_model() {
     assert!(frozen(&["*"]).is_err());
 }
 
+/// Moments of a parameter that was frozen would begin in the middle of the run.
+#[test]
+fn a_run_goes_on_with_the_parameters_frozen_that_it_began_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = |patterns: &[&str], updates| {
+        let model = config().init::<B>(3, &Default::default()).unwrap();
+        let (model, _) = freeze(model, patterns).unwrap();
+        let config = TrainingConfig { updates, ..run() };
+        Trainer::new(model, config)
+            .display(ProgressDisplay::Silent)
+            .directory(folder.path())
+            .resume(true)
+            .train(pairs(0), pairs(0))
+    };
+    train(&["encoder.*"], 4).unwrap();
+    let record = RunRecord::load(folder.path()).unwrap().unwrap();
+    let frozen = record.frozen.unwrap();
+    assert!(!frozen.is_empty() && frozen.iter().all(|name| name.starts_with("encoder.")));
+    for (patterns, expected) in [
+        (
+            &["encoder.*", "decoder.*.bias"][..],
+            "bias` trained, not frozen; ",
+        ),
+        (&[], "` frozen, not trained; "),
+    ] {
+        let error = train(patterns, 8).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    assert_eq!(train(&["encoder.*"], 8).unwrap().updates, 8);
+}
+
 /// The rates of a run that goes on are those after the updates of the run before.
 #[test]
 fn the_schedule_of_a_run_can_be_continued() {

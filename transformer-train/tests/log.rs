@@ -324,8 +324,51 @@ fn a_log_that_cannot_be_read_or_opened_is_named_before_the_first_update() {
     let error = resume();
     let expected = format!("the run cannot be logged: {name}: ");
     assert!(error.starts_with(&expected), "{error}");
+    #[cfg(unix)]
+    {
+        // It has no end.
+        fs::remove_dir(&log).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &log).unwrap();
+        let expected = format!("{name}: not a regular file");
+        assert_eq!(RunLog::load(&out).unwrap_err().to_string(), expected);
+        assert_eq!(resume(), format!("the run cannot be logged: {expected}"));
+    }
     let last = "checkpoints/update-00000008";
     assert!(!out.join(last).exists());
+}
+
+/// What is written into an open file without a name is lost.
+#[test]
+fn a_log_that_is_removed_is_given_up_and_named() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    let [json, events] = ["log.jsonl", "tensorboard"].map(|name| out.join(name));
+    let removed = [json.clone(), events.clone()];
+    let trained = trainer(8)
+        .directory(&out)
+        .log_json(true)
+        .tensorboard(true)
+        .on_validation([], move |at| {
+            if at.update == 4 {
+                fs::remove_file(&removed[0])?;
+                fs::remove_dir_all(&removed[1])?;
+            }
+            Ok(ControlFlow::Continue([]))
+        })
+        .train(pairs(), pairs())
+        .unwrap();
+    assert_eq!(trained.updates, 8);
+    let errors = trained.observer_errors.iter();
+    let errors: Vec<_> = errors.map(ToString::to_string).collect();
+    let [first, second] = errors.as_slice() else {
+        panic!("{errors:?}");
+    };
+    let expected = format!("{}: ", json.display());
+    assert!(first.starts_with(&expected), "{first}");
+    let expected = events.display().to_string();
+    assert!(second.starts_with(&expected), "{second}");
+    assert!(!json.exists() && !events.exists());
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::commands::Result;
 /// Without `--metrics`, and without a run that names its own.
 const DEFAULT: [TextMetric; 2] = [TextMetric::Bleu, TextMetric::Chrf];
 
-/// The part of a run's file that is read here.
+/// The part of `run.toml` that is read here.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RunFile {
@@ -38,7 +38,7 @@ pub fn parser() -> impl TypedValueParser<Value = TextMetric> {
 /// and chrF if it names none.
 ///
 /// # Errors
-/// When the run's file cannot be read, or holds a metric that there is not.
+/// When `run.toml` cannot be read, or holds a metric that there is not.
 pub fn of_model(model: &Path) -> Result<Vec<TextMetric>> {
     let of_checkpoint = run_of_checkpoint(model);
     let path = of_checkpoint.as_deref().unwrap_or(model).join(RUN_FILE);

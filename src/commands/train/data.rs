@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use transformer_program::run_file::Corpora;
+use transformer_program::run_file::{Corpora, RunFile};
 use transformer_train::{
     Corpus, CorpusError, CorpusFiles, PairCache, TRAINING_FILE, UnusablePairs, VALIDATION_FILE,
 };
@@ -70,7 +70,7 @@ impl Data {
                 note: None,
             });
         }
-        for path in named_files(plan) {
+        for path in named_files(&plan.run) {
             check_is_there(path)?;
         }
         let files = plan.run.data.train.files();
@@ -137,15 +137,15 @@ fn paths_of(corpora: &Corpora) -> Vec<PathBuf> {
     corpora.paths().map(Path::to_owned).collect()
 }
 
-/// The files that the run names: of the pairs to train on, and of those to validate on.
-fn named_files(plan: &Plan) -> impl Iterator<Item = &Path> {
-    let corpora = [Some(&plan.run.data.train), plan.run.data.valid.as_ref()];
+/// The files that a run names: of the pairs to train on, and of those to validate on.
+pub fn named_files(run: &RunFile) -> impl Iterator<Item = &Path> {
+    let corpora = [Some(&run.data.train), run.data.valid.as_ref()];
     let corpora = corpora.into_iter().flatten();
     corpora.flat_map(|corpora| corpora.paths())
 }
 
 /// Checks that a file is there, before those named before it are read.
-fn check_is_there(path: &Path) -> std::result::Result<(), CorpusError> {
+pub fn check_is_there(path: &Path) -> std::result::Result<(), CorpusError> {
     let path = path.to_owned();
     match fs::metadata(&path) {
         Ok(file) if file.is_dir() => Err(CorpusError::Directory { path }),
@@ -163,7 +163,7 @@ pub fn check_files(plan: &Plan, out: &Path) -> Result {
         let out = out.display();
         return Err(format!("{out} is not a directory; choose another --out").into());
     }
-    let read: Vec<PathBuf> = named_files(plan).map(Path::to_owned).collect();
+    let read: Vec<PathBuf> = named_files(&plan.run).map(Path::to_owned).collect();
     for written in [TRAINING_FILE, VALIDATION_FILE] {
         refuse_overwriting(&read, &out.join(written))?;
     }

@@ -10,6 +10,7 @@ use transformer_train::{
     TrainingConfig, VALIDATION_FILE, holds_model, same_config,
 };
 
+use super::data::{check_is_there, named_files};
 use crate::commands::Result;
 
 /// The file of the tokenized training pairs in the directory of a run.
@@ -18,7 +19,7 @@ pub const CACHE_FILE: &str = "train.cache";
 /// A run that can be gone on with.
 pub struct Earlier {
     directory: PathBuf,
-    /// Its resolved file; absent in directories of earlier versions.
+    /// Its `run.toml`; absent in directories of earlier versions.
     pub file: Option<ResolvedFile>,
     /// Of its newest checkpoint; absent before the first.
     pub record: Option<RunRecord>,
@@ -127,16 +128,31 @@ impl Earlier {
         }
     }
 
+    /// Checks that the frozen parameters are those of the run.
+    ///
+    /// # Errors
+    /// The first parameter that was frozen and is not, or the other way round.
+    pub fn check_frozen(&self, names: &[String]) -> std::result::Result<(), TrainError> {
+        match &self.record {
+            Some(record) => record.check_frozen(names),
+            None => Ok(()),
+        }
+    }
+
     /// Checks that a model is that of the run.
     ///
     /// # Errors
-    /// The first key of its configuration that differs.
+    /// The first key of its configuration that differs; damage to the newest checkpoint.
     pub fn check_model(&self, model: &TransformerConfig) -> std::result::Result<(), TrainError> {
-        let record = self.record.as_ref();
-        match record.and_then(|record| record.checkpoints.last()) {
-            Some(newest) => same_config(newest, &TransformerConfig::load(newest)?, model),
-            None => Ok(()),
-        }
+        let Some(record) = &self.record else {
+            return Ok(());
+        };
+        let Some(newest) = record.checkpoints.last() else {
+            return Ok(());
+        };
+        let before = TransformerConfig::load(newest).map_err(TrainError::from);
+        let checked = before.and_then(|before| same_config(newest, &before, model));
+        checked.map_err(|error| record.with_older_checkpoint(error))
     }
 
     /// The pairs of the run, from its directory: where the command names no others than the run had, or their
@@ -144,20 +160,25 @@ impl Earlier {
     /// damaged is made anew: from the files, or where they are gone from the text beside it.
     ///
     /// # Errors
-    /// When the pairs are there and cannot be read, or the text does not say which of them has which weight.
+    /// When the pairs are there and cannot be read, or the text does not say which of them has which weight; when a
+    /// file that the run did not have is not there.
     pub fn pairs(&self, run: &RunFile) -> Result<Option<SavedPairs>> {
         let [cache, text, valid] =
             [CACHE_FILE, TRAINING_FILE, VALIDATION_FILE].map(|name| self.directory.join(name));
         if !valid.exists() || !(cache.exists() || text.exists()) {
             return Ok(None);
         }
-        let corpora = [Some(&run.data.train), run.data.valid.as_ref()];
-        let corpora = corpora.into_iter().flatten();
-        let mut files = corpora.flat_map(|corpora| corpora.paths());
+        let missing: Vec<&Path> = named_files(run).filter(|file| !file.exists()).collect();
+        if let Some(before) = &self.file {
+            let own: Vec<&Path> = named_files(&before.run).collect();
+            // Mistyped, most likely: no pairs of the run were read from it.
+            if let Some(other) = missing.iter().find(|file| !own.contains(file)) {
+                check_is_there(other)?;
+            }
+        }
         // Before its first checkpoint, a run may still get other pairs.
-        let gone = files
-            .find(|file| !file.exists())
-            .filter(|_| self.record.is_some());
+        let gone = missing.first().copied();
+        let gone = gone.filter(|_| self.record.is_some());
         let data = |run: &RunFile| (run.data.clone(), run.training.seed);
         let has_its_data = self.file.as_ref().map(|file| data(&file.run)) == Some(data(run));
         let cache = match has_its_data || gone.is_some() {

@@ -6,6 +6,8 @@ use transformer_core::ConfigError;
 use transformer_program::run_file::{Values, key_of, path_of};
 use transformer_train::TrainError;
 
+use super::plan::Plan;
+
 /// Advice on a loss that is not finite.
 const STEADIER: &str = "a lower --peak-rate or a longer --warmup may help";
 
@@ -31,6 +33,20 @@ pub fn train_error(error: TrainError, values: &Values) -> String {
             let difference = difference(&key, before.as_deref(), now.as_deref(), values);
             format!("{}: {difference}", path.display())
         }
+        TrainError::OtherFrozen {
+            path,
+            parameter,
+            is_frozen,
+        } => {
+            let [before, now] = match is_frozen {
+                true => ["trained", "frozen"],
+                false => ["frozen", "trained"],
+            };
+            format!(
+                "{}: made with another `init.freeze`, and `{parameter}` {before}, not {now}",
+                path.display()
+            )
+        }
         TrainError::Diverged {
             skipped,
             update,
@@ -52,13 +68,21 @@ pub fn train_error(error: TrainError, values: &Values) -> String {
 }
 
 /// An error of training in `out`, where the pairs to validate on were read from these files.
-pub fn run_error(
-    error: TrainError,
-    values: &Values,
-    valid_files: &[PathBuf],
-    out: &Path,
-) -> String {
+pub fn run_error(error: TrainError, plan: &Plan, valid_files: &[PathBuf], out: &Path) -> String {
     match error {
+        error @ TrainError::OtherData { .. } => {
+            let keys: Vec<_> = plan
+                .other_data
+                .iter()
+                .map(|key| format!("`{key}`"))
+                .collect();
+            let reason = match keys.as_slice() {
+                [] => String::new(),
+                [key] => format!("; {key} is not the run's"),
+                keys => format!("; {} are not the run's", keys.join(", ")),
+            };
+            train_error(error, &plan.values) + &reason
+        }
         TrainError::OtherValidation { before, now, .. } => {
             let files = valid_files.iter();
             let files: Vec<_> = files.map(|file| file.display().to_string()).collect();
@@ -68,7 +92,7 @@ pub fn run_error(
                  a run from its model by --set init.model={out} and another --out"
             )
         }
-        error => train_error(error, values),
+        error => train_error(error, &plan.values),
     }
 }
 

@@ -26,6 +26,10 @@ pub struct Plan {
     pub model: TransformerConfig,
     /// The library's configuration of the training.
     pub training: TrainingConfig,
+    /// The names of the frozen parameters.
+    pub frozen: Vec<String>,
+    /// The keys of `[data]` that the earlier run had with another value.
+    pub other_data: Vec<&'static str>,
 }
 
 impl Plan {
@@ -46,7 +50,7 @@ impl Plan {
         let init = init_config(&run, &values, earlier)?;
         let model = run.resolve_model(init.as_ref(), &values)?;
         check_model(&model, &values)?;
-        check_frozen(&run, &model, &values)?;
+        let frozen = frozen(&run, &model, &values)?;
         let mut training = run.training_config();
         training.schedule_start = schedule_start(&run, earlier)?;
         training
@@ -57,11 +61,15 @@ impl Plan {
             let checked = earlier.check_settings(&training);
             checked.map_err(|error| train_error(error, &values))?;
         }
+        let before = earlier.and_then(|earlier| earlier.file.as_ref());
+        let other_data = before.map_or(Vec::new(), |file| run.other_data(&file.run));
         Ok(Self {
             run,
             values,
             model,
             training,
+            frozen,
+            other_data,
         })
     }
 
@@ -169,14 +177,17 @@ fn check_model(model: &TransformerConfig, values: &Values) -> Result {
     }
 }
 
-/// Checks that each pattern of `init.freeze` freezes a parameter, and one is left to train.
-fn check_frozen(run: &RunFile, model: &TransformerConfig, values: &Values) -> Result {
+/// The names of the parameters that `init.freeze` freezes.
+///
+/// # Errors
+/// When a pattern freezes none, or none is left to train.
+fn frozen(run: &RunFile, model: &TransformerConfig, values: &Values) -> Result<Vec<String>> {
     let patterns = &run.init.freeze;
     if patterns.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     match frozen_names(model.parameter_names(), patterns) {
-        Ok(_) => Ok(()),
+        Ok(names) => Ok(names),
         Err(error) => Err(RunFileError::Value {
             subject: values.subject("init.freeze", format_args!("{patterns:?}")),
             rule: error.to_string(),

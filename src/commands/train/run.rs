@@ -88,7 +88,7 @@ impl BackendTask for Run {
         }
         let trained = trainer
             .train(prepared.train, prepared.valid.pairs)
-            .map_err(|error| run_error(error, &plan.values, &valid_files, &out))?;
+            .map_err(|error| run_error(error, &plan, &valid_files, &out))?;
         if let Some(cache) = new_cache {
             // Of a run that had ended: it needs none. Else it has another name by now.
             let _ = fs::remove_file(cache);

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use transformer_core::{Tokenizer, Tokenizers};
+use transformer_core::{
+    SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, Tokenizer, Tokenizers,
+};
 use transformer_program::note;
 use transformer_program::run_file::TokenizerKeys;
 use transformer_train::{TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer};
@@ -28,6 +30,7 @@ pub fn given_tokenizers(plan: &mut Plan, earlier: Option<&Earlier>) -> Result<Op
         plan.use_tokenizers(tokenizers)?;
         if let Some(earlier) = earlier {
             let checked = earlier.check_model(&plan.model);
+            let checked = checked.and_then(|()| earlier.check_frozen(&plan.frozen));
             checked.map_err(|error| train_error(error, &plan.values))?;
         }
     }
@@ -37,13 +40,16 @@ pub fn given_tokenizers(plan: &mut Plan, earlier: Option<&Earlier>) -> Result<Op
 /// The tokenizers trained on the pairs to train on. The plan gets their vocabularies.
 ///
 /// # Errors
-/// When a file cannot be read.
-pub fn trained_tokenizers(plan: &mut Plan, train: &Training) -> Result<Tokenizers> {
+/// When a file cannot be read; when the run that goes on has lost its tokenizers, and its pairs are there as pieces
+/// only.
+pub fn trained_tokenizers(
+    plan: &mut Plan,
+    train: &Training,
+    earlier: Option<&Earlier>,
+) -> Result<Tokenizers> {
     let text = match train {
         Training::Given(text) | Training::Saved(text) => text,
-        Training::Cached(_) => {
-            return Err(format!("there is {CACHE_FILE}, but no tokenizer").into());
-        }
+        Training::Cached(_) => return Err(lost(plan, earlier).into()),
     };
     let keys = &plan.run.tokenizer;
     let tokenizers = match keys.is_shared() {
@@ -62,6 +68,23 @@ pub fn trained_tokenizers(plan: &mut Plan, train: &Training) -> Result<Tokenizer
     };
     plan.use_tokenizers(&tokenizers)?;
     Ok(tokenizers)
+}
+
+/// What to do where a run has lost its tokenizers, but not the pieces that they made.
+fn lost(plan: &Plan, earlier: Option<&Earlier>) -> String {
+    let directory = earlier.map_or(Path::new(""), Earlier::directory);
+    let names: &[&str] = match plan.run.tokenizer.is_shared() {
+        true => &[TOKENIZER_FILE],
+        false => &[SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE],
+    };
+    let mut paths = names.iter().map(|name| directory.join(name));
+    let missing = paths.find(|path| !path.exists());
+    let missing = missing.unwrap_or_else(|| directory.join(TOKENIZER_FILE));
+    format!(
+        "{}: is missing; put it back, or remove {}: the tokenizer is then trained anew on the run's pairs",
+        missing.display(),
+        directory.join(CACHE_FILE).display()
+    )
 }
 
 /// The tokenizers of the model to start from, or those in the files that the run names.

@@ -10,12 +10,25 @@ use burn::tensor::backend::Backend;
 
 use super::generation::GENERATION_FILE;
 use super::{config_export, full_map, generation, names};
+use crate::config::TransformerConfig;
 use crate::config_file::CONFIG_FILE;
 use crate::error::ModelError;
 use crate::files::replace_file;
 use crate::pytorch::{TiedNames, collected, write_safetensors};
 use crate::transformer::Transformer;
 use crate::weights::WEIGHTS_FILE;
+
+impl TransformerConfig {
+    /// Checks that a model with this configuration, which the `config.json` of `directory` has, can be written by
+    /// [`Transformer::save_hugging_face`], before anything is.
+    ///
+    /// # Errors
+    /// When no type of Hugging Face's can have the configuration: then the error names the file and the key that does
+    /// not fit.
+    pub fn check_hugging_face(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
+        config_export::to_keys(directory.as_ref().join(CONFIG_FILE), self).map(drop)
+    }
+}
 
 impl<B: Backend> Transformer<B> {
     /// Writes the model into a directory, which is created if missing, as Hugging Face's `transformers` has it:

@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::fs::{self, File};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::log_file::{LogFile, check_regular};
 use super::observer::{ObserverError, RunObserver, RunStart, TrainingPoint};
 use crate::error::TrainError;
 use crate::validation::{AverageOutcome, Validation};
@@ -26,7 +27,7 @@ pub const LOG_FILE: &str = "log.jsonl";
 pub struct JsonLog {
     path: PathBuf,
     /// From the run's start.
-    file: Option<File>,
+    file: Option<LogFile>,
 }
 
 impl JsonLog {
@@ -53,7 +54,7 @@ impl JsonLog {
             let mut bytes = serde_json::to_vec(line)?;
             bytes.push(b'\n');
             // Whole lines at a time, so that a reader finds no half of one.
-            file.write_all(&bytes).map_err(TrainError::io(&self.path))?;
+            file.write(&bytes)?;
         }
         Ok(())
     }
@@ -63,7 +64,7 @@ impl RunObserver for JsonLog {
     fn on_start(&mut self, start: &RunStart<'_>) -> Result<(), ObserverError> {
         let kept = Kept::of(&self.path, start)?;
         let file = self.open(kept.bytes).map_err(TrainError::io(&self.path))?;
-        self.file = Some(file);
+        self.file = Some(LogFile::new(self.path.clone(), file));
         let mut missing = kept.missing(start);
         // An average comes after the validation of its update.
         missing.sort_by_key(|(update, _)| *update);
@@ -131,7 +132,7 @@ enum Line<'a> {
 
 /// The whole lines of a log, each with the bytes to its end; none where there is no file.
 fn read(path: &Path) -> Result<Vec<(Line<'static>, u64)>, TrainError> {
-    let bytes = match fs::read(path) {
+    let bytes = match check_regular(path).and_then(|()| fs::read(path)) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(TrainError::io(path)(error)),

@@ -2,6 +2,7 @@
 //! TensorBoard's event files; and the observers by which a user adds others.
 
 mod json_log;
+mod log_file;
 mod observer;
 mod plain_lines;
 mod silent;

@@ -14,6 +14,7 @@ use super::trained::Trained;
 use crate::checkpoint::{Checkpoint, Checkpoints};
 use crate::data::ExampleSource;
 use crate::error::TrainError;
+use crate::freeze::frozen_parameters;
 use crate::objective::{Objective, Trainable};
 use crate::optimizer::PaperAdam;
 use crate::run_lock::RunLock;
@@ -70,13 +71,14 @@ impl<B: AutodiffBackend, M: Trainable<B>> Setup<B, M> {
 
     /// The run before its first update.
     fn new_run(&self, model: M, data: &Data<<M as Objective<B>>::Example>) -> Running<B, M> {
+        let frozen = frozen_parameters::<B, M>(&model);
         Checkpoint {
             // Moved, not cloned: the optimizer changes weights in place if they have no other holder.
             model: model.fork(&self.devices[0]),
             average: None,
             optimizer: PaperAdam::new(self.config.clip_norm)
                 .with_weight_decay(self.config.weight_decay),
-            state: RunState::new(&self.config, data.train_set, data.valid_set),
+            state: RunState::new(&self.config, data.train_set, data.valid_set, frozen),
         }
     }
 

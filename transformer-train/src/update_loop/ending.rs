@@ -123,6 +123,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         let kept = self.state.is_best(&validation);
         if kept {
             checkpoints.save_model(&model.model)?;
+            self.state.note_choice(true);
         }
         Ok(AverageOutcome {
             checkpoints: updates,

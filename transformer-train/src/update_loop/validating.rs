@@ -29,6 +29,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         self.state.validations.push(validation);
         if replaces && let Some(checkpoints) = &self.strategy.checkpoints {
             checkpoints.save_model(&model.model)?;
+            self.state.note_choice(false);
         }
         Ok(flow)
     }

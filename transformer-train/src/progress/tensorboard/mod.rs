@@ -4,12 +4,13 @@ mod event;
 mod record;
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use self::event::{Content, event};
 use self::record::record;
+use super::log_file::LogFile;
 use super::observer::{ObserverError, RunObserver, RunStart, TrainingPoint};
 use crate::error::TrainError;
 use crate::validation::{AverageOutcome, Validation};
@@ -31,8 +32,8 @@ pub(super) const TENSORBOARD_DIRECTORY: &str = "tensorboard";
 #[derive(Debug)]
 pub struct TensorBoardLog {
     directory: PathBuf,
-    /// From the run's start, with its path.
-    file: Option<(PathBuf, File)>,
+    /// From the run's start.
+    file: Option<LogFile>,
 }
 
 impl TensorBoardLog {
@@ -45,11 +46,10 @@ impl TensorBoardLog {
     }
 
     fn write(&mut self, step: usize, content: Content<'_>) -> Result<(), ObserverError> {
-        if let Some((path, file)) = &mut self.file {
+        if let Some(file) = &mut self.file {
             let event = event(now(), step, content);
             // Whole records at a time, so that a reader finds no half of one.
-            let written = file.write_all(&record(&event));
-            written.map_err(TrainError::io(&*path))?;
+            file.write(&record(&event))?;
         }
         Ok(())
     }
@@ -64,7 +64,7 @@ impl RunObserver for TensorBoardLog {
         fs::create_dir_all(&self.directory).map_err(TrainError::io(&self.directory))?;
         let path = next_file(&self.directory).map_err(TrainError::io(&self.directory))?;
         let file = File::create_new(&path).map_err(TrainError::io(&path))?;
-        self.file = Some((path, file));
+        self.file = Some(LogFile::new(path, file));
         self.write(0, Content::Version)?;
         self.write(start.update + 1, Content::Start)
     }

@@ -122,7 +122,7 @@ PROGRAMS = {"ctranslate2": CTranslate2, "transformers": Transformers}
 
 
 def translation(program, sentences, alone):
-    """One turn of --work translate: all sentences at once, or one after another."""
+    """One turn that measures the time of a text: all sentences at once, or one after another."""
     if not alone:
         texts, tokens = program.translate(sentences)
         return {"tokens": tokens, "texts": texts}
@@ -131,7 +131,7 @@ def translation(program, sentences, alone):
 
 
 def latency(program, sentences, length):
-    """One turn of --work latency: for each sentence, the seconds to one token and those to `length` tokens."""
+    """One turn that measures the time of tokens: of each sentence, the seconds to one token and those to `length`."""
 
     def seconds(sentence, length):
         start = time.perf_counter()
@@ -144,7 +144,7 @@ def latency(program, sentences, length):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("system", choices=PROGRAMS)
-    parser.add_argument("--work", choices=("translate", "latency"), required=True)
+    parser.add_argument("--work", choices=("translate",), required=True)
     parser.add_argument("--directory", type=Path, required=True)
     parser.add_argument("--model", type=Path, required=True, help="directory of ours")
     parser.add_argument("--weights", choices=("f32", "int8"), default="f32")
@@ -159,7 +159,7 @@ def main():
     program = PROGRAMS[args.system](args, job)
 
     def work(sentences):
-        if args.work == "latency":
+        if job["measured"] == "latency":
             return latency(program, sentences, job["latency_length"])
         return translation(program, sentences, job["alone"])
 

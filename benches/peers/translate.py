@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import synthetic
 import text
 from results import Results
 from systems import HERE, PAUSE, System, build, build_program, environment, ours, take_turns, theirs
@@ -46,6 +47,10 @@ class Contender:
     weights: str
     backend: str = ""
 
+    def key(self):
+        """As --systems has it."""
+        return f"{self.backend or self.system}-{self.weights}"
+
     def is_ours(self):
         return self.system == "ours"
 
@@ -60,18 +65,18 @@ CONTENDERS = [
     Contender("CTranslate2, int8", "ctranslate2", "int8"),
     Contender("Hugging Face, f32", "transformers", "f32"),
 ]
-DEFAULT_SYSTEMS = [contender.name for contender in CONTENDERS if contender.weights != "plain"]
+DEFAULT_SYSTEMS = [contender.key() for contender in CONTENDERS if contender.weights != "plain"]
 
 
 @dataclass(frozen=True)
 class Job:
-    """One kind of work: a column of the tables."""
+    """One kind of work: a column of the tables. `measured` is `text` or `latency`."""
 
-    work: str
     model: str
     threads: int
     beam: int = 1
     alone: bool = False
+    measured: str = "text"
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,7 @@ class Bench:
         """Writes translate.json into a folder of its own, and returns the folder."""
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         content = {
+            "measured": job.measured,
             "sentences": sentences,
             "beam": job.beam,
             "alone": job.alone,
@@ -123,9 +129,9 @@ class Bench:
         flags = ["--model", str(model.of(contender)), "--weights", contender.weights]
         flags += ["--translations", str(folder / f"{contender.name}.txt")]
         if contender.is_ours():
-            return ours(self.features, contender.backend, job.work, folder, *flags)
+            return ours(self.features, contender.backend, "translate", folder, *flags)
         flags += ["--setting", json.dumps(setting)]
-        return theirs("theirs_text.py", contender.system, job.work, folder, job.threads, *flags)
+        return theirs("theirs_text.py", contender.system, "translate", folder, job.threads, *flags)
 
     def system(self, contender, model, job, folder, setting):
         setting = dict(setting)
@@ -166,13 +172,13 @@ class Bench:
 
     def sentences(self, job):
         sources = self.file.sources
-        return sources[:ALONE] if job.alone or job.work == "latency" else sources
+        return sources[:ALONE] if job.alone or job.measured == "latency" else sources
 
     def setting(self, contender, model, job):
         if contender.system != "ctranslate2":
             return {}
         # The time of a token has the setting of the same sentences.
-        job = replace(job, work="translate", alone=True) if job.work == "latency" else job
+        job = replace(job, measured="text", alone=True) if job.measured == "latency" else job
         key = (contender.name, job)
         if key not in self.settings:
             self.settings[key] = self.choose(contender, model, job)
@@ -198,9 +204,10 @@ class Bench:
                 setting=setting,
                 skipped=system.skipped,
                 words=measured.words(),
+                latency_length=LATENCY_LENGTH,
                 start_mib=system.start_mib,
                 turns=system.turns,
-                bleu=None if model.length or job.work == "latency" else self.bleu(folder, system, measured),
+                bleu=None if model.length or job.measured == "latency" else self.bleu(folder, system, measured),
             )
 
     def bleu(self, folder, system, measured):
@@ -219,7 +226,7 @@ class Bench:
         folder = self.write_job(model, job, sentences)
         (folder / "sentences.txt").write_text("".join(f"{line}\n" for line in sentences), encoding="utf-8")
         # The program packs every model that it translates with on flex.
-        contenders = [contender for contender in self.contenders if contender.name != "ours, flex, not packed"]
+        contenders = [contender for contender in self.contenders if contender.key() != "flex-plain"]
         turns = {contender.name: [] for contender in contenders}
         for _ in range(2 if self.args.quick else 3):
             for contender in contenders:
@@ -270,11 +277,11 @@ def convert(name, directory, folder, program, length):
     return Model(name, copy, int8, length)
 
 
-def base_model(tokenizer, folder, features, sizes):
+def base_model(tokenizer, folder, features):
     """Writes the base model with random weights, and the small model's tokenizer with more entries."""
     directory = folder / "base"
     directory.mkdir()
-    (directory / "work.json").write_text(json.dumps({**sizes, "vocab_size": text.BASE_VOCAB_SIZE}))
+    (directory / "work.json").write_text(json.dumps({**synthetic.sizes(False), "vocab_size": text.BASE_VOCAB_SIZE}))
     write = ours(features, "ndarray", "write", directory)
     subprocess.run(write, check=True, stdout=subprocess.DEVNULL)
     text.larger_tokenizer(tokenizer, text.BASE_VOCAB_SIZE, directory / "tokenizer.json")
@@ -289,12 +296,12 @@ def mean_length(tokenizer, references):
     return round(sum(len(encoding.ids) for encoding in encodings) / len(encodings))
 
 
-def run(args, sizes):
+def run(args, threads):
     """Measures, writes the raw rounds and prints the tables."""
-    contenders = [contender for contender in CONTENDERS if contender.name in args.systems]
+    contenders = [contender for contender in CONTENDERS if contender.key() in args.systems]
     # No other backend is compiled in: its libraries would need memory.
     features = ",".join(sorted({contender.backend for contender in contenders} - {"", "ndarray"}))
-    small = args.model or text.small_model(max(args.threads))
+    small = args.model or text.small_model(max(threads))
     file = text.read_text(args.text or small / "valid.tsv")
     file = file.first(args.sentences or (200 if args.quick else len(file.sources)))
     build(features)
@@ -306,16 +313,16 @@ def run(args, sizes):
         if "small" in args.models:
             models.append(convert("small", small, folder, program, None))
         if "base" in args.models:
-            directory = base_model(small / "tokenizer.json", folder, features, sizes)
+            directory = base_model(small / "tokenizer.json", folder, features)
             length = mean_length(small / "tokenizer.json", file.references)
             models.append(convert("base", directory, folder, program, length))
         bench = Bench(args, contenders, folder, program, features, file, results)
         for model in models:
-            for threads in args.threads:
+            for count in threads:
                 for beam in args.beams:
-                    whole = Job("translate", model.name, threads, beam)
+                    whole = Job(model.name, count, beam)
                     bench.measure(model, whole)
                     bench.measure(model, replace(whole, alone=True))
                     bench.measure_processes(model, whole)
-                bench.measure(model, Job("latency", model.name, threads))
+                bench.measure(model, Job(model.name, count, measured="latency"))
     print_tables([results.content])

@@ -8,12 +8,6 @@ MODELS = {
     "small": "d_model 128, 4 + 4 layers, trained",
     "base": "base model, random weights, as many tokens in each translation as the references have on average",
 }
-COLUMNS = {
-    (1, False): "greedy, file",
-    (4, False): "beam 4, file",
-    (1, True): "greedy, one by one",
-    (4, True): "beam 4, one by one",
-}
 
 
 def words_per_second(record):
@@ -25,8 +19,7 @@ def is_of(record, **job):
 
 
 def column(beam, alone):
-    words = COLUMNS.get((beam, alone)) or f"beam {beam}, {'one by one' if alone else 'file'}"
-    return words
+    return f"{'greedy' if beam == 1 else f'beam {beam}'}, {'one by one' if alone else 'file'}"
 
 
 def row(cells):
@@ -97,7 +90,7 @@ def print_latencies(records):
         if record.get("turns"):
             times = [times for turn in record["turns"] for times in turn["latencies"]]
             first = statistics.median(first for first, _ in times)
-            more = record["job"]["length"] - 1
+            more = record["latency_length"] - 1
             further = statistics.median((whole - first) / more for first, whole in times)
             rows.append([record["system"], f"{1000 * first:.2f}", f"{1000 * further:.3f}"])
     if rows:
@@ -142,7 +135,7 @@ def print_settings(records):
             library = setting.pop("environment", {})
             parts = [f"{name}={value}" for name, value in {**setting, **library}.items()]
             of = column(record["job"]["beam"], record["job"]["alone"])
-            if record["job"]["work"] == "translate":
+            if record["job"]["measured"] == "text":
                 print(f"- {record['system']}, {of}: {', '.join(parts)}")
         if record.get("skipped"):
             print(f"- {record['system']} is left out: {record['skipped']}")
@@ -158,9 +151,9 @@ def print_tables(runs):
     for model, threads in kinds:
         found = [record for record in records if is_of(record, model=model, threads=threads)]
         turns = [record for record in found if record["kind"] == "turns"]
-        speeds = [record for record in turns if record["job"]["work"] == "translate"]
+        speeds = [record for record in turns if record["job"]["measured"] == "text"]
         print(f"### {MODELS[model]}; {threads} {'thread' if threads == 1 else 'threads'}\n")
         print_speeds(speeds)
-        print_latencies([record for record in turns if record["job"]["work"] == "latency"])
+        print_latencies([record for record in turns if record["job"]["measured"] == "latency"])
         print_processes([record for record in found if record["kind"] == "process"], speeds)
         print_settings(speeds)

@@ -1,10 +1,9 @@
-"""The text and the models that --work translate and --work train-text measure with.
+"""The text and the small model that --work translate and --work train-text measure with.
 
 The pairs are those of examples/data. The small model is trained on them once, by train_translation.py, and kept in
-.peers/models/small; the base model has random weights, and is made anew in each run.
+.peers/models/small.
 """
 
-import json
 import os
 import random
 import shutil
@@ -29,8 +28,6 @@ RECIPE = {
     "d-model": 128, "layers": 4, "heads": 4, "d-ff": 256, "dropout": 0.2, "updates": 2000, "batch-tokens": 4096,
     "warmup": 800, "peak-rate": 0.003, "projections": "each", "eval-at": "500,1000,1500", "seed": 1,
 }
-# With the paper's layers, 59 463 680 parameters.
-BASE_VOCAB_SIZE = 30_000
 
 
 @dataclass
@@ -108,7 +105,7 @@ def small_model(threads):
     if not (SMALL / "model.safetensors").exists():
         import pytorch_model
 
-        print(f"training the small model, which is kept in {SMALL}: some 2000 updates", flush=True)
+        print(f"training the small model, which is kept in {SMALL}", flush=True)
         run = SMALL / "pytorch"
         command = [sys.executable, str(HERE / "train_translation.py"), "--threads", str(threads), "--out", str(run)]
         files = {"train": "train.tsv", "valid": "valid.tsv", "tokenizer": "tokenizer.json"}
@@ -125,13 +122,3 @@ def small_model(threads):
 def read_text(path):
     sources, references = zip(*read_pairs(path))
     return Text(list(sources), list(references))
-
-
-def larger_tokenizer(path, size, out):
-    """Writes a byte-level BPE with more entries, which no text has, so that the vocabulary has this size."""
-    tokenizer = json.loads(path.read_text(encoding="utf-8"))
-    if tokenizer["model"]["type"] != "BPE":
-        sys.exit(f"error: {path}: a tokenizer of type {tokenizer['model']['type']}; the base model needs BPE")
-    vocabulary = tokenizer["model"]["vocab"]
-    vocabulary |= {f"entry{id}": id for id in range(len(vocabulary), size)}
-    out.write_text(json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8")

@@ -133,6 +133,8 @@ def print_settings(records):
         if record.get("setting"):
             setting = dict(record["setting"])
             library = setting.pop("environment", {})
+            if record["job"]["alone"]:
+                setting.pop("max_batch_size")
             parts = [f"{name}={value}" for name, value in {**setting, **library}.items()]
             of = column(record["job"]["beam"], record["job"]["alone"])
             if record["job"]["measured"] == "text":

@@ -46,8 +46,8 @@ def print_size(records):
 
 def print_tables(runs):
     """Prints all tables of the runs, which are the contents of their files."""
-    for run in runs:
-        print(f"{run['date']}, {run['machine']}\n")
+    for run in dict.fromkeys(f"{run['date']}, {run['machine']}" for run in runs):
+        print(run, end="\n\n")
     records = [record for run in runs for record in run["records"]]
     for size, threads in dict.fromkeys((record["size"], record["threads"]) for record in records):
         print(f"### Training on text, {SIZES[size]}; {threads} {'thread' if threads == 1 else 'threads'}\n")

@@ -146,8 +146,8 @@ def print_settings(records):
 
 def print_tables(runs):
     """Prints all tables of the runs, which are the contents of their files."""
-    for run in runs:
-        print(f"{run['date']}, {run['machine']}\n")
+    for run in dict.fromkeys(f"{run['date']}, {run['machine']}" for run in runs):
+        print(run, end="\n\n")
     records = [record for run in runs for record in run["records"]]
     kinds = list(dict.fromkeys((record["job"]["model"], record["job"]["threads"]) for record in records))
     for model, threads in kinds:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write a model directory of ours as a CTranslate2 model: the same weights, in 32 bits.
+"""Write a model directory of ours as a CTranslate2 model: the same weights, in 32 bits or in 8.
 
-    python ctranslate2_model.py MODEL OUT
+    python ctranslate2_model.py MODEL OUT [--quantization int8]
 
 For models with sinusoidal positions, the usual layer normalisation, ReLU and d_k = d_v =
 d_model / n_heads. Needs ctranslate2, numpy and safetensors.
@@ -79,6 +79,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--quantization", choices=("int8",))
     args = parser.parse_args()
 
     config = json.loads((args.model / "config.json").read_text())
@@ -120,6 +121,8 @@ def main():
     spec.config.decoder_start_token = spec.config.bos_token
     spec.config.layer_norm_epsilon = config["layer_norm_eps"]
     spec.validate()
+    # As their converters do.
+    spec.optimize(quantization=args.quantization)
     args.out.mkdir(parents=True, exist_ok=True)
     spec.save(str(args.out))
 

@@ -4,10 +4,16 @@ prints its duration in JSON."""
 
 import argparse
 import json
-import resource
 import sys
 import time
 from pathlib import Path
+
+
+def peak_mib():
+    """The most memory that the process has had."""
+    status = Path("/proc/self/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) / 1024
 
 
 def turns(work):
@@ -18,8 +24,7 @@ def turns(work):
         start = time.perf_counter()
         tokens, targets = work()
         seconds = time.perf_counter() - start
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        turn = {"seconds": seconds, "tokens": tokens, "peak_mib": peak, "targets": targets}
+        turn = {"seconds": seconds, "tokens": tokens, "peak_mib": peak_mib(), "targets": targets}
         print(json.dumps(turn), flush=True)
 
 
@@ -46,12 +51,11 @@ def ctranslate2_decoder(directory, sizes, beam, threads):
     return work
 
 
-def transformers_decoder(directory, sizes, beam, threads):
-    import torch
+def marian(directory):
+    """A model directory of ours as Hugging Face's Marian, and its configuration."""
     from safetensors.torch import load_file
-    from transformers import GenerationConfig, MarianConfig, MarianMTModel
+    from transformers import MarianConfig, MarianMTModel
 
-    torch.set_num_threads(threads)
     ours = json.loads((directory / "config.json").read_text())
     d_model = ours["d_model"]
     config = MarianConfig(
@@ -73,6 +77,15 @@ def transformers_decoder(directory, sizes, beam, threads):
     )
     model = MarianMTModel(config).eval()
     load_marian(model, load_file(directory / "model.safetensors"), ours)
+    return model, ours
+
+
+def transformers_decoder(directory, sizes, beam, threads):
+    import torch
+    from transformers import GenerationConfig
+
+    torch.set_num_threads(threads)
+    model, ours = marian(directory)
     sources = torch.tensor(sizes["sources"])
     options = GenerationConfig(
         num_beams=beam,
@@ -97,48 +110,54 @@ def transformers_decoder(directory, sizes, beam, threads):
 
 def load_marian(model, tensors, ours):
     """Loads our weights into Hugging Face's Marian: the paper's model, except for the order of the sines
-    and cosines, which is set to ours."""
+    and cosines, which is set to ours. Where our stacks end in one more norm, so do the last layers here."""
     import torch
     from train_translation import sinusoids
 
     theirs = model.state_dict()
     d_model = ours["d_model"]
 
-    def linear(name, weight, bias=None):
-        theirs[f"{name}.weight"].copy_(weight.T)
-        theirs[f"{name}.bias"].copy_(torch.zeros(weight.shape[1]) if bias is None else bias)
+    def linear(names, ours_name):
+        """Our projection as one or several of theirs."""
+        weights = tensors[f"{ours_name}.weight"].chunk(len(names), 1)
+        bias = tensors.get(f"{ours_name}.bias", torch.zeros(d_model * len(names)))
+        for name, weight, bias in zip(names, weights, bias.chunk(len(names))):
+            theirs[f"{name}.weight"].copy_(weight.T)
+            theirs[f"{name}.bias"].copy_(bias)
 
     def norm(name, ours_name):
         theirs[f"{name}.weight"].copy_(tensors[f"{ours_name}.gamma"])
         theirs[f"{name}.bias"].copy_(tensors[f"{ours_name}.beta"])
-
-    def attention(name, weights, projection):
-        for part, weight in zip(("q_proj", "k_proj", "v_proj"), weights):
-            linear(f"{name}.{part}", weight)
-        linear(f"{name}.out_proj", projection)
 
     for stack in ("encoder", "decoder"):
         positions = theirs[f"model.{stack}.embed_positions.weight"]
         positions.copy_(sinusoids(len(positions), d_model))
         for index in range(ours[f"n_{stack}_layers"]):
             a, b = f"model.{stack}.layers.{index}", f"{stack}.layers.{index}"
-            packed = tensors[f"{b}.self_attention.query_key_value.weight"].split(d_model, 1)
-            attention(f"{a}.self_attn", packed, tensors[f"{b}.self_attention.heads.projection.weight"])
+            parts = [f"{a}.self_attn.{part}_proj" for part in "qkv"]
+            linear(parts, f"{b}.self_attention.query_key_value")
+            linear([f"{a}.self_attn.out_proj"], f"{b}.self_attention.heads.projection")
             norm(f"{a}.self_attn_layer_norm", f"{b}.self_attention_sublayer.norm")
             if stack == "decoder":
-                query = tensors[f"{b}.cross_attention.query.weight"]
-                packed = tensors[f"{b}.cross_attention.key_value.weight"].split(d_model, 1)
-                projection = tensors[f"{b}.cross_attention.heads.projection.weight"]
-                attention(f"{a}.encoder_attn", (query, *packed), projection)
+                linear([f"{a}.encoder_attn.q_proj"], f"{b}.cross_attention.query")
+                parts = [f"{a}.encoder_attn.{part}_proj" for part in "kv"]
+                linear(parts, f"{b}.cross_attention.key_value")
+                linear([f"{a}.encoder_attn.out_proj"], f"{b}.cross_attention.heads.projection")
                 norm(f"{a}.encoder_attn_layer_norm", f"{b}.cross_attention_sublayer.norm")
-            for part, theirs_part in (("inner", "fc1"), ("outer", "fc2")):
-                name = f"{b}.feed_forward.{part}"
-                linear(f"{a}.{theirs_part}", tensors[f"{name}.weight"], tensors[f"{name}.bias"])
+            linear([f"{a}.fc1"], f"{b}.feed_forward.inner")
+            linear([f"{a}.fc2"], f"{b}.feed_forward.outer")
             norm(f"{a}.final_layer_norm", f"{b}.feed_forward_sublayer.norm")
     theirs["model.shared.weight"].copy_(tensors["src_embedding.weight"])
     theirs["final_logits_bias"].zero_()
     model.load_state_dict(theirs)
     model.tie_weights()
+    if ours["final_norm"]:
+        for stack, layers in (("encoder", model.model.encoder.layers), ("decoder", model.model.decoder.layers)):
+            final = torch.nn.LayerNorm(d_model)
+            final.load_state_dict(
+                {"weight": tensors[f"{stack}.final_norm.gamma"], "bias": tensors[f"{stack}.final_norm.beta"]}
+            )
+            layers[-1].final_layer_norm = torch.nn.Sequential(layers[-1].final_layer_norm, final)
     for module in model.modules():
         if isinstance(module, torch.nn.LayerNorm):
             module.eps = ours["layer_norm_eps"]
@@ -153,7 +172,7 @@ def pytorch_training(sizes, size, threads):
     torch.manual_seed(1)
     vocab_size = sizes["vocab_size"]
     model = Translator(
-        vocab_size, size["d_model"], size["layers"], size["n_heads"], size["d_ff"], 0.1, size["len"]
+        vocab_size, size["d_model"], size["layers"], size["n_heads"], size["d_ff"], 0.1, size["len"], "each"
     )
     model.train()
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)

@@ -196,6 +196,7 @@ class Translator(nn.Module):
             self.embed(target),
             memory,
             tgt_mask=future,
+            tgt_is_causal=True,
             tgt_key_padding_mask=target == PAD,
             memory_key_padding_mask=source == PAD,
         )

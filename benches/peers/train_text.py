@@ -1,0 +1,102 @@
+"""--work train-text: updates on batches of real text, ours and PyTorch's.
+
+All systems have the same batches, which hold pairs of similar length, as those of a run do. PyTorch's settings, in 32 bits
+or with bf16 autocast, compiled or not, are first measured alone, because together they need too much memory; the fastest
+then takes turns with its plain f32 and with ours. PyTorch computes the logits of real tokens only, as ours do.
+"""
+
+import json
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+import text
+from results import Results
+from systems import System, build, environment, ours, take_turns, theirs
+from train_text_tables import print_tables
+from train_translation import cut_batches, encode_pairs, lengths, load_tokenizer, read_pairs
+
+# `updates` are those of one turn.
+MODELS = {
+    "128": {"d_model": 128, "n_heads": 4, "d_ff": 256, "layers": 4, "batch_tokens": 4096, "updates": 16},
+    "512": {"d_model": 512, "n_heads": 8, "d_ff": 2048, "layers": 6, "batch_tokens": 2048, "updates": 6},
+}
+PYTORCH = {
+    "PyTorch, f32": {},
+    "PyTorch, bf16 autocast": {"bf16": True},
+    "PyTorch, f32, compiled": {"compile": True},
+    "PyTorch, bf16 autocast, compiled": {"bf16": True, "compile": True},
+}
+PLAIN = "PyTorch, f32"
+
+
+def batches(pairs, batch_tokens, count):
+    """Batches of an epoch, so many, from the shortest pairs to the longest, in random order."""
+    rng = random.Random(1)
+    epoch = cut_batches(sorted(rng.sample(pairs, len(pairs)), key=lengths), batch_tokens)
+    chosen = [epoch[(2 * index + 1) * len(epoch) // (2 * count)] for index in range(count)]
+    rng.shuffle(chosen)
+    return chosen
+
+
+def write_work(folder, model, count):
+    """Writes train-text.json: a model and batches of pairs, as token ids without <bos> and <eos>."""
+    texts = text.prepare_text()
+    tokenizer = load_tokenizer(texts / "tokenizer.json")
+    pairs = encode_pairs(tokenizer, read_pairs(texts / "train.tsv"))
+    chosen = batches(pairs, model["batch_tokens"], count)
+    content = {
+        "vocab_size": tokenizer.get_vocab_size(),
+        "model": {name: model[name] for name in ("d_model", "n_heads", "d_ff", "layers")},
+        "batches": [[[source[:-1], target[:-1]] for source, target in batch] for batch in chosen],
+    }
+    (folder / "train-text.json").write_text(json.dumps(content))
+
+
+def measure(size, args, threads, features, results):
+    """One model: PyTorch's settings alone, then ours and PyTorch in turn."""
+    model = MODELS[size]
+    with tempfile.TemporaryDirectory() as name, open(Path(name) / "log", "w+") as log:
+        folder = Path(name)
+        write_work(folder, model, model["updates"] // (2 if args.quick else 1))
+
+        def pytorch(name):
+            flags = ["--setting", json.dumps(PYTORCH[name])]
+            command = theirs("theirs_training.py", "pytorch", "train-text", folder, threads, *flags)
+            return System(name, command, log, environment(threads))
+
+        def measured(systems, rounds, kind):
+            print(f"measuring: d_model {size}, {', '.join(system.name for system in systems)}", file=sys.stderr)
+            take_turns(systems, rounds)
+            for system in systems:
+                results.add(
+                    kind=kind,
+                    size=size,
+                    threads=threads,
+                    system=system.name,
+                    skipped=system.skipped,
+                    turns=system.turns,
+                )
+
+        alone = [pytorch(name) for name in PYTORCH]
+        for system in alone:
+            measured([system], 2, "alone")
+        fastest = max((system for system in alone if not system.skipped), key=System.speed).name
+        systems = [
+            System(f"ours, {backend}, f32", ours(features, backend, "train-text", folder), log, environment(threads))
+            for backend in args.backends
+        ]
+        systems += [pytorch(name) for name in dict.fromkeys((PLAIN, fastest))]
+        measured(systems, args.rounds or (3 if args.quick else 5), "turns")
+
+
+def run(args, threads):
+    """Measures, writes the raw rounds and prints the tables."""
+    features = ",".join(backend for backend in args.backends if backend != "ndarray")
+    build(features)
+    results = Results("train-text", args)
+    for size in MODELS:
+        measure(size, args, threads, features, results)
+    print_tables([results.content])
+    print("Marian's training is not measured: PyPI's pymarian has its decoder only.")

@@ -1,0 +1,158 @@
+//! Translation of a text, from lines to lines: all at once, or one sentence after another; and the time of a token.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use burn::tensor::backend::Backend;
+use clap::ValueEnum;
+use serde::Deserialize;
+use transformer_core::{
+    DecodeOptions, LengthPenalty, MaxLength, NextToken, PackedPrecision, PackedTransformer,
+    TextSearch, Translator,
+};
+
+use super::Result;
+use super::turns::{Outcome, Turns};
+
+/// Flags of `translate`.
+#[derive(Debug, clap::Args)]
+pub struct Flags {
+    /// Directory of the model
+    #[arg(long)]
+    model: Option<PathBuf>,
+    /// How the weights are kept
+    #[arg(long, value_enum, default_value_t = Weights::F32)]
+    weights: Weights,
+    /// File that the translations of the last turn are written to
+    #[arg(long)]
+    translations: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Weights {
+    /// As the backend's tensors
+    Plain,
+    /// Packed
+    F32,
+    /// Packed, in 8 bits
+    Int8,
+}
+
+/// The work, from translate.json.
+#[derive(Debug, Deserialize)]
+pub struct TextWork {
+    measured: Measured,
+    sentences: Vec<String>,
+    beam: usize,
+    /// Whether sentences are translated one after another.
+    alone: bool,
+    min_length: usize,
+    max_length: usize,
+    /// Tokens by which the time of a further token is measured.
+    latency_length: usize,
+    /// Sentences that are translated before the first turn.
+    warm_up: usize,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Measured {
+    /// The time of a text.
+    Text,
+    /// The time of tokens.
+    Latency,
+}
+
+impl TextWork {
+    /// Translates in each turn, or measures the time of tokens.
+    pub fn run<B: Backend>(&self, flags: Flags, device: &B::Device, mut turns: Turns) -> Result {
+        turns.translations = flags.translations;
+        let directory = flags.model.ok_or("--model is missing")?;
+        let precision = match flags.weights {
+            Weights::Plain => {
+                let translator = Translator::<B>::load(&directory, device)?;
+                return self.run_with(&translator, turns);
+            }
+            Weights::F32 => PackedPrecision::F32,
+            Weights::Int8 => PackedPrecision::Int8,
+        };
+        let translator =
+            Translator::<B, PackedTransformer<B>>::load_packed(&[directory], precision, device)?;
+        self.run_with(&translator, turns)
+    }
+
+    fn run_with<B: Backend, M: NextToken<B>>(
+        &self,
+        translator: &Translator<B, M>,
+        turns: Turns,
+    ) -> Result {
+        let (model, tokenizers) = (translator.model(), translator.tokenizers());
+        let search = |min_length, max_length| {
+            TextSearch::new::<B>(model, tokenizers, self.options(min_length, max_length))
+        };
+        let warm_up = &self.sentences[..self.warm_up.min(self.sentences.len())];
+        match self.measured {
+            Measured::Text => {
+                let search = search(self.min_length, self.max_length)?;
+                self.translate::<B, M>(&search, warm_up)?;
+                turns.run(|| self.translate::<B, M>(&search, &self.sentences))
+            }
+            Measured::Latency => {
+                let first = search(1, 1)?;
+                let all = search(self.latency_length, self.latency_length)?;
+                latencies::<B, M>(&first, &all, warm_up)?;
+                turns.run(|| latencies::<B, M>(&first, &all, &self.sentences))
+            }
+        }
+    }
+
+    fn options(&self, min_length: usize, max_length: usize) -> DecodeOptions {
+        DecodeOptions {
+            length_penalty: LengthPenalty::AVERAGE,
+            min_length,
+            max_length: MaxLength::Tokens(max_length),
+            ..DecodeOptions::beam(self.beam)
+        }
+    }
+
+    fn translate<B: Backend, M: NextToken<B>>(
+        &self,
+        search: &TextSearch<'_, M>,
+        sentences: &[String],
+    ) -> Result<Outcome> {
+        let at_a_time = match self.alone {
+            true => 1,
+            false => sentences.len().max(1),
+        };
+        let mut outcome = Outcome::default();
+        for sentences in sentences.chunks(at_a_time) {
+            for found in search.translate_n_best::<B>(sentences, "")? {
+                // A line for each sentence; an empty one has no translation.
+                let best = found.into_iter().next();
+                outcome.tokens += best.as_ref().map_or(0, |best| best.hypothesis.tokens.len());
+                let text = best.map_or(String::new(), |best| best.text);
+                outcome.translations.push(text);
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+/// Of each sentence, the seconds to the first token and those to all.
+fn latencies<B: Backend, M: NextToken<B>>(
+    first: &TextSearch<'_, M>,
+    all: &TextSearch<'_, M>,
+    sentences: &[String],
+) -> Result<Outcome> {
+    let seconds = |search: &TextSearch<'_, M>, sentence: &str| -> Result<f64> {
+        let start = Instant::now();
+        search.translate::<B>(&[sentence])?;
+        Ok(start.elapsed().as_secs_f64())
+    };
+    let mut outcome = Outcome::default();
+    for sentence in sentences {
+        let latency = [seconds(first, sentence)?, seconds(all, sentence)?];
+        outcome.latencies.push(latency);
+    }
+    Ok(outcome)
+}

@@ -11,8 +11,9 @@ use burn_autodiff::ops::{Backward, Ops};
 use crate::autodiff::{first, pass_back, plain, record, tracked, wrapped};
 use crate::dropout::dropout;
 use crate::heads::{Heads, join_heads, score_scale, split_heads};
-use crate::kernels::{Attendable, Attended, AttentionParents, Kernels, Packed};
-use crate::operands::{Mask, Operands};
+use crate::kernels::{Attendable, AttentionParents, Kernels, MaskTensors, Packed};
+use crate::mask::Mask;
+use crate::operands::Operands;
 use crate::sizes::check_probability;
 
 /// Whether attention returns its weights.
@@ -39,7 +40,8 @@ pub struct AttentionOutput<B: Backend> {
 ///
 /// Fused for packed operands, unless the mask's bias is learned, and on flex and ndarray for all operands
 /// where neither gradients are taken nor weights dropped; [`scaled_dot_product_attention`] is the
-/// composition.
+/// composition. Where it is fused, no weights of the size `query_len · key_len` are kept for the backward
+/// pass.
 ///
 /// # Shapes
 /// - operands: queries, keys and values of all heads, see [`Operands`]
@@ -52,14 +54,14 @@ pub struct AttentionOutput<B: Backend> {
 pub fn attention<B: Backend>(
     operands: Operands<'_, B>,
     heads: Heads,
-    mask: Option<Mask<'_, B>>,
+    mask: Option<&Mask<B>>,
     p: f64,
     weights: AttentionWeights,
 ) -> AttentionOutput<B> {
     check_probability(p);
     let scores = operands.scores(heads);
     if let Some(mask) = mask {
-        mask.check(scores);
+        mask.check(scores, operands.query().dtype());
     }
     let fused = match weights {
         AttentionWeights::Discard => first!(fused::<B>(operands, heads, mask, p)),
@@ -78,7 +80,7 @@ pub fn attention<B: Backend>(
 fn composed<B: Backend>(
     operands: Operands<'_, B>,
     heads: Heads,
-    mask: Option<Mask<'_, B>>,
+    mask: Option<&Mask<B>>,
     p: f64,
     wanted: AttentionWeights,
 ) -> AttentionOutput<B> {
@@ -128,7 +130,7 @@ pub fn scaled_dot_product_attention<B: Backend>(
     query: Tensor<B, 4>,
     key: Tensor<B, 4>,
     value: Tensor<B, 4>,
-    mask: Option<Mask<'_, B>>,
+    mask: Option<&Mask<B>>,
     p: f64,
 ) -> (Tensor<B, 4>, Tensor<B, 4>) {
     attend(query, &[[key, value]], mask, p)
@@ -138,18 +140,20 @@ pub fn scaled_dot_product_attention<B: Backend>(
 fn attend<B: Backend>(
     query: Tensor<B, 4>,
     parts: &[[Tensor<B, 4>; 2]],
-    mask: Option<Mask<'_, B>>,
+    mask: Option<&Mask<B>>,
     p: f64,
 ) -> (Tensor<B, 4>, Tensor<B, 4>) {
     let [_, _, _, d_k] = query.dims();
+    let dtype = query.dtype();
     // Scaling the queries rather than the scores touches query_len × d_k numbers, not
     // query_len × key_len. A clone is scaled, because burn-tch changes a tensor that `swap_dims`
     // returned in place, although it shares its memory with the tensor before (docs/burn.md).
     let scores = scores(query.clone() * score_scale(d_k), parts);
     let weights = match mask {
         Some(mask) => {
+            let mask = mask.expanded(dtype);
             let weights = softmax(scores + mask.bias.clone(), 3);
-            match mask.blocked_rows {
+            match &mask.blocked_rows {
                 Some(rows) => weights.mask_fill(rows.clone(), 0),
                 None => weights,
             }
@@ -190,7 +194,7 @@ fn weighted_sums<B: Backend>(weights: Tensor<B, 4>, parts: &[[Tensor<B, 4>; 2]])
 fn fused<B: Backend, I: Kernels>(
     operands: Operands<'_, B>,
     heads: Heads,
-    mask: Option<Mask<'_, B>>,
+    mask: Option<&Mask<B>>,
     p: f64,
 ) -> Option<Tensor<B, 3>> {
     without_gradients::<B, I>(operands, heads, mask, p)
@@ -200,7 +204,7 @@ fn fused<B: Backend, I: Kernels>(
 fn without_gradients<B: Backend, I: Kernels>(
     operands: Operands<'_, B>,
     heads: Heads,
-    mask: Option<Mask<'_, B>>,
+    mask: Option<&Mask<B>>,
     p: f64,
 ) -> Option<Tensor<B, 3>> {
     let query = plain::<B, I, 3>(operands.query()).filter(|_| p == 0.0)?;
@@ -228,7 +232,7 @@ fn without_gradients<B: Backend, I: Kernels>(
         }
     };
     let mask = match mask {
-        Some(mask) => Some(mask.with::<I>(plain::<B, I, 4>(mask.bias)?)?),
+        Some(mask) => Some(mask.tensors::<I>(operands.query().dtype(), plain::<B, I, 4>)?),
         None => None,
     };
     I::attention_without_gradients(&attendable, mask.as_ref()).map(wrapped)
@@ -237,7 +241,7 @@ fn without_gradients<B: Backend, I: Kernels>(
 fn with_gradients<B: Backend, I: Kernels>(
     operands: Operands<'_, B>,
     heads: Heads,
-    mask: Option<Mask<'_, B>>,
+    mask: Option<&Mask<B>>,
     p: f64,
 ) -> Option<Tensor<B, 3>> {
     let query = tracked::<B, I, 3>(operands.query())?;
@@ -247,11 +251,11 @@ fn with_gradients<B: Backend, I: Kernels>(
         Operands::Cached { .. } => return None,
     };
     let mask = match mask {
-        Some(mask) => {
+        Some(mask) => Some(mask.tensors::<I>(operands.query().dtype(), |bias| {
             // The kernels' backward pass has no gradient for a bias that is learned.
-            let bias = tracked::<B, I, 4>(mask.bias).filter(|bias| !bias.is_tracked())?;
-            Some(mask.with::<I>(bias.primitive)?)
-        }
+            let bias = tracked::<B, I, 4>(bias).filter(|bias| !bias.is_tracked());
+            bias.map(|bias| bias.primitive)
+        })?),
         None => None,
     };
     let packed = Packed {
@@ -262,6 +266,7 @@ fn with_gradients<B: Backend, I: Kernels>(
     let (output, attended) = I::attention_forward(&packed, mask.as_ref(), p);
     let state = State {
         packed,
+        mask,
         attended,
         p,
     };
@@ -280,7 +285,8 @@ struct CrossAttention;
 #[derive(Debug, Clone)]
 struct State<I: Kernels> {
     packed: Packed<I>,
-    attended: Attended<I>,
+    mask: Option<MaskTensors<I>>,
+    attended: I::Attended,
     p: f64,
 }
 
@@ -290,7 +296,8 @@ impl<I: Kernels> State<I> {
         grad: &FloatTensor<I>,
         wanted: AttentionParents,
     ) -> [Option<FloatTensor<I>>; 2] {
-        I::attention_backward(grad, &self.packed, &self.attended, self.p, wanted)
+        let mask = self.mask.as_ref();
+        I::attention_backward(grad, &self.packed, mask, &self.attended, self.p, wanted)
     }
 }
 

@@ -48,6 +48,7 @@ pub mod host;
 mod kernels;
 mod layer_norm;
 mod linear;
+mod mask;
 mod operands;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 mod random;
@@ -71,5 +72,6 @@ pub use gather_rows::gather_rows;
 pub use heads::{Heads, join_heads, split_heads, write_heads};
 pub use layer_norm::layer_norm;
 pub use linear::{WeightLayout, linear};
-pub use operands::{Mask, Operands};
+pub use mask::Mask;
+pub use operands::Operands;
 pub use sums::sum_of_squares;

@@ -40,8 +40,8 @@ pub struct AttentionOutput<B: Backend> {
 ///
 /// Fused for packed operands, unless the mask's bias is learned, and on flex and ndarray for all operands
 /// where neither gradients are taken nor weights dropped; [`scaled_dot_product_attention`] is the
-/// composition. Where it is fused, no weights of the size `query_len · key_len` are kept for the backward
-/// pass.
+/// composition. The memory of fused attention grows with the lengths, not with their product: the backward
+/// pass computes the weights again.
 ///
 /// # Shapes
 /// - operands: queries, keys and values of all heads, see [`Operands`]

@@ -99,10 +99,11 @@ impl Case {
                     .map(|j| factor(j) * dot(&grad, &value(j)))
                     .collect();
                 let mean = dot(&weight_grads, &exponentials) / sum;
-                for j in 0..keys {
-                    let weight = exponentials[j] / sum;
+                let of_keys = exponentials.iter().zip(&weight_grads).enumerate();
+                for (j, (exponential, weight_grad)) in of_keys {
+                    let weight = exponential / sum;
                     let kept = weight * factor(j);
-                    let score_grad = weight * (weight_grads[j] - mean) * scale;
+                    let score_grad = weight * (weight_grad - mean) * scale;
                     add(&mut output[at..], kept, &value(j));
                     add(&mut value_grad[(head * keys + j) * D_V..], kept, &grad);
                     add(&mut query_grad[row * D_K..], score_grad, &key(j));

@@ -10,13 +10,13 @@ use std::time::Duration;
 use burn::module::AutodiffModule;
 use burn::optim::{GradientsParams, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{Distribution, Int, Tensor};
+use burn::tensor::{Bool, Distribution, Int, Tensor, TensorData};
 use burn::train::TrainStep;
 use burn_autodiff::Autodiff;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use transformer_core::ops::{self, Heads, Operands};
 use transformer_core::{
-    AttentionMask, AttentionWeights, Dropout, Transformer, TransformerConfig, WeightInit,
-    scaled_dot_product_attention,
+    AttentionMask, AttentionWeights, Transformer, TransformerConfig, WeightInit,
 };
 use transformer_program::{BackendChoice, BackendTask, run_on};
 use transformer_train::{
@@ -51,6 +51,18 @@ fn sizes() -> Vec<Size> {
     ]
 }
 
+/// The base model's attention to as many tokens in sentences of different lengths.
+fn attention_sizes() -> Vec<Size> {
+    let lens = [("32", 32), ("128", 128), ("512", 512), ("2048", 2048)];
+    let size = |(name, len)| Size {
+        name,
+        config: TransformerConfig::base(VOCAB_SIZE),
+        rows: 2048 / len,
+        len,
+    };
+    lens.map(size).into()
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(10).warm_up_time(Duration::from_secs(1));
@@ -77,8 +89,10 @@ impl BackendTask for Benches<'_> {
     type Output = ();
 
     fn run<B: Backend>(mut self, device: B::Device) {
-        for size in sizes() {
+        for size in attention_sizes() {
             self.attention::<Autodiff<B>>(&size, &device);
+        }
+        for size in sizes() {
             self.encoder_layer::<Autodiff<B>>(&size, &device);
             self.loss::<Autodiff<B>>(&size, &device);
             self.optimizer_step::<Autodiff<B>>(&size, &device);
@@ -106,19 +120,36 @@ impl Benches<'_> {
         });
     }
 
-    /// Attention of all heads of a layer, without its projections: forward and backward pass.
+    /// Attention of all heads of a layer, without its projections: forward and backward pass, under the masks
+    /// of a decoder, of a source without padding, and of sources of uneven lengths.
     fn attention<B: AutodiffBackend>(&mut self, size: &Size, device: &B::Device) {
-        let shape = [size.rows, size.config.n_heads, size.len, size.config.d_k()];
-        let [query, key, value] = [(); 3].map(|()| {
-            Tensor::<B, 4>::random(shape, Distribution::Uniform(-1.0, 1.0), device).require_grad()
-        });
-        let mask = AttentionMask::causal(size.len, size.len, device);
-        self.measure::<B>("attention, forward and back", size, device, || {
-            let (q, k, v) = (query.clone(), key.clone(), value.clone());
-            let none = Dropout::new(0.0);
-            let (output, _) = scaled_dot_product_attention(q, k, v, Some(&mask), &none);
-            output.sum().backward();
-        });
+        let (n_heads, d_head) = (size.config.n_heads, size.config.d_k());
+        let heads = Heads {
+            n_heads,
+            d_k: d_head,
+            d_v: d_head,
+        };
+        let shape = [size.rows, size.len, 3 * n_heads * d_head];
+        let packed = Tensor::<B, 3>::random(shape, Distribution::Uniform(-1.0, 1.0), device);
+        let packed = packed.require_grad();
+        let padding = uneven_padding::<B>(size, device);
+        let masks = [
+            ("causal", AttentionMask::causal(size.len, size.len, device)),
+            ("no padding", AttentionMask::padding(padding.zeros_like())),
+            ("uneven lengths", AttentionMask::padding(padding)),
+        ];
+        for (kind, mask) in masks {
+            for p in [0.0, 0.1] {
+                let name = format!("attention, forward and back, {kind}, dropout {p}");
+                self.measure::<B>(&name, size, device, || {
+                    let operands = Operands::SelfPacked(&packed);
+                    let mask = Some(mask.parts());
+                    let attended =
+                        ops::attention(operands, heads, mask, p, AttentionWeights::Discard);
+                    attended.output.sum().backward();
+                });
+            }
+        }
     }
 
     fn encoder_layer<B: AutodiffBackend>(&mut self, size: &Size, device: &B::Device) {
@@ -233,4 +264,18 @@ fn tokens<B: Backend>(size: &Size, device: &B::Device) -> Tensor<B, 2, Int> {
     let tokens = token_ids(size, size.rows * size.len);
     let tokens: Vec<_> = tokens.into_iter().map(i64::from).collect();
     Tensor::<B, 1, Int>::from_data(tokens.as_slice(), device).reshape([size.rows, size.len])
+}
+
+/// The padding of sentences from half of the longest on; a single one has three quarters of the length.
+/// `[rows, len]`, `true` = blocked.
+fn uneven_padding<B: Backend>(size: &Size, device: &B::Device) -> Tensor<B, 2, Bool> {
+    let padding = (0..size.rows).flat_map(|row| {
+        let shorter = match size.rows - 1 {
+            0 => size.len / 4,
+            last => size.len / 2 * row / last,
+        };
+        (0..size.len).map(move |at| at >= size.len - shorter)
+    });
+    let padding = padding.collect::<Vec<bool>>();
+    Tensor::from_data(TensorData::new(padding, [size.rows, size.len]), device)
 }

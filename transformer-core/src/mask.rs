@@ -1,6 +1,6 @@
-//! Which keys a query may not attend to (§3.2.3). Polarity is defined here and nowhere else.
+//! Which keys a query may not attend to (§3.2.3).
 //!
-//! **`true` means blocked**, in every mask of this crate.
+//! **`true` means blocked**, in every mask of this crate and of [`ops`].
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor, TensorData};
@@ -22,6 +22,10 @@ pub fn padding_positions<B: Backend>(tokens: Tensor<B, 2, Int>, pad_id: u32) -> 
 /// A query whose every key is blocked attends to nothing: its output is zero and its gradients are
 /// finite.
 ///
+/// Causality and padding are kept as such, and not as a tensor of the size of the scores. Kernels compute
+/// nothing, or less, for what they block. Where there is no kernel, the mask is expanded to a bias when it is
+/// first needed, once for a mask and its clones: make one for all layers.
+///
 /// ```
 /// use burn_ndarray::NdArray;
 /// use transformer_core::AttentionMask;
@@ -36,9 +40,7 @@ pub fn padding_positions<B: Backend>(tokens: Tensor<B, 2, Int>, pad_id: u32) -> 
 /// ```
 #[derive(Debug, Clone)]
 pub struct AttentionMask<B: Backend> {
-    blocked: Tensor<B, 4, Bool>,
-    bias: Tensor<B, 4>,
-    blocked_rows: Option<Tensor<B, 4, Bool>>,
+    mask: ops::Mask<B>,
 }
 
 impl<B: Backend> AttentionMask<B> {
@@ -47,7 +49,8 @@ impl<B: Backend> AttentionMask<B> {
     /// # Shapes
     /// - padding: `[batch, key_len]`, `true` = blocked
     pub fn padding(padding: Tensor<B, 2, Bool>) -> Self {
-        Self::from_blocked(padding.unsqueeze_dims(&[1, 1]))
+        let mask = ops::Mask::padding(padding);
+        Self { mask }
     }
 
     /// Blocks the keys after each query's own position.
@@ -59,8 +62,8 @@ impl<B: Backend> AttentionMask<B> {
     /// When there are more queries than keys.
     pub fn causal(query_len: usize, key_len: usize, device: &B::Device) -> Self {
         let first = first_of_last(query_len, key_len);
-        // A query always attends to its own position, so that no row is blocked.
-        Self::new(Self::future(first, query_len, key_len, device), None)
+        let mask = ops::Mask::<B>::causal(first, query_len, key_len, device);
+        Self { mask }
     }
 
     /// Blocks both the future and the padded positions.
@@ -81,11 +84,8 @@ impl<B: Backend> AttentionMask<B> {
         query_len: usize,
         padding: Tensor<B, 2, Bool>,
     ) -> Self {
-        let [batch, key_len] = padding.dims();
-        let future = Self::future(first, query_len, key_len, &padding.device());
-        let shape = [batch, 1, query_len, key_len];
-        let padding: Tensor<B, 4, Bool> = padding.unsqueeze_dims(&[1, 1]);
-        Self::from_blocked(padding.expand(shape).bool_or(future.expand(shape)))
+        let mask = ops::Mask::causal_padding(first, query_len, padding);
+        Self { mask }
     }
 
     /// [`causal_padding`](Self::causal_padding) for several targets of each source, as in a beam, whose
@@ -123,8 +123,8 @@ impl<B: Backend> AttentionMask<B> {
     /// # Shapes
     /// - blocked: `[batch or 1, n_heads or 1, query_len or 1, key_len]`, `true` = blocked
     pub fn from_blocked(blocked: Tensor<B, 4, Bool>) -> Self {
-        let rows = blocked.clone().all_dim(3);
-        Self::new(blocked, Some(rows))
+        let mask = ops::Mask::from_blocked(blocked);
+        Self { mask }
     }
 
     /// A bias on the scores of all keys, none of which is blocked: [`with_bias`](Self::with_bias) of a mask
@@ -133,9 +133,8 @@ impl<B: Backend> AttentionMask<B> {
     /// # Shapes
     /// - bias: `[batch or 1, n_heads or 1, query_len or 1, key_len]`
     pub fn from_bias(bias: Tensor<B, 4>) -> Self {
-        let [_, _, _, key_len] = bias.dims();
-        let blocked = Tensor::zeros([1, 1, 1, key_len], &bias.device());
-        Self::new(blocked, None).with_bias(bias)
+        let mask = ops::Mask::from_bias(bias);
+        Self { mask }
     }
 
     /// Adds a bias to the scores `Q Kᵀ / √d_k`, and to the bias of an earlier call: ALiBi's, or the relative
@@ -150,8 +149,8 @@ impl<B: Backend> AttentionMask<B> {
     ///   larger of both sizes
     ///
     /// # Panics
-    /// When two sizes differ and neither is 1, when `key_len` differs, or when the bias has not the backend's
-    /// type of numbers.
+    /// When two sizes differ and neither is 1, when `key_len` differs, or when the bias has another type of
+    /// numbers than the one before; attention panics when it has another type than the scores.
     ///
     /// ```
     /// use burn::tensor::Tensor;
@@ -174,22 +173,8 @@ impl<B: Backend> AttentionMask<B> {
     /// assert_eq!(weights[2], 0.0);
     /// ```
     pub fn with_bias(self, bias: Tensor<B, 4>) -> Self {
-        let (found, own) = (bias.dims(), self.bias.dims());
-        let fits = |(&bias, own): (&usize, usize)| bias == own || bias == 1 || own == 1;
-        assert!(
-            found[3] == own[3]
-                && found.iter().zip(own).all(fits)
-                && bias.dtype() == self.bias.dtype(),
-            "a bias {found:?} of {:?} for a mask {own:?} of {:?}",
-            bias.dtype(),
-            self.bias.dtype()
-        );
-        let sum = self.bias + bias;
-        let lowest = lowest(&sum);
-        Self {
-            bias: sum.mask_fill(self.blocked.clone(), lowest),
-            ..self
-        }
+        let mask = self.mask.with_bias(bias);
+        Self { mask }
     }
 
     /// The blocked keys. A [bias](Self::with_bias) may make the mask larger than this.
@@ -197,47 +182,13 @@ impl<B: Backend> AttentionMask<B> {
     /// # Shapes
     /// - output: `[batch or 1, n_heads or 1, query_len or 1, key_len]`, `true` = blocked
     pub fn blocked(&self) -> Tensor<B, 4, Bool> {
-        self.blocked.clone()
-    }
-
-    fn new(blocked: Tensor<B, 4, Bool>, blocked_rows: Option<Tensor<B, 4, Bool>>) -> Self {
-        let zeros = Tensor::zeros(blocked.dims(), &blocked.device());
-        let lowest = lowest(&zeros);
-        Self {
-            bias: zeros.mask_fill(blocked.clone(), lowest),
-            blocked,
-            blocked_rows,
-        }
-    }
-
-    /// The keys after each query; the first query is at the position `first`.
-    fn future(
-        first: usize,
-        query_len: usize,
-        key_len: usize,
-        device: &B::Device,
-    ) -> Tensor<B, 4, Bool> {
-        Tensor::<B, 2, Bool>::tril_mask([query_len, key_len], first as i64, device)
-            .unsqueeze_dims(&[0, 1])
+        self.mask.blocked()
     }
 
     /// The mask as [`ops::attention`] accepts it, for an attention of your own.
-    pub fn parts(&self) -> ops::Mask<'_, B> {
-        ops::Mask {
-            bias: &self.bias,
-            blocked_rows: self.blocked_rows.as_ref(),
-        }
+    pub fn parts(&self) -> &ops::Mask<B> {
+        &self.mask
     }
-}
-
-/// What blocked scores are given: half the lowest finite number. Added to any score it stays finite, and its
-/// exponential is zero relative to that of any score that is not blocked.
-fn lowest<B: Backend>(scores: &Tensor<B, 4>) -> f64 {
-    scores
-        .dtype()
-        .finfo()
-        .map_or(f64::from(f32::MIN), |f| f.min)
-        / 2.0
 }
 
 /// The position of the first query, when the queries are the last positions.

@@ -11,8 +11,9 @@ use burn_autodiff::ops::{Backward, Ops};
 use crate::autodiff::{Tracked, first, pass_back, plain, record, tracked, wrapped};
 use crate::dropout::dropout;
 use crate::heads::{Heads, join_heads, score_scale, split_heads};
-use crate::kernels::{Attendable, Attended, AttentionParents, Kernels, Packed};
-use crate::operands::{Mask, Operands};
+use crate::kernels::{Attendable, AttentionParents, Kernels, MaskTensors, Packed};
+use crate::mask::Mask;
+use crate::operands::Operands;
 use crate::precision::ProductPrecision;
 use crate::sizes::check_probability;
 
@@ -40,7 +41,8 @@ pub struct AttentionOutput<B: Backend> {
 ///
 /// Fused for packed operands, unless the mask's bias is learned, and on flex and ndarray for all operands
 /// where neither gradients are taken nor weights dropped; [`scaled_dot_product_attention`] is the
-/// composition.
+/// composition. The memory of fused attention grows with the lengths, not with their product: the backward
+/// pass computes the weights again.
 ///
 /// # Shapes
 /// - operands: queries, keys and values of all heads, see [`Operands`]
@@ -53,7 +55,7 @@ pub struct AttentionOutput<B: Backend> {
 pub fn attention<B: Backend>(
     operands: Operands<'_, B>,
     heads: Heads,
-    mask: Option<Mask<'_, B>>,
+    mask: Option<&Mask<B>>,
     p: f64,
     weights: AttentionWeights,
 ) -> AttentionOutput<B> {
@@ -63,8 +65,9 @@ pub fn attention<B: Backend>(
 /// Like [`attention`], with products in that precision where gradients are taken.
 ///
 /// In bf16, `Q Kᵀ`, the product of weights and values, and their gradients are of rounded factors; the softmax,
-/// dropout and the mask are in f32. Where attention is composed, or the backend does not compute in this precision
-/// ([`ProductPrecision::is_computed_by`]), products are in f32.
+/// dropout and the mask are in f32. Where it is computed some queries or keys at a time, so that not all weights are
+/// in memory, their part of a sum is rounded when it is complete. Where attention is composed, or the backend does
+/// not compute in this precision ([`ProductPrecision::is_computed_by`]), products are in f32.
 ///
 /// # Shapes
 /// As [`attention`].
@@ -74,7 +77,7 @@ pub fn attention<B: Backend>(
 pub fn attention_at<B: Backend>(
     operands: Operands<'_, B>,
     heads: Heads,
-    mask: Option<Mask<'_, B>>,
+    mask: Option<&Mask<B>>,
     p: f64,
     weights: AttentionWeights,
     precision: ProductPrecision,
@@ -82,7 +85,7 @@ pub fn attention_at<B: Backend>(
     check_probability(p);
     let scores = operands.scores(heads);
     if let Some(mask) = mask {
-        mask.check(scores);
+        mask.check(scores, operands.query().dtype());
     }
     let fused = match weights {
         AttentionWeights::Discard => first!(fused::<B>(operands, heads, mask, p, precision)),
@@ -101,7 +104,7 @@ pub fn attention_at<B: Backend>(
 fn composed<B: Backend>(
     operands: Operands<'_, B>,
     heads: Heads,
-    mask: Option<Mask<'_, B>>,
+    mask: Option<&Mask<B>>,
     p: f64,
     wanted: AttentionWeights,
 ) -> AttentionOutput<B> {
@@ -151,7 +154,7 @@ pub fn scaled_dot_product_attention<B: Backend>(
     query: Tensor<B, 4>,
     key: Tensor<B, 4>,
     value: Tensor<B, 4>,
-    mask: Option<Mask<'_, B>>,
+    mask: Option<&Mask<B>>,
     p: f64,
 ) -> (Tensor<B, 4>, Tensor<B, 4>) {
     attend(query, &[[key, value]], mask, p)
@@ -161,18 +164,20 @@ pub fn scaled_dot_product_attention<B: Backend>(
 fn attend<B: Backend>(
     query: Tensor<B, 4>,
     parts: &[[Tensor<B, 4>; 2]],
-    mask: Option<Mask<'_, B>>,
+    mask: Option<&Mask<B>>,
     p: f64,
 ) -> (Tensor<B, 4>, Tensor<B, 4>) {
     let [_, _, _, d_k] = query.dims();
+    let dtype = query.dtype();
     // Scaling the queries rather than the scores touches query_len × d_k numbers, not
     // query_len × key_len. A clone is scaled, because burn-tch changes a tensor that `swap_dims`
     // returned in place, although it shares its memory with the tensor before (docs/burn.md).
     let scores = scores(query.clone() * score_scale(d_k), parts);
     let weights = match mask {
         Some(mask) => {
+            let mask = mask.expanded(dtype);
             let weights = softmax(scores + mask.bias.clone(), 3);
-            match mask.blocked_rows {
+            match &mask.blocked_rows {
                 Some(rows) => weights.mask_fill(rows.clone(), 0),
                 None => weights,
             }
@@ -213,7 +218,7 @@ fn weighted_sums<B: Backend>(weights: Tensor<B, 4>, parts: &[[Tensor<B, 4>; 2]])
 fn fused<B: Backend, I: Kernels>(
     operands: Operands<'_, B>,
     heads: Heads,
-    mask: Option<Mask<'_, B>>,
+    mask: Option<&Mask<B>>,
     p: f64,
     precision: ProductPrecision,
 ) -> Option<Tensor<B, 3>> {
@@ -224,7 +229,7 @@ fn fused<B: Backend, I: Kernels>(
 fn without_gradients<B: Backend, I: Kernels>(
     operands: Operands<'_, B>,
     heads: Heads,
-    mask: Option<Mask<'_, B>>,
+    mask: Option<&Mask<B>>,
     p: f64,
 ) -> Option<Tensor<B, 3>> {
     let query = plain::<B, I, 3>(operands.query()).filter(|_| p == 0.0)?;
@@ -252,7 +257,7 @@ fn without_gradients<B: Backend, I: Kernels>(
         }
     };
     let mask = match mask {
-        Some(mask) => Some(mask.with::<I>(plain::<B, I, 4>(mask.bias)?)?),
+        Some(mask) => Some(mask.tensors::<I>(operands.query().dtype(), plain::<B, I, 4>)?),
         None => None,
     };
     I::attention_without_gradients(&attendable, mask.as_ref()).map(wrapped)
@@ -261,7 +266,7 @@ fn without_gradients<B: Backend, I: Kernels>(
 fn with_gradients<B: Backend, I: Kernels>(
     operands: Operands<'_, B>,
     heads: Heads,
-    mask: Option<Mask<'_, B>>,
+    mask: Option<&Mask<B>>,
     p: f64,
     precision: ProductPrecision,
 ) -> Option<Tensor<B, 3>> {
@@ -272,11 +277,11 @@ fn with_gradients<B: Backend, I: Kernels>(
         Operands::Cached { .. } => return None,
     };
     let mask = match mask {
-        Some(mask) => {
+        Some(mask) => Some(mask.tensors::<I>(operands.query().dtype(), |bias| {
             // The kernels' backward pass has no gradient for a bias that is learned.
-            let bias = tracked::<B, I, 4>(mask.bias).filter(|bias| !bias.is_tracked())?;
-            Some(mask.with::<I>(bias.primitive)?)
-        }
+            let bias = tracked::<B, I, 4>(bias).filter(|bias| !bias.is_tracked());
+            bias.map(|bias| bias.primitive)
+        })?),
         None => None,
     };
     let rounded = |tensor: &Tracked<I>| precision.rounded::<I>(&tensor.primitive);
@@ -288,6 +293,7 @@ fn with_gradients<B: Backend, I: Kernels>(
     let (output, attended) = I::attention_forward(&packed, mask.as_ref(), p);
     let state = State {
         packed,
+        mask,
         attended,
         p,
     };
@@ -306,7 +312,8 @@ struct CrossAttention;
 #[derive(Debug, Clone)]
 struct State<I: Kernels> {
     packed: Packed<I>,
-    attended: Attended<I>,
+    mask: Option<MaskTensors<I>>,
+    attended: I::Attended,
     p: f64,
 }
 
@@ -316,7 +323,8 @@ impl<I: Kernels> State<I> {
         grad: &FloatTensor<I>,
         wanted: AttentionParents,
     ) -> [Option<FloatTensor<I>>; 2] {
-        I::attention_backward(grad, &self.packed, &self.attended, self.p, wanted)
+        let mask = self.mask.as_ref();
+        I::attention_backward(grad, &self.packed, mask, &self.attended, self.p, wanted)
     }
 }
 

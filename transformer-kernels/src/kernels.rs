@@ -31,19 +31,18 @@ pub enum Attendable<I: Backend> {
     },
 }
 
-/// The bias of scores, and the rows that are blocked: [`crate::Mask`].
+/// A mask by its structure: [`crate::Mask`]. What is blocked by any of its parts is blocked.
 #[derive(Debug, Clone)]
-pub struct Bias<I: Backend> {
-    pub bias: FloatTensor<I>,
+pub struct MaskTensors<I: Backend> {
+    /// The position of the first query, where the keys after each query are blocked.
+    pub causal: Option<usize>,
+    /// `[batch or 1, key_len]`, `true` = blocked.
+    pub padding: Option<BoolTensor<I>>,
+    /// Added to the scores: `[batch or 1, n_heads or 1, query_len or 1, key_len]`. At keys that it blocks it
+    /// is half the lowest finite number; what it is at keys that causality or padding blocks has no effect.
+    pub bias: Option<FloatTensor<I>>,
+    /// Queries whose every key is blocked by the bias, one boolean for each row of it.
     pub blocked_rows: Option<BoolTensor<I>>,
-}
-
-/// Kept by attention for its backward pass.
-#[derive(Debug, Clone)]
-pub struct Attended<I: Kernels> {
-    /// The weights before dropout: `[batch, n_heads, query_len, key_len]`, in any shape of as many numbers.
-    pub weights: FloatTensor<I>,
-    pub dropped: Option<I::Dropped>,
 }
 
 /// Which gradients of attention are wanted.
@@ -71,6 +70,9 @@ pub struct NormParents {
 pub trait Kernels: Backend {
     /// The entries that dropout kept.
     type Dropped: Clone + Send + Debug + 'static;
+
+    /// What attention keeps for its backward pass beside its inputs, its mask and `p`.
+    type Attended: Clone + Send + Debug + 'static;
 
     /// Whether products of factors in bf16 have kernels. Where gradients are taken, `linear_*` and `attention_*`
     /// are then given such factors, too, as [`ProductPrecision::Bf16`](crate::ProductPrecision::Bf16) rounds
@@ -154,7 +156,7 @@ pub trait Kernels: Backend {
     /// are as fast. `[batch, query_len, n_heads · d_v]`
     fn attention_without_gradients(
         attendable: &Attendable<Self>,
-        mask: Option<&Bias<Self>>,
+        mask: Option<&MaskTensors<Self>>,
     ) -> Option<FloatTensor<Self>>
     where
         Self: Sized;
@@ -162,9 +164,9 @@ pub trait Kernels: Backend {
     /// The output `[batch, query_len, n_heads · d_v]`, and the state for the backward pass.
     fn attention_forward(
         packed: &Packed<Self>,
-        mask: Option<&Bias<Self>>,
+        mask: Option<&MaskTensors<Self>>,
         p: f64,
-    ) -> (FloatTensor<Self>, Attended<Self>)
+    ) -> (FloatTensor<Self>, Self::Attended)
     where
         Self: Sized;
 
@@ -172,7 +174,8 @@ pub trait Kernels: Backend {
     fn attention_backward(
         grad: &FloatTensor<Self>,
         packed: &Packed<Self>,
-        attended: &Attended<Self>,
+        mask: Option<&MaskTensors<Self>>,
+        attended: &Self::Attended,
         p: f64,
         wanted: AttentionParents,
     ) -> [Option<FloatTensor<Self>>; 2]

@@ -1,68 +1,9 @@
-//! Operands of attention: queries, keys and values in the layouts that occur, and a mask.
+//! Operands of attention: queries, keys and values in the layouts that occur.
 
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Bool, Tensor};
 
-use crate::autodiff::same;
 use crate::heads::{Heads, split_heads};
-use crate::kernels::{Bias, Kernels};
-
-/// Which keys a query may not attend to.
-#[derive(Debug)]
-pub struct Mask<'a, B: Backend> {
-    /// Added to the scores: `[batch or 1, n_heads or 1, query_len or 1, key_len]`.
-    pub bias: &'a Tensor<B, 4>,
-    /// Queries whose every key is blocked, whose weights become zero. Each of the first three sizes is that
-    /// of `bias`, or 1 and broadcast to it; the last is 1.
-    pub blocked_rows: Option<&'a Tensor<B, 4, Bool>>,
-}
-
-impl<B: Backend> Clone for Mask<'_, B> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<B: Backend> Copy for Mask<'_, B> {}
-
-impl<B: Backend> Mask<'_, B> {
-    /// Panics unless it fits scores of this shape.
-    pub(crate) fn check(&self, scores: [usize; 4]) {
-        let bias = self.bias.dims();
-        let fits = |(&mask, all): (&usize, usize)| mask == 1 || mask == all;
-        assert!(
-            bias[3] == scores[3] && bias.iter().zip(scores).all(fits),
-            "a mask {bias:?} for scores {scores:?}"
-        );
-        if let Some(rows) = self.blocked_rows {
-            let (rows, [batch, heads, queries, _]) = (rows.dims(), bias);
-            assert!(
-                rows.iter().zip([batch, heads, queries, 1]).all(fits),
-                "blocked rows {rows:?} for a mask {bias:?}"
-            );
-        }
-    }
-
-    /// The mask for kernels, with the bias as a tensor of their backend.
-    pub(crate) fn with<I: Kernels>(&self, bias: FloatTensor<I>) -> Option<Bias<I>> {
-        let blocked_rows = match self.blocked_rows {
-            Some(rows) => Some(same(self.row_by_row(rows).into_primitive())?),
-            None => None,
-        };
-        Some(Bias { bias, blocked_rows })
-    }
-
-    /// One boolean for each row of the bias, as kernels read them.
-    fn row_by_row(&self, rows: &Tensor<B, 4, Bool>) -> Tensor<B, 4, Bool> {
-        let [batch, heads, queries, _] = self.bias.dims();
-        let shape = [batch, heads, queries, 1];
-        match rows.dims() == shape {
-            true => rows.clone(),
-            false => rows.clone().expand(shape),
-        }
-    }
-}
 
 /// Queries, keys and values, in the layouts that occur.
 #[derive(Debug)]

@@ -1,5 +1,7 @@
 //! Counter-based random numbers: the backward pass computes dropped entries again; none are kept.
 
+use std::ops::Range;
+
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor};
 
@@ -35,19 +37,62 @@ impl Keep {
     /// The factor of each column of a row: zero or `1 / (1 - p)`.
     #[inline(always)]
     pub fn row(self, row: usize) -> impl Fn(usize) -> f32 {
+        let counter = self.counter(row);
+        #[inline(always)]
+        move |column| self.factor(counter, column)
+    }
+
+    /// Some rows, which are read column by column.
+    pub fn rows(self, rows: Range<usize>) -> KeptRows {
+        let counters = rows.map(|row| self.counter(row));
+        let (starts, steps) = counters.map(|[start, step]| (start, step)).unzip();
+        KeptRows {
+            keep: self,
+            starts,
+            steps,
+        }
+    }
+
+    /// The first number that is hashed in a row, and the step from each to the next.
+    #[inline(always)]
+    fn counter(self, row: usize) -> [u32; 2] {
         // The finaliser of SplitMix64, so that rows are independent.
         let mut z = self.seed ^ (row as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let (start, step) = (z as u32, (z >> 32) as u32 | 1);
-        #[inline(always)]
-        move |column| {
-            // Chris Wellons' two-round hash of 32 bits.
-            let mut x = start.wrapping_add((column as u32).wrapping_mul(step));
-            x = (x ^ (x >> 16)).wrapping_mul(0x7feb_352d);
-            x = (x ^ (x >> 15)).wrapping_mul(0x846c_a68b);
-            x ^= x >> 16;
-            if x < self.threshold { 0.0 } else { self.scale }
+        [z as u32, (z >> 32) as u32 | 1]
+    }
+
+    #[inline(always)]
+    fn factor(self, [start, step]: [u32; 2], column: usize) -> f32 {
+        // Chris Wellons' two-round hash of 32 bits.
+        let mut x = start.wrapping_add((column as u32).wrapping_mul(step));
+        x = (x ^ (x >> 16)).wrapping_mul(0x7feb_352d);
+        x = (x ^ (x >> 15)).wrapping_mul(0x846c_a68b);
+        x ^= x >> 16;
+        if x < self.threshold { 0.0 } else { self.scale }
+    }
+}
+
+/// Which entries dropout keeps in some rows of a tensor, column by column: what [`Keep`] says of each row.
+#[derive(Debug, Clone)]
+pub struct KeptRows {
+    keep: Keep,
+    starts: Vec<u32>,
+    steps: Vec<u32>,
+}
+
+impl KeptRows {
+    /// Writes the factors of a column, from the `first` of the rows on.
+    ///
+    /// # Panics
+    /// When there are not so many rows.
+    #[inline(always)]
+    pub fn column(&self, column: usize, first: usize, factors: &mut [f32]) {
+        let rows = first..first + factors.len();
+        let counters = self.starts[rows.clone()].iter().zip(&self.steps[rows]);
+        for (factor, (&start, &step)) in factors.iter_mut().zip(counters) {
+            *factor = self.keep.factor([start, step], column);
         }
     }
 }
@@ -69,6 +114,19 @@ pub fn draw<I: Backend>(p: f64, device: &I::Device) -> Option<Keep> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_and_columns_drop_the_same() {
+        let keep = Keep::new(0.3, 5);
+        let rows = keep.rows(11..41);
+        let mut factors = [0.0; 27];
+        for column in [0, 1, 70, 1 << 20] {
+            rows.column(column, 3, &mut factors);
+            for (row, factor) in (14..41).zip(factors) {
+                assert_eq!(factor, keep.row(row)(column), "row {row}, column {column}");
+            }
+        }
+    }
 
     #[test]
     fn a_tenth_is_dropped_wherever_one_looks() {

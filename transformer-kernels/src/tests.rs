@@ -272,10 +272,7 @@ fn a_mask_that_is_learned_gets_a_gradient<I: Kernels>() {
         let packed = tensor::<B, 3>(1, [2, 5, 2 * (4 + 4 + 3)]);
         let query = tensor::<B, 3>(2, [2, 5, 2 * 4]);
         let bias = tensor::<B, 4>(3, [1, 2, 5, 5]);
-        let mask = Mask {
-            bias: &bias,
-            blocked_rows: None,
-        };
+        let mask = &Mask::from_bias(bias.clone());
         let discard = AttentionWeights::Discard;
         let operands = Operands::SelfPacked(&packed);
         let itself = attention(operands, HEADS, Some(mask), 0.0, discard).output;

@@ -13,7 +13,8 @@ use crate::testing::{
 on_each!(self_attention_kernel_is_the_composition);
 on_each!(cross_attention_kernel_is_the_composition);
 on_each!(cached_attention_kernel_is_the_composition on slices);
-on_each!(packed_attention_without_gradients_is_the_composition on slices);
+on_each!(empty_slots_have_no_effect on slices);
+on_each!(packed_attention_without_gradients_is_the_composition);
 on_each!(blocked_rows_are_broadcast);
 on_each!(backward_drops_the_same);
 on_each!(bf16_is_off_by_its_roundings);
@@ -26,81 +27,133 @@ const HEADS: Heads = Heads {
 const KEYS: usize = 3 * 8;
 const VALUES: usize = 3 * 5;
 
-/// Blocked keys in the shape of a mask; in some rows all are blocked.
-fn blocked<B: Backend>(shape: [usize; 4]) -> Tensor<B, 4, Bool> {
-    let [_, _, queries, keys] = shape;
-    let blocked: Vec<bool> = (0..shape.iter().product())
-        .map(|i| {
-            let (row, column) = (i / keys, i % keys);
-            column > row % queries.max(2) || row % 5 == 3
-        })
-        .collect();
-    Tensor::from_data(TensorData::new(blocked, shape), &Default::default())
+/// Heads as libtorch's own attention needs them.
+const EQUAL_WIDTHS: Heads = Heads {
+    n_heads: 3,
+    d_k: 8,
+    d_v: 8,
+};
+
+/// A probability with which dropout drops nothing, but for which there is a kernel with dropout.
+const NEXT_TO_ZERO: f64 = 1e-12;
+
+/// The kinds of masks.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    None,
+    Causal,
+    Padding,
+    CausalPadding,
+    /// Causality, padding, and a bias of this shape.
+    Biased([usize; 4]),
+    /// Keys that are blocked without a structure.
+    Blocked([usize; 4]),
 }
 
-/// No mask, and masks of all shapes that fit scores of this shape.
-fn masks([batch, n_heads, query_len, key_len]: [usize; 4]) -> Vec<Option<[usize; 4]>> {
+/// Masks of all kinds and shapes that fit scores of this shape.
+fn masks([batch, n_heads, query_len, key_len]: [usize; 4]) -> Vec<Kind> {
     vec![
-        None,
-        Some([batch, 1, 1, key_len]),
-        Some([1, 1, query_len, key_len]),
-        Some([batch, 1, query_len, key_len]),
-        Some([batch, n_heads, query_len, key_len]),
+        Kind::None,
+        Kind::Causal,
+        Kind::Padding,
+        Kind::CausalPadding,
+        Kind::Biased([batch, 1, 1, key_len]),
+        Kind::Biased([1, n_heads, query_len, key_len]),
+        Kind::Blocked([batch, 1, 1, key_len]),
+        Kind::Blocked([1, 1, query_len, key_len]),
+        Kind::Blocked([batch, 1, query_len, key_len]),
+        Kind::Blocked([batch, n_heads, query_len, key_len]),
     ]
 }
 
-/// Calls with a mask that blocks some keys.
-fn with_mask<B: Backend, T>(
-    shape: Option<[usize; 4]>,
-    attend: impl FnOnce(Option<Mask<'_, B>>) -> T,
-) -> T {
-    let Some(shape) = shape else {
-        return attend(None);
+/// A mask for scores of this shape. In some rows all keys are blocked.
+fn mask<B: Backend>(kind: Kind, scores: [usize; 4]) -> Option<Mask<B>> {
+    let [batch, _, query_len, key_len] = scores;
+    let first = key_len.saturating_sub(query_len);
+    let device: B::Device = Default::default();
+    let padding = || {
+        let padding = (0..batch * key_len).map(|at| match (at / key_len, at % key_len) {
+            (0, key) => 2 * key > key_len || key % 7 == 5,
+            (1, key) => key < key_len / 3,
+            _ => true,
+        });
+        let padding = TensorData::new(padding.collect::<Vec<bool>>(), [batch, key_len]);
+        Tensor::<B, 2, Bool>::from_data(padding, &device)
     };
-    let blocked = blocked::<B>(shape);
-    let bias = plain_numbers::<B, 4>(1, shape) * 0.0;
-    let bias = bias.mask_fill(blocked.clone(), f64::from(f32::MIN / 2.0));
-    let rows = blocked.all_dim(3);
-    attend(Some(Mask {
-        bias: &bias,
-        blocked_rows: Some(&rows),
-    }))
+    match kind {
+        Kind::None => None,
+        Kind::Causal => Some(Mask::causal(first, query_len, key_len, &device)),
+        Kind::Padding => Some(Mask::padding(padding())),
+        Kind::CausalPadding => Some(Mask::causal_padding(first, query_len, padding())),
+        Kind::Biased(shape) => {
+            let mask = Mask::causal_padding(first, query_len, padding());
+            Some(mask.with_bias(plain_numbers(4, shape)))
+        }
+        Kind::Blocked(shape) => {
+            let blocked = (0..shape.iter().product()).map(|at: usize| {
+                let (row, column) = (at / key_len, at % key_len);
+                column > row % shape[2].max(2) || row % 5 == 3
+            });
+            let blocked = TensorData::new(blocked.collect::<Vec<bool>>(), shape);
+            Some(Mask::from_blocked(Tensor::from_data(blocked, &device)))
+        }
+    }
 }
 
-type Attend<B> = fn(Operands<'_, B>, Option<Mask<'_, B>>) -> Tensor<B, 3>;
+type Attend<B> = fn(Operands<'_, B>, Heads, Option<&Mask<B>>) -> Tensor<B, 3>;
 
 fn by_kernel<B: Backend, I: Kernels>(
     operands: Operands<'_, B>,
-    mask: Option<Mask<'_, B>>,
+    heads: Heads,
+    mask: Option<&Mask<B>>,
 ) -> Tensor<B, 3> {
-    fused::<B, I>(operands, HEADS, mask, 0.0, ProductPrecision::F32).expect("a kernel")
+    fused::<B, I>(operands, heads, mask, 0.0, ProductPrecision::F32).expect("a kernel")
+}
+
+fn by_kernel_with_dropout<B: Backend, I: Kernels>(
+    operands: Operands<'_, B>,
+    heads: Heads,
+    mask: Option<&Mask<B>>,
+) -> Tensor<B, 3> {
+    let f32 = ProductPrecision::F32;
+    fused::<B, I>(operands, heads, mask, NEXT_TO_ZERO, f32).expect("a kernel")
 }
 
 fn by_composition<B: Backend>(
     operands: Operands<'_, B>,
-    mask: Option<Mask<'_, B>>,
+    heads: Heads,
+    mask: Option<&Mask<B>>,
 ) -> Tensor<B, 3> {
-    composed(operands, HEADS, mask, 0.0, AttentionWeights::Discard).output
+    composed(operands, heads, mask, 0.0, AttentionWeights::Discard).output
 }
 
 fn self_attention_kernel_is_the_composition<I: Kernels>() {
     fn run<B: AutodiffBackend>(
         [batch, len]: [usize; 2],
-        mask: Option<[usize; 4]>,
+        heads: Heads,
+        kind: Kind,
         attend: Attend<B>,
     ) -> Vec<Vec<f64>> {
-        let x = tensor::<B, 3>(1, [batch, len, 2 * KEYS + VALUES]) * 2.0;
+        let Heads { n_heads, d_k, d_v } = heads;
+        let x = tensor::<B, 3>(1, [batch, len, n_heads * (2 * d_k + d_v)]) * 2.0;
         let x = x.detach().require_grad();
-        let output = with_mask(mask, |mask| attend(Operands::SelfPacked(&x), mask));
+        let mask = mask::<B>(kind, [batch, n_heads, len, len]);
+        let output = attend(Operands::SelfPacked(&x), heads, mask.as_ref());
         outcome(output, &[Input::Three(x)])
     }
-    for [batch, len] in [[1, 1], [2, 7], [3, 33]] {
-        for mask in masks([batch, 3, len, len]) {
-            assert_close(
-                &format!("batch {batch}, length {len}, mask {mask:?}"),
-                &run::<Autodiff<I>>([batch, len], mask, by_kernel::<_, I>),
-                &run::<Reference>([batch, len], mask, by_composition),
-            );
+    // Dropout draws a seed.
+    let _held = generator();
+    for [batch, len] in [[1, 1], [2, 7], [3, 33], [2, 99]] {
+        for heads in [HEADS, EQUAL_WIDTHS] {
+            for kind in masks([batch, heads.n_heads, len, len]) {
+                let case = format!("batch {batch}, length {len}, {heads:?}, {kind:?}");
+                let sizes = [batch, len];
+                let expected = run::<Reference>(sizes, heads, kind, by_composition);
+                let found = run::<Autodiff<I>>(sizes, heads, kind, by_kernel::<_, I>);
+                assert_close(&case, &found, &expected);
+                let found = run::<Autodiff<I>>(sizes, heads, kind, by_kernel_with_dropout::<_, I>);
+                assert_close(&format!("{case}, dropout"), &found, &expected);
+            }
         }
     }
 }
@@ -108,24 +161,29 @@ fn self_attention_kernel_is_the_composition<I: Kernels>() {
 fn cross_attention_kernel_is_the_composition<I: Kernels>() {
     fn run<B: AutodiffBackend>(
         [batch, query_len, key_len]: [usize; 3],
-        mask: Option<[usize; 4]>,
+        heads: Heads,
+        kind: Kind,
         attend: Attend<B>,
     ) -> Vec<Vec<f64>> {
-        let query = &tensor::<B, 3>(1, [batch, query_len, KEYS]);
-        let key_value = &tensor::<B, 3>(2, [batch, key_len, KEYS + VALUES]);
+        let Heads { n_heads, d_k, d_v } = heads;
+        let query = &tensor::<B, 3>(1, [batch, query_len, n_heads * d_k]);
+        let key_value = &tensor::<B, 3>(2, [batch, key_len, n_heads * (d_k + d_v)]);
         let operands = Operands::CrossPacked { query, key_value };
-        let output = with_mask(mask, |mask| attend(operands, mask));
+        let mask = mask::<B>(kind, [batch, n_heads, query_len, key_len]);
+        let output = attend(operands, heads, mask.as_ref());
         let inputs = [query, key_value].map(|x| Input::Three(x.clone()));
         outcome(output, &inputs)
     }
-    for sizes in [[1, 1, 6], [2, 7, 4], [3, 9, 40]] {
+    for sizes in [[1, 1, 6], [2, 7, 4], [3, 9, 40], [2, 100, 260]] {
         let [batch, query_len, key_len] = sizes;
-        for mask in masks([batch, 3, query_len, key_len]) {
-            assert_close(
-                &format!("{sizes:?}, mask {mask:?}"),
-                &run::<Autodiff<I>>(sizes, mask, by_kernel::<_, I>),
-                &run::<Reference>(sizes, mask, by_composition),
-            );
+        for heads in [HEADS, EQUAL_WIDTHS] {
+            for kind in masks([batch, heads.n_heads, query_len, key_len]) {
+                assert_close(
+                    &format!("{sizes:?}, {heads:?}, {kind:?}"),
+                    &run::<Autodiff<I>>(sizes, heads, kind, by_kernel::<_, I>),
+                    &run::<Reference>(sizes, heads, kind, by_composition),
+                );
+            }
         }
     }
 }
@@ -134,7 +192,7 @@ fn cross_attention_kernel_is_the_composition<I: Kernels>() {
 fn cached_attention_kernel_is_the_composition<I: Kernels>() {
     fn run<B: Backend>(
         [batch, query_len, key_len, first]: [usize; 4],
-        mask: Option<[usize; 4]>,
+        kind: Kind,
         attend: Attend<B>,
     ) -> Vec<f64> {
         let query = plain_numbers::<B, 3>(1, [batch, query_len, KEYS + 7]) * 2.0;
@@ -155,7 +213,8 @@ fn cached_attention_kernel_is_the_composition<I: Kernels>() {
             query: &query,
             parts: &parts,
         };
-        values(with_mask(mask, |mask| attend(operands, mask)))
+        let mask = mask::<B>(kind, [batch, 3, query_len, key_len]);
+        values(attend(operands, HEADS, mask.as_ref()))
     }
     for sizes in [
         [1, 1, 6, 0],
@@ -165,13 +224,13 @@ fn cached_attention_kernel_is_the_composition<I: Kernels>() {
         [2, 70, 80, 33],
     ] {
         let [batch, query_len, key_len, _] = sizes;
-        for mask in masks([batch, 3, query_len, key_len]) {
+        for kind in masks([batch, 3, query_len, key_len]) {
             assert_close(
-                &format!("{sizes:?}, mask {mask:?}"),
-                &[run::<I>(sizes, mask, by_kernel::<_, I>)],
+                &format!("{sizes:?}, {kind:?}"),
+                &[run::<I>(sizes, kind, by_kernel::<_, I>)],
                 &[run::<burn_ndarray::NdArray<f64>>(
                     sizes,
-                    mask,
+                    kind,
                     by_composition,
                 )],
             );
@@ -179,65 +238,110 @@ fn cached_attention_kernel_is_the_composition<I: Kernels>() {
     }
 }
 
+/// The slots of a cache after the last query are empty, whatever stands there.
+fn empty_slots_have_no_effect<I: Kernels>() {
+    let query = plain_numbers::<I, 3>(1, [2, 3, KEYS]);
+    let attend = |slots: usize| {
+        let [key, value] = [(2, 8), (3, 5)].map(|(seed, width)| {
+            let filled = plain_numbers::<I, 4>(seed, [2, 3, 9, width]);
+            if slots == 9 {
+                return filled;
+            }
+            let options = (&Default::default(), filled.dtype());
+            let empty = Tensor::full([2, 3, slots - 9, width], f32::NAN, options);
+            Tensor::cat(vec![filled, empty], 2)
+        });
+        let padding = Tensor::<I, 2, Bool>::zeros([2, slots], &Default::default());
+        let mask = Mask::causal_padding(6, 3, padding);
+        let operands = Operands::Cached {
+            query: &query,
+            parts: &[[&key, &value]],
+        };
+        values(by_kernel::<I, I>(operands, HEADS, Some(&mask)))
+    };
+    let expected = attend(9);
+    assert!(expected.iter().all(|y| y.is_finite()));
+    assert_eq!(attend(20), expected);
+}
+
 fn packed_attention_without_gradients_is_the_composition<I: Kernels>() {
-    fn run<B: Backend>(mask: Option<[usize; 4]>, attend: Attend<B>) -> Vec<Vec<f64>> {
-        let packed = plain_numbers::<B, 3>(1, [2, 7, 2 * KEYS + VALUES]);
-        let query = &plain_numbers::<B, 3>(2, [2, 7, KEYS]);
-        let key_value = &plain_numbers::<B, 3>(3, [2, 7, KEYS + VALUES]);
+    fn run<B: Backend>(heads: Heads, kind: Kind, attend: Attend<B>) -> Vec<Vec<f64>> {
+        let Heads { n_heads, d_k, d_v } = heads;
+        let packed = plain_numbers::<B, 3>(1, [2, 7, n_heads * (2 * d_k + d_v)]);
+        let query = &plain_numbers::<B, 3>(2, [2, 7, n_heads * d_k]);
+        let key_value = &plain_numbers::<B, 3>(3, [2, 7, n_heads * (d_k + d_v)]);
         let operands = [
             Operands::SelfPacked(&packed),
             Operands::CrossPacked { query, key_value },
         ];
-        let outputs = operands.map(|operands| with_mask(mask, |mask| attend(operands, mask)));
+        let mask = mask::<B>(kind, [2, n_heads, 7, 7]);
+        let outputs = operands.map(|operands| attend(operands, heads, mask.as_ref()));
         outputs.map(values).into()
     }
-    for mask in masks([2, 3, 7, 7]) {
-        assert_close(
-            &format!("mask {mask:?}"),
-            &run::<I>(mask, by_kernel::<_, I>),
-            &run::<burn_ndarray::NdArray<f64>>(mask, by_composition),
-        );
+    fn by_kernel_or_composition<B: Backend>(
+        operands: Operands<'_, B>,
+        heads: Heads,
+        mask: Option<&Mask<B>>,
+    ) -> Tensor<B, 3> {
+        attention(operands, heads, mask, 0.0, AttentionWeights::Discard).output
+    }
+    for heads in [HEADS, EQUAL_WIDTHS] {
+        for kind in masks([2, heads.n_heads, 7, 7]) {
+            assert_close(
+                &format!("{heads:?}, {kind:?}"),
+                &run::<I>(heads, kind, by_kernel_or_composition),
+                &run::<burn_ndarray::NdArray<f64>>(heads, kind, by_composition),
+            );
+        }
     }
 }
 
-/// Rows that are blocked in every head and sentence, said once, or once for each.
+/// Rows that are blocked in every head and sentence, said once, or once for each, under a larger bias.
 fn blocked_rows_are_broadcast<I: Kernels>() {
-    fn run<B: AutodiffBackend>(rows: [usize; 4], attend: Attend<B>) -> Vec<Vec<f64>> {
+    fn run<B: AutodiffBackend>(blocked: [usize; 4], attend: Attend<B>) -> Vec<Vec<f64>> {
         let x = tensor::<B, 3>(1, [2, 7, 2 * KEYS + VALUES]);
-        let bias = plain_numbers::<B, 4>(2, [2, 3, 7, 7]);
-        let blocked = (0..7).map(|row| row % 3 == 1).collect::<Vec<bool>>();
-        let blocked = TensorData::new(blocked, [1, 1, 7, 1]);
-        let blocked = Tensor::<B, 4, Bool>::from_data(blocked, &Default::default());
-        let blocked = blocked.expand(rows);
-        let mask = Mask {
-            bias: &bias,
-            blocked_rows: Some(&blocked),
-        };
-        let output = attend(Operands::SelfPacked(&x), Some(mask));
+        let rows = (0..7 * 7).map(|at| at / 7 % 3 == 1).collect::<Vec<bool>>();
+        let rows = TensorData::new(rows, [1, 1, 7, 7]);
+        let rows = Tensor::<B, 4, Bool>::from_data(rows, &Default::default());
+        let mask = Mask::from_blocked(rows.expand(blocked));
+        let mask = mask.with_bias(plain_numbers::<B, 4>(2, [2, 3, 7, 7]));
+        let output = attend(Operands::SelfPacked(&x), HEADS, Some(&mask));
         outcome(output, &[Input::Three(x)])
     }
-    let expected = run::<Reference>([2, 3, 7, 1], by_composition);
-    for rows in [[1, 1, 7, 1], [2, 1, 7, 1], [1, 3, 7, 1], [2, 3, 7, 1]] {
-        let found = run::<Autodiff<I>>(rows, by_kernel::<_, I>);
-        assert_close(&format!("rows {rows:?}"), &found, &expected);
-        let composed = run::<Reference>(rows, by_composition);
-        assert_close(&format!("rows {rows:?}, composed"), &composed, &expected);
+    let expected = run::<Reference>([2, 3, 7, 7], by_composition);
+    for blocked in [[1, 1, 7, 7], [2, 1, 7, 7], [1, 3, 7, 7], [2, 3, 7, 7]] {
+        let found = run::<Autodiff<I>>(blocked, by_kernel::<_, I>);
+        assert_close(&format!("blocked {blocked:?}"), &found, &expected);
+        let composed = run::<Reference>(blocked, by_composition);
+        let case = format!("blocked {blocked:?}, composed");
+        assert_close(&case, &composed, &expected);
     }
+}
+
+fn attend_with<B: Backend>(mask: &Mask<B>) -> AttentionOutput<B> {
+    let packed = plain_numbers::<B, 3>(1, [2, 7, 2 * KEYS + VALUES]);
+    let operands = Operands::SelfPacked(&packed);
+    let discard = AttentionWeights::Discard;
+    attention(operands, HEADS, Some(mask), 0.0, discard)
+}
+
+/// A kernel counts positions from query to query: one query's mask is not that of all.
+#[test]
+#[should_panic(expected = "a mask [1, 1, 1, 7] for scores [2, 3, 7, 7]")]
+fn causality_of_other_queries_is_refused() {
+    attend_with(&Mask::<burn_ndarray::NdArray>::causal(
+        6,
+        1,
+        7,
+        &Default::default(),
+    ));
 }
 
 #[test]
-#[should_panic(expected = "blocked rows [2, 1, 7, 1] for a mask [1, 1, 7, 7]")]
-fn blocked_rows_that_the_bias_lacks_are_refused() {
-    type B = burn_ndarray::NdArray;
-    let packed = plain_numbers::<B, 3>(1, [2, 7, 2 * KEYS + VALUES]);
-    let bias = plain_numbers::<B, 4>(2, [1, 1, 7, 7]);
-    let rows = Tensor::zeros([2, 1, 7, 1], &Default::default());
-    let mask = Mask {
-        bias: &bias,
-        blocked_rows: Some(&rows),
-    };
-    let operands = Operands::SelfPacked(&packed);
-    attention(operands, HEADS, Some(mask), 0.0, AttentionWeights::Discard);
+#[should_panic(expected = "a bias of F64 for scores of F32")]
+fn a_bias_of_another_type_is_refused() {
+    let bias = plain_numbers::<burn_ndarray::NdArray, 4>(2, [1, 1, 7, 7]);
+    attend_with(&Mask::from_bias(bias.cast(burn::tensor::DType::F64)));
 }
 
 /// The composition against the formula: a sum over keys for every query.
@@ -275,75 +379,91 @@ fn backward_drops_the_same<I: Kernels>() {
     let device = Default::default();
     let (shape, width) = ([2, 6, 63], 63);
     let count: usize = shape.iter().product();
-    let loss = |x: Tensor<B<I>, 3>| {
-        B::<I>::seed(&device, 5);
-        let operands = Operands::SelfPacked(&x);
-        let output = fused::<_, I>(operands, HEADS, None, 0.4, ProductPrecision::F32);
-        let output = output.expect("a kernel");
-        let weights = tensor::<B<I>, 3>(9, output.dims()).detach();
-        (output * weights).sum()
-    };
-    let x = tensor::<B<I>, 3>(1, shape);
-    let grads = loss(x.clone()).backward();
-    let grad = values(x.grad(&grads).expect("a gradient"));
-    let at = |index: usize, step: f64| {
-        let mut numbers = numbers(1, count);
-        numbers[index] += step;
-        let data = TensorData::new(numbers, shape).convert::<f32>();
-        values(loss(Tensor::from_data(data, &device)))[0]
-    };
-    for index in (0..count).step_by(width / 4) {
-        let difference = (at(index, 0.02) - at(index, -0.02)) / 0.04;
-        assert!(
-            (difference - grad[index]).abs() < 3e-3,
-            "index {index}: {} for {difference}",
-            grad[index]
-        );
+    for kind in [Kind::None, Kind::CausalPadding] {
+        let loss = |x: Tensor<B<I>, 3>| {
+            B::<I>::seed(&device, 5);
+            let mask = mask::<B<I>>(kind, [2, 3, 6, 6]);
+            let (operands, f32) = (Operands::SelfPacked(&x), ProductPrecision::F32);
+            let output = fused::<_, I>(operands, HEADS, mask.as_ref(), 0.4, f32);
+            let output = output.expect("a kernel");
+            let weights = tensor::<B<I>, 3>(9, output.dims()).detach();
+            (output * weights).sum()
+        };
+        let x = tensor::<B<I>, 3>(1, shape);
+        let grads = loss(x.clone()).backward();
+        let grad = values(x.grad(&grads).expect("a gradient"));
+        let at = |index: usize, step: f64| {
+            let mut numbers = numbers(1, count);
+            numbers[index] += step;
+            let data = TensorData::new(numbers, shape).convert::<f32>();
+            values(loss(Tensor::from_data(data, &device)))[0]
+        };
+        for index in (0..count).step_by(width / 4) {
+            let difference = (at(index, 0.02) - at(index, -0.02)) / 0.04;
+            assert!(
+                (difference - grad[index]).abs() < 3e-3,
+                "{kind:?}, index {index}: {} for {difference}",
+                grad[index]
+            );
+        }
     }
 }
 
-/// With dropout of a fixed seed, forward and backward.
+/// With dropout of a fixed seed and without dropout, forward and backward.
 fn bf16_is_off_by_its_roundings<I: Kernels>() {
     fn run<I: Kernels>(
         [query_len, key_len]: [usize; 2],
-        mask: Option<[usize; 4]>,
+        heads: Heads,
+        kind: Kind,
+        p: f64,
         precision: ProductPrecision,
     ) -> Vec<Vec<f64>> {
-        <Autodiff<I> as Backend>::seed(&Default::default(), 5);
-        let discard = AttentionWeights::Discard;
-        let packed = tensor::<Autodiff<I>, 3>(1, [2, query_len, 2 * KEYS + VALUES]);
-        let itself = Operands::SelfPacked(&packed);
-        let itself = attention_at(itself, HEADS, None, 0.3, discard, precision).output;
-        let query = tensor::<Autodiff<I>, 3>(2, [2, query_len, KEYS]);
-        let key_value = tensor::<Autodiff<I>, 3>(3, [2, key_len, KEYS + VALUES]);
+        let device = Default::default();
+        <Autodiff<I> as Backend>::seed(&device, 5);
+        let attend = |operands, mask: Option<&Mask<Autodiff<I>>>| {
+            let discard = AttentionWeights::Discard;
+            attention_at(operands, heads, mask, p, discard, precision).output
+        };
+        let Heads { n_heads, d_k, d_v } = heads;
+        let packed = tensor::<Autodiff<I>, 3>(1, [2, query_len, n_heads * (2 * d_k + d_v)]);
+        let causal = Mask::<Autodiff<I>>::causal(0, query_len, query_len, &device);
+        let itself = attend(Operands::SelfPacked(&packed), Some(&causal));
+        let query = tensor::<Autodiff<I>, 3>(2, [2, query_len, n_heads * d_k]);
+        let key_value = tensor::<Autodiff<I>, 3>(3, [2, key_len, n_heads * (d_k + d_v)]);
         let other = Operands::CrossPacked {
             query: &query,
             key_value: &key_value,
         };
-        let other = with_mask(mask, |mask| {
-            attention_at(other, HEADS, mask, 0.3, discard, precision).output
-        });
+        let mask = mask::<Autodiff<I>>(kind, [2, n_heads, query_len, key_len]);
+        let other = attend(other, mask.as_ref());
         let inputs = [packed, query, key_value].map(Input::Three);
         outcome(Tensor::cat(vec![itself, other], 2), &inputs)
     }
     let norm = |numbers: &[f64]| numbers.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let compare = |sizes: [usize; 2], heads: Heads, kind: Kind, p: f64| {
+        let [exact, found] = [ProductPrecision::F32, ProductPrecision::Bf16]
+            .map(|precision| run::<I>(sizes, heads, kind, p, precision));
+        for (part, (exact, found)) in exact.iter().zip(&found).enumerate() {
+            let differences = exact.iter().zip(found).map(|(a, b)| a - b);
+            let off = norm(&differences.collect::<Vec<_>>()) / norm(exact);
+            // A gradient has passed eight roundings, each by 1/256 at most. As independent errors they come to
+            // 1/150; entries that were dropped otherwise, or a wrong factor, to half and more.
+            let expected = match I::BF16_PRODUCTS {
+                true => 1e-4..1.0 / 64.0,
+                false => 0.0..1e-6,
+            };
+            let case = format!("{sizes:?}, {heads:?}, {kind:?}, p {p}, part {part}");
+            assert!(expected.contains(&off), "{case}: off by {off:e}");
+        }
+    };
     let _held = generator();
-    for sizes in [[7, 4], [9, 40]] {
+    for sizes in [[7, 4], [9, 40], [40, 40]] {
         let [query_len, key_len] = sizes;
-        for mask in masks([2, 3, query_len, key_len]) {
-            let [exact, found] = [ProductPrecision::F32, ProductPrecision::Bf16]
-                .map(|precision| run::<I>(sizes, mask, precision));
-            for (part, (exact, found)) in exact.iter().zip(&found).enumerate() {
-                let differences = exact.iter().zip(found).map(|(a, b)| a - b);
-                let off = norm(&differences.collect::<Vec<_>>()) / norm(exact);
-                // A gradient has passed eight roundings, each by 1/256 at most. As independent errors they come to
-                // 1/150; entries that were dropped otherwise, or a wrong factor, to half and more.
-                let expected = match I::BF16_PRODUCTS {
-                    true => 1e-4..1.0 / 64.0,
-                    false => 0.0..1e-6,
-                };
-                let case = format!("{sizes:?}, mask {mask:?}, part {part}");
-                assert!(expected.contains(&off), "{case}: off by {off:e}");
+        for heads in [HEADS, EQUAL_WIDTHS] {
+            for kind in masks([2, heads.n_heads, query_len, key_len]) {
+                for p in [0.0, 0.3] {
+                    compare(sizes, heads, kind, p);
+                }
             }
         }
     }

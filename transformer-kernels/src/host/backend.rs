@@ -6,12 +6,13 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
 use burn::tensor::{Shape, TensorData, TensorMetadata, try_read_sync};
 
-use super::attention::Mask;
+use super::attention::AttendedView;
 use super::heads::HeadRows;
 use super::linear::LinearShape;
+use super::mask::Mask;
 use crate::adam::AdamStep;
 use crate::heads::Heads;
-use crate::kernels::{Attendable, Attended, AttentionParents, Bias, Kernels, NormParents, Packed};
+use crate::kernels::{Attendable, AttentionParents, Kernels, MaskTensors, NormParents, Packed};
 use crate::linear::WeightLayout;
 use crate::random::{Keep, draw};
 
@@ -115,25 +116,54 @@ fn last_dim<I: Host>(tensor: &FloatTensor<I>) -> usize {
     shape[shape.num_dims() - 1]
 }
 
-/// A mask as slices.
+/// A mask as slices, each with its shape.
+#[derive(Default)]
 struct ReadMask<'a> {
-    bias: Cow<'a, [f32]>,
+    causal: Option<usize>,
+    padding: Option<(Vec<bool>, [usize; 2])>,
+    bias: Option<(Cow<'a, [f32]>, [usize; 4])>,
     blocked_rows: Option<Vec<bool>>,
-    shape: [usize; 4],
 }
 
 impl<'a> ReadMask<'a> {
-    fn of<I: Host>(mask: &'a Bias<I>) -> Self {
+    fn of<I: Host>(mask: Option<&'a MaskTensors<I>>) -> Self {
+        let Some(mask) = mask else {
+            return Self::default();
+        };
+        let padding = mask.padding.as_ref();
+        let bias = mask.bias.as_ref();
         Self {
-            bias: read::<I>(&mask.bias),
+            causal: mask.causal,
+            padding: padding.map(|padding| (booleans::<I>(padding), padding.shape().dims())),
+            bias: bias.map(|bias| (read::<I>(bias), dims::<I, 4>(bias))),
             blocked_rows: mask.blocked_rows.as_ref().map(booleans::<I>),
-            shape: dims::<I, 4>(&mask.bias),
         }
     }
 
     fn as_mask(&self) -> Mask<'_> {
-        Mask::new(&self.bias, self.blocked_rows.as_deref(), self.shape)
+        let mut mask = Mask::default();
+        if let Some(first) = self.causal {
+            mask = mask.causal(first);
+        }
+        if let Some((padding, shape)) = &self.padding {
+            mask = mask.padding(padding, *shape);
+        }
+        if let Some((bias, shape)) = &self.bias {
+            mask = mask.bias(bias, self.blocked_rows.as_deref(), *shape);
+        }
+        mask
     }
+}
+
+/// Kept by attention for its backward pass.
+#[derive(Debug, Clone)]
+pub struct KeptAttention<I: Backend> {
+    output: FloatTensor<I>,
+    /// `[batch, n_heads, query_len]`
+    largest_scores: FloatTensor<I>,
+    /// `[batch, n_heads, query_len]`
+    reciprocal_sums: FloatTensor<I>,
+    dropped: Option<Keep>,
 }
 
 /// Packed tensors as slices.
@@ -172,6 +202,7 @@ impl<'a> ReadPacked<'a> {
 
 impl<I: Host> Kernels for I {
     type Dropped = Keep;
+    type Attended = KeptAttention<I>;
 
     fn accepts(tensor: &FloatTensor<I>) -> bool {
         I::is_f32(tensor)
@@ -294,10 +325,10 @@ impl<I: Host> Kernels for I {
 
     fn attention_without_gradients(
         attendable: &Attendable<I>,
-        mask: Option<&Bias<I>>,
+        mask: Option<&MaskTensors<I>>,
     ) -> Option<FloatTensor<I>> {
-        let mask = mask.map(ReadMask::of::<I>);
-        let mask = mask.as_ref().map(ReadMask::as_mask);
+        let mask = ReadMask::of::<I>(mask);
+        let mask = mask.as_mask();
         let (query, heads, output) = match attendable {
             Attendable::Packed(packed) => {
                 let read = ReadPacked::of::<I>(packed);
@@ -331,39 +362,52 @@ impl<I: Host> Kernels for I {
 
     fn attention_forward(
         packed: &Packed<I>,
-        mask: Option<&Bias<I>>,
+        mask: Option<&MaskTensors<I>>,
         p: f64,
-    ) -> (FloatTensor<I>, Attended<I>) {
+    ) -> (FloatTensor<I>, KeptAttention<I>) {
         let beside = &packed.query;
-        let mask = mask.map(ReadMask::of::<I>);
-        let mask = mask.as_ref().map(ReadMask::as_mask);
+        let mask = ReadMask::of::<I>(mask);
         let keep = draw::<I>(p, &I::float_device(beside));
         let read = ReadPacked::of::<I>(packed);
-        let attended = super::attention_forward(read.heads(), mask, keep);
+        let attended = super::attention_forward(read.heads(), mask.as_mask(), keep);
         let Heads { n_heads, d_v, .. } = packed.heads;
         let [batch, query_len, _] = dims::<I, 3>(beside);
-        let count = attended.weights.len();
-        (
-            tensor::<I>(attended.output, [batch, query_len, n_heads * d_v], beside),
-            Attended {
-                weights: tensor::<I>(attended.weights, [count], beside),
-                dropped: keep,
-            },
-        )
+        let output = tensor::<I>(attended.output, [batch, query_len, n_heads * d_v], beside);
+        let of_queries = |values| tensor::<I>(values, [batch, n_heads, query_len], beside);
+        let kept = KeptAttention {
+            output: output.clone(),
+            largest_scores: of_queries(attended.largest_scores),
+            reciprocal_sums: of_queries(attended.reciprocal_sums),
+            dropped: keep,
+        };
+        (output, kept)
     }
 
     fn attention_backward(
         grad: &FloatTensor<I>,
         packed: &Packed<I>,
-        attended: &Attended<I>,
+        mask: Option<&MaskTensors<I>>,
+        attended: &KeptAttention<I>,
         _p: f64,
         wanted: AttentionParents,
     ) -> [Option<FloatTensor<I>>; 2] {
-        let read_packed = ReadPacked::of::<I>(packed);
+        let mask = ReadMask::of::<I>(mask);
+        let [output, largest_scores, reciprocal_sums] = [
+            &attended.output,
+            &attended.largest_scores,
+            &attended.reciprocal_sums,
+        ]
+        .map(read::<I>);
+        let view = AttendedView {
+            output: &output,
+            largest_scores: &largest_scores,
+            reciprocal_sums: &reciprocal_sums,
+        };
         let gradients = super::attention_backward(
             &read::<I>(grad),
-            read_packed.heads(),
-            &read::<I>(&attended.weights),
+            ReadPacked::of::<I>(packed).heads(),
+            view,
+            mask.as_mask(),
             attended.dropped,
             wanted,
         );

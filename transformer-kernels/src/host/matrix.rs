@@ -1,6 +1,7 @@
 //! Products of matrices, which may be views of parts of larger ones.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use gemm::Parallelism;
 
@@ -38,6 +39,50 @@ impl<'a> Matrix<'a> {
         };
         matrix.check();
         matrix
+    }
+
+    /// Some of the rows.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn rows(self, rows: Range<usize>) -> Self {
+        assert!(
+            rows.start <= rows.end && rows.end <= self.rows,
+            "rows {rows:?} of {}",
+            self.rows
+        );
+        let first = rows.start * self.row_stride;
+        Self {
+            values: self.values.get(first..).unwrap_or_default(),
+            rows: rows.len(),
+            ..self
+        }
+    }
+
+    /// A row of a matrix whose rows are contiguous.
+    ///
+    /// # Panics
+    /// When they are not, or there are not so many.
+    pub fn row(self, row: usize) -> &'a [f32] {
+        assert_eq!(self.column_stride, 1, "step from column to column");
+        if self.columns == 0 {
+            return &[];
+        }
+        &self.values[row * self.row_stride..][..self.columns]
+    }
+
+    /// Writes `scale · self`, transposed: column after column.
+    ///
+    /// # Panics
+    /// When the rows are not contiguous, or `out` has another length.
+    pub fn write_transposed(self, scale: f32, out: &mut [f32]) {
+        let size = count(&[self.rows, self.columns]);
+        assert_eq!(out.len(), size, "size of a transposed matrix");
+        for row in 0..self.rows {
+            for (column, x) in out.chunks_exact_mut(self.rows).zip(self.row(row)) {
+                column[row] = scale * x;
+            }
+        }
     }
 
     /// The transposed view.
@@ -107,7 +152,8 @@ impl<'a> Matrix<'a> {
         } else {
             Parallelism::Rayon(0)
         };
-        self.write(other, 1.0, &mut out.spare_capacity_mut()[..count], threads);
+        let spare = &mut out.spare_capacity_mut()[..count];
+        self.compute(other, 1.0, Destination::Overwrite(spare), threads);
         #[allow(unsafe_code, reason = "gemm writes into uninitialised memory")]
         // SAFETY: each of the `count` results has been written.
         unsafe {
@@ -121,47 +167,54 @@ impl<'a> Matrix<'a> {
     /// # Panics
     /// When the sizes do not agree.
     pub fn multiply(self, other: Matrix<'_>, scale: f32, out: &mut [f32]) {
-        #[allow(unsafe_code, reason = "to share `write` with `product`")]
-        // SAFETY: `write` initialises every element and reads none.
+        #[allow(unsafe_code, reason = "to share `compute` with `product`")]
+        // SAFETY: `compute` initialises every element and reads none.
         let out = unsafe { &mut *(out as *mut [f32] as *mut [MaybeUninit<f32>]) };
-        self.write(other, scale, out, Parallelism::None);
+        self.compute(other, scale, Destination::Overwrite(out), Parallelism::None);
     }
 
-    /// Writes every element of `out`.
-    fn write(
-        self,
-        other: Matrix<'_>,
-        scale: f32,
-        out: &mut [MaybeUninit<f32>],
-        threads: Parallelism,
-    ) {
+    /// Adds `scale · self · other` to `out`, row after row, on this thread.
+    ///
+    /// # Panics
+    /// When the sizes do not agree.
+    pub fn add_product(self, other: Matrix<'_>, scale: f32, out: &mut [f32]) {
+        self.compute(other, scale, Destination::Add(out), Parallelism::None);
+    }
+
+    fn compute(self, other: Matrix<'_>, scale: f32, out: Destination<'_>, threads: Parallelism) {
         assert_eq!(self.columns, other.rows, "inner sizes of a product");
         let size = count(&[self.rows, other.columns]);
-        assert_eq!(out.len(), size, "size of a product");
-        if self.columns == 0 {
-            out.fill(MaybeUninit::new(0.0));
-            return;
-        }
+        let (adds, len, pointer): (bool, usize, *mut f32) = match out {
+            Destination::Overwrite(out) if self.columns == 0 => {
+                assert_eq!(out.len(), size, "size of a product");
+                out.fill(MaybeUninit::new(0.0));
+                return;
+            }
+            Destination::Overwrite(out) => (false, out.len(), out.as_mut_ptr().cast()),
+            Destination::Add(out) => (true, out.len(), out.as_mut_ptr()),
+        };
+        assert_eq!(len, size, "size of a product");
         self.check();
         other.check();
         #[allow(unsafe_code, reason = "gemm takes pointers")]
-        // SAFETY: both views lie within their slices, and `out` has an element for each result.
+        // SAFETY: both views lie within their slices, and the pointer is to an element for each result, which
+        // gemm reads only where they are added to.
         unsafe {
             gemm::gemm(
                 self.rows,
                 other.columns,
                 self.columns,
-                out.as_mut_ptr().cast(),
+                pointer,
                 1,
                 other.columns as isize,
-                false,
+                adds,
                 self.values.as_ptr(),
                 self.column_stride as isize,
                 self.row_stride as isize,
                 other.values.as_ptr(),
                 other.column_stride as isize,
                 other.row_stride as isize,
-                0.0,
+                if adds { 1.0 } else { 0.0 },
                 scale,
                 false,
                 false,
@@ -170,6 +223,14 @@ impl<'a> Matrix<'a> {
             );
         }
     }
+}
+
+/// Where a product goes.
+enum Destination<'a> {
+    /// Every element is written, and none is read.
+    Overwrite(&'a mut [MaybeUninit<f32>]),
+    /// The product is added.
+    Add(&'a mut [f32]),
 }
 
 #[cfg(test)]
@@ -185,6 +246,21 @@ mod tests {
     }
 
     #[test]
+    fn rows_are_transposed_and_products_added() {
+        // Rows 1 and 2 of [[1, 2], [3, 4], [5, 6]], with a gap after each row.
+        let x = [1.0, 2.0, 9.0, 3.0, 4.0, 9.0, 5.0, 6.0];
+        let x = Matrix::new(&x, 3, 2, 3).rows(1..3);
+        assert_eq!(x.row(1), [5.0, 6.0]);
+        let mut transposed = [0.0; 4];
+        x.write_transposed(2.0, &mut transposed);
+        assert_eq!(transposed, [6.0, 10.0, 8.0, 12.0]);
+        // [[3, 4], [5, 6]] · [[6, 10], [8, 12]] = [[50, 78], [78, 122]]
+        let mut sums = [1.0, 2.0, 3.0, 4.0];
+        x.add_product(Matrix::new(&transposed, 2, 2, 2), 0.5, &mut sums);
+        assert_eq!(sums, [26.0, 41.0, 42.0, 65.0]);
+    }
+
+    #[test]
     fn an_inner_size_of_zero_gives_zeros() {
         for rows in [2, FEW + 1] {
             let product = Matrix::new(&[], rows, 0, 0).product(Matrix::new(&[], 0, 3, 3));
@@ -193,5 +269,8 @@ mod tests {
         let mut out = [1.0; 6];
         Matrix::new(&[], 2, 0, 0).multiply(Matrix::new(&[], 0, 3, 3), 1.0, &mut out);
         assert_eq!(out, [0.0; 6]);
+        out = [1.0; 6];
+        Matrix::new(&[], 2, 0, 0).add_product(Matrix::new(&[], 0, 3, 3), 1.0, &mut out);
+        assert_eq!(out, [1.0; 6]);
     }
 }

@@ -16,6 +16,7 @@ mod few_rows;
 mod heads;
 mod linear;
 mod loss;
+mod mask;
 mod matrix;
 mod norm;
 mod packed;
@@ -25,12 +26,13 @@ mod sums;
 pub use activation::{relu_dropout, relu_dropout_backward};
 pub use adam::adam;
 pub use attention::{
-    Attended, HeadGradients, Mask, attention, attention_backward, attention_forward,
+    Attended, AttendedView, HeadGradients, attention, attention_backward, attention_forward,
 };
 pub use dropout::{add_dropout, dropout};
 pub use heads::{HeadRows, join_heads, write_heads};
 pub use linear::{LinearShape, linear, linear_input_gradient, linear_weight_gradient};
 pub use loss::{RowLoss, cross_entropy, cross_entropy_backward, log_softmax};
+pub use mask::Mask;
 pub use norm::{NormGradients, Normed, layer_norm, layer_norm_backward};
 pub use packed::{PackedMatrix, PackedPrecision, ProductBuffer, Threads};
 pub use sums::{sum_of_squares, sum_rows};

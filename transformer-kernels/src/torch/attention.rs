@@ -1,158 +1,172 @@
-//! Attention.
+//! Attention: by libtorch's own where it can be used, else by products and softmax, some queries at a time.
+//!
+//! Queries, keys and values, and with them the factors of all products, are in f32 or bf16; all other tensors, but
+//! for the output that libtorch's own attention keeps, are in f32.
 
-use burn_tch::{LibTorch, TchTensor};
-use tch::{Device, Kind, Tensor};
+mod gradients;
+mod inputs;
 
-use super::dropout::dropout;
+use burn_tch::{LibTorch, LibTorchDevice, TchTensor};
+use tch::{Kind, Tensor};
+
+use self::gradients::Gradients;
+use self::inputs::{Inputs, Part, joined, split};
+use super::dropout::{Dropped, dropout};
 use super::linear::in_f32;
-use crate::heads::{Heads, score_scale};
-use crate::kernels::{Attended, AttentionParents, Bias, Packed};
+use crate::heads::Heads;
+use crate::kernels::{AttentionParents, MaskTensors, Packed};
+use crate::random::{Keep, draw};
 
-/// The output, and the state for the backward pass.
+/// Most weights in memory on a CPU: attention with more computes them for some queries at a time, and again
+/// in the backward pass.
+pub const MOST_WEIGHTS: usize = 1 << 22;
+
+/// What the backward pass needs beside inputs and mask.
+#[derive(Debug, Clone)]
+pub enum Attended {
+    /// Of libtorch's attention.
+    Flash {
+        /// In the type of the queries: `[batch, query_len, n_heads · d_v]`.
+        output: TchTensor,
+        /// Logarithms of the sums of exponentials: `[batch, n_heads, query_len]`.
+        log_sums: TchTensor,
+    },
+    /// All weights, before dropout: `[batch, n_heads, query_len, key_len]`.
+    Weights {
+        weights: TchTensor,
+        dropped: Option<Dropped>,
+    },
+    /// The weights are computed again.
+    Nothing {
+        /// Queries that are computed at a time.
+        tile: usize,
+        keep: Option<Keep>,
+    },
+}
+
+/// The output, and the state for the backward pass. On a CPU, at most so many weights are in memory.
 pub fn forward(
     packed: &Packed<LibTorch>,
-    mask: Option<&Bias<LibTorch>>,
+    mask: Option<&MaskTensors<LibTorch>>,
     p: f64,
-) -> (TchTensor, Attended<LibTorch>) {
-    let parts = Parts::of(packed);
-    let scores = match mask {
-        Some(mask) => parts.scores() + &mask.bias.tensor,
-        None => parts.scores(),
-    };
-    let mut weights = scores.softmax(-1, Kind::Float);
-    if let Some(rows) = mask.and_then(|mask| mask.blocked_rows.as_ref())
-        // On the CPU the check is cheaper than the fill.
-        && (rows.tensor.device() != Device::Cpu || rows.tensor.any().int64_value(&[]) != 0)
+    most_weights: usize,
+) -> (TchTensor, Attended) {
+    let inputs = Inputs::of(packed, mask);
+    if p == 0.0
+        && let Some((output, log_sums)) = inputs.flash()
     {
-        let _ = weights.masked_fill_(&rows.tensor, 0.0);
+        let kept = TchTensor::new(joined(&output));
+        let output = match kept.tensor.kind() {
+            // A clone, so that Burn writes to neither in place.
+            Kind::Float => kept.clone(),
+            _ => TchTensor::new(kept.tensor.to_kind(Kind::Float)),
+        };
+        let attended = Attended::Flash {
+            output: kept,
+            log_sums: TchTensor::new(log_sums),
+        };
+        return (output, attended);
     }
+    let (output, attended) = match inputs.tile(most_weights) {
+        None => at_once(&inputs, p),
+        Some(tile) => by_tiles(&inputs, p, tile),
+    };
+    (TchTensor::new(output), attended)
+}
+
+fn at_once(inputs: &Inputs<'_>, p: f64) -> (Tensor, Attended) {
+    let weights = inputs.weights(&inputs.all());
     let (output, dropped) = if p > 0.0 {
         let (kept, dropped) = dropout(weights.copy(), p);
-        (parts.factor(&kept).matmul(&parts.value), Some(dropped))
+        (inputs.factor(&kept).matmul(&inputs.value), Some(dropped))
     } else {
-        (parts.factor(&weights).matmul(&parts.value), None)
+        (inputs.factor(&weights).matmul(&inputs.value), None)
     };
-    let attended = Attended {
-        weights: TchTensor::new(weights),
-        dropped,
-    };
-    (TchTensor::new(in_f32(joined(&output))), attended)
+    let weights = TchTensor::new(weights);
+    let output = in_f32(joined(&output));
+    (output, Attended::Weights { weights, dropped })
+}
+
+fn by_tiles(inputs: &Inputs<'_>, p: f64, tile: usize) -> (Tensor, Attended) {
+    let Heads { n_heads, d_v, .. } = inputs.heads;
+    let keep = draw::<LibTorch>(p, &LibTorchDevice::Cpu);
+    let output = inputs.empty_output();
+    let heads = split(&output, 0, n_heads, d_v);
+    for part in inputs.tiles(tile) {
+        let mut weights = inputs.weights(&part);
+        inputs.drop_part(&mut weights, &part, keep);
+        let sums = inputs.factor(&weights).matmul(&part.keys_of(&inputs.value));
+        part.queries_of(&heads).copy_(&sums);
+    }
+    (output, Attended::Nothing { tile, keep })
+}
+
+/// The output alone, by libtorch's attention; `None` where that cannot be used.
+pub fn without_gradients(
+    packed: &Packed<LibTorch>,
+    mask: Option<&MaskTensors<LibTorch>>,
+) -> Option<TchTensor> {
+    let (output, _) = Inputs::of(packed, mask).flash()?;
+    Some(TchTensor::new(joined(&output)))
 }
 
 /// Gradients of the packed tensors: the first holds keys and values, too, where they follow the queries.
 pub fn backward(
     grad: &Tensor,
     packed: &Packed<LibTorch>,
-    attended: &Attended<LibTorch>,
+    mask: Option<&MaskTensors<LibTorch>>,
+    attended: &Attended,
     p: f64,
     wanted: AttentionParents,
 ) -> [Option<TchTensor>; 2] {
-    let Heads { n_heads, d_k, d_v } = packed.heads;
-    let parts = Parts::of(packed);
-    let grad = parts.factor(&split(grad, 0, n_heads, d_v));
-    let weights = &attended.weights.tensor;
-    let mut weight_grad = in_f32(grad.matmul(&parts.value.transpose(-2, -1)));
-    if let Some(dropped) = &attended.dropped {
-        weight_grad = dropped.drop(&weight_grad, p);
-    }
-    let mut score_grad =
-        Tensor::internal_softmax_backward_data(&weight_grad, weights, -1, Kind::Float);
-    let _ = score_grad.g_mul_scalar_(parts.scale);
-    let score_grad = parts.factor(&score_grad);
-    let query_grad = || score_grad.matmul(&parts.key);
-    // Keys and values, written into rows from a column on.
-    let write_key_value = |rows: &Tensor, column| {
-        let key_grad = score_grad.transpose(-2, -1).matmul(&parts.query);
-        let weights = match &attended.dropped {
-            Some(dropped) => dropped.drop(weights, p),
-            None => weights.shallow_clone(),
-        };
-        let value_grad = parts.factor(&weights).transpose(-2, -1).matmul(&grad);
-        split(rows, column, n_heads, d_k).copy_(&key_grad);
-        split(rows, column + n_heads * d_k, n_heads, d_v).copy_(&value_grad);
-    };
-    match &packed.key_value {
-        Some(key_value) => [
-            wanted
-                .query
-                .then(|| TchTensor::new(in_f32(joined(&query_grad())))),
-            wanted.key_value.then(|| {
-                let rows = empty_like(&key_value.tensor);
-                write_key_value(&rows, 0);
-                TchTensor::new(rows)
-            }),
-        ],
-        None => {
-            let rows = empty_like(&packed.query.tensor);
-            split(&rows, 0, n_heads, d_k).copy_(&query_grad());
-            write_key_value(&rows, n_heads * d_k);
-            [Some(TchTensor::new(rows)), None]
+    let inputs = Inputs::of(packed, mask);
+    let Heads { n_heads, d_v, .. } = packed.heads;
+    let grad = inputs.factor(&split(grad, 0, n_heads, d_v));
+    let mut gradients = Gradients::of(packed, wanted);
+    match attended {
+        Attended::Flash { output, log_sums } => {
+            let output = split(&output.tensor, 0, n_heads, d_v);
+            gradients.write(&inputs.flash_gradients(&grad, &output, &log_sums.tensor));
         }
-    }
-}
-
-/// Room for the gradient of a packed tensor, in f32.
-fn empty_like(tensor: &Tensor) -> Tensor {
-    Tensor::empty(tensor.size(), (Kind::Float, tensor.device()))
-}
-
-/// Queries, keys and values: `[batch, n_heads, len, d_head]`, views of the packed tensors, in f32 or bf16.
-struct Parts {
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    /// The factor of the scores.
-    scale: f64,
-}
-
-impl Parts {
-    fn of(packed: &Packed<LibTorch>) -> Self {
-        let Heads { n_heads, d_k, d_v } = packed.heads;
-        let query = &packed.query.tensor;
-        let (keys, first) = match &packed.key_value {
-            Some(key_value) => (&key_value.tensor, 0),
-            None => (query, n_heads * d_k),
-        };
-        Self {
-            query: split(query, 0, n_heads, d_k),
-            key: split(keys, first, n_heads, d_k),
-            value: split(keys, first + n_heads * d_k, n_heads, d_v),
-            scale: score_scale(d_k),
+        Attended::Weights { weights, dropped } => {
+            let weights = &weights.tensor;
+            let drop = |tensor: Tensor| match dropped {
+                Some(dropped) => dropped.drop(&tensor, p),
+                None => tensor,
+            };
+            let kept = drop(weights.shallow_clone());
+            let kept_grad = drop(in_f32(grad.matmul(&inputs.value.transpose(-2, -1))));
+            gradients.add(&inputs, &inputs.all(), &grad, [weights, &kept, &kept_grad]);
         }
-    }
-
-    /// `Q Kᵀ / √d_k`, in f32.
-    fn scores(&self) -> Tensor {
-        let keys = self.key.transpose(-2, -1);
-        match self.query.kind() {
-            Kind::Float => (&self.query * self.scale).matmul(&keys),
-            // Scaled queries would be rounded once more.
-            _ => {
-                let mut scores = in_f32(self.query.matmul(&keys));
-                let _ = scores.g_mul_scalar_(self.scale);
-                scores
+        Attended::Nothing { tile, keep } => {
+            for part in inputs.tiles(*tile) {
+                let grad = part.queries_of(&grad);
+                add_part(&mut gradients, &inputs, &part, &grad, *keep);
             }
         }
     }
-
-    /// A tensor in f32 as a factor of products with these.
-    fn factor(&self, tensor: &Tensor) -> Tensor {
-        tensor.to_kind(self.value.kind())
-    }
+    gradients.finish()
 }
 
-/// Columns of `[batch, len, ..]` as heads: `[batch, n_heads, len, d_head]`.
-fn split(rows: &Tensor, first: usize, n_heads: usize, d_head: usize) -> Tensor {
-    let columns = rows.narrow(2, first as i64, (n_heads * d_head) as i64);
-    let size = columns.size();
-    let heads = [size[0], size[1], n_heads as i64, d_head as i64];
-    columns.unflatten(2, &heads[2..]).transpose(1, 2)
+/// Computes a part's weights again, and adds its gradients.
+fn add_part(
+    gradients: &mut Gradients,
+    inputs: &Inputs<'_>,
+    part: &Part,
+    grad: &Tensor,
+    keep: Option<Keep>,
+) {
+    let weights = inputs.weights(part);
+    let mut kept = match keep {
+        Some(_) => weights.copy(),
+        None => weights.shallow_clone(),
+    };
+    inputs.drop_part(&mut kept, part, keep);
+    let value = part.keys_of(&inputs.value);
+    let mut kept_grad = in_f32(grad.matmul(&value.transpose(-2, -1)));
+    inputs.drop_part(&mut kept_grad, part, keep);
+    gradients.add(inputs, part, grad, [&weights, &kept, &kept_grad]);
 }
 
-/// `[batch, n_heads, len, d_head]` to `[batch, len, n_heads · d_head]`.
-fn joined(heads: &Tensor) -> Tensor {
-    let size = heads.size();
-    heads
-        .transpose(1, 2)
-        .reshape([size[0], size[2], size[1] * size[3]])
-}
+#[cfg(test)]
+mod tests;

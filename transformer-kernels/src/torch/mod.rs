@@ -13,11 +13,12 @@ use tch::{Kind, Tensor};
 
 use self::dropout::Dropped;
 use crate::adam::AdamStep;
-use crate::kernels::{Attendable, Attended, AttentionParents, Bias, Kernels, NormParents, Packed};
+use crate::kernels::{Attendable, AttentionParents, Kernels, MaskTensors, NormParents, Packed};
 use crate::linear::WeightLayout;
 
 impl Kernels for LibTorch {
     type Dropped = Dropped;
+    type Attended = attention::Attended;
 
     const BF16_PRODUCTS: bool = true;
 
@@ -120,28 +121,32 @@ impl Kernels for LibTorch {
     }
 
     fn attention_without_gradients(
-        _attendable: &Attendable<Self>,
-        _mask: Option<&Bias<Self>>,
+        attendable: &Attendable<Self>,
+        mask: Option<&MaskTensors<Self>>,
     ) -> Option<TchTensor> {
-        None
+        match attendable {
+            Attendable::Packed(packed) => attention::without_gradients(packed, mask),
+            Attendable::Parts { .. } => None,
+        }
     }
 
     fn attention_forward(
         packed: &Packed<Self>,
-        mask: Option<&Bias<Self>>,
+        mask: Option<&MaskTensors<Self>>,
         p: f64,
-    ) -> (TchTensor, Attended<Self>) {
-        attention::forward(packed, mask, p)
+    ) -> (TchTensor, attention::Attended) {
+        attention::forward(packed, mask, p, attention::MOST_WEIGHTS)
     }
 
     fn attention_backward(
         grad: &TchTensor,
         packed: &Packed<Self>,
-        attended: &Attended<Self>,
+        mask: Option<&MaskTensors<Self>>,
+        attended: &attention::Attended,
         p: f64,
         wanted: AttentionParents,
     ) -> [Option<TchTensor>; 2] {
-        attention::backward(&grad.tensor, packed, attended, p, wanted)
+        attention::backward(&grad.tensor, packed, mask, attended, p, wanted)
     }
 
     fn write_heads(

@@ -177,6 +177,38 @@ fn sizes_that_do_not_agree_are_refused() {
     refused(copy.path(), "generation_config.json");
 }
 
+/// A pipe would not even be opened, and a device has no end.
+#[cfg(unix)]
+#[test]
+fn pipes_and_devices_are_refused() {
+    for (name, files) in [
+        (
+            "marian-en-fr",
+            &["config.json", "source.spm", "vocab.json"][..],
+        ),
+        (
+            "marian-en-fr",
+            &["generation_config.json", "tokenizer_config.json"],
+        ),
+        ("marian-en-fr", &["model.safetensors"]),
+        ("bart", &["tokenizer.json"]),
+        ("nllb-sharded", &[INDEX, SHARD]),
+    ] {
+        for file in files {
+            let copy = copied(name);
+            let path = copy.path().join(file);
+            let problem = "a pipe or a device, not a file";
+            fs::remove_file(&path).unwrap();
+            let made = std::process::Command::new("mkfifo").arg(&path).status();
+            assert!(made.unwrap().success());
+            assert_eq!(refused(copy.path(), file), problem);
+            fs::remove_file(&path).unwrap();
+            std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+            assert_eq!(refused(copy.path(), file), problem);
+        }
+    }
+}
+
 /// Ten megabytes of a value, nested or not, in a key that is read or in another one.
 #[test]
 fn enormous_values_end_in_a_short_line() {

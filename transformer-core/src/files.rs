@@ -1,9 +1,50 @@
-//! Files that are written whole or not at all: under another name in the same folder, then renamed.
+//! Files that are written whole or not at all, under another name in the same folder and then renamed; and files that
+//! are read with a limit of their size.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+/// The most bytes of a file that is read whole, such as a configuration or a vocabulary.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// Opens a file to read it.
+///
+/// # Errors
+/// When it is missing, or is a pipe or a device: these may have no end, and one is not even opened before someone
+/// writes.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let kind = fs::metadata(path)?.file_type();
+    match kind.is_file() || kind.is_dir() {
+        true => File::open(path),
+        false => Err(io::Error::other("a pipe or a device, not a file")),
+    }
+}
+
+/// The bytes of a file.
+///
+/// # Errors
+/// When it cannot be [opened](open) or read, or is larger than 256 MiB.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    let size = file.metadata()?.len();
+    if size > MOST_BYTES {
+        let problem = format!("{size} bytes, but at most {MOST_BYTES} of such a file are read");
+        return Err(io::Error::other(problem));
+    }
+    let mut bytes = Vec::with_capacity(size as usize);
+    file.take(MOST_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// As [`read`], and when it is not UTF-8.
+pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    String::from_utf8(read(path)?).map_err(|_| io::Error::other("not UTF-8"))
+}
 
 /// Replaces the file at `path` by the file that `write` makes at the path that it is called with.
 ///
@@ -79,6 +120,30 @@ fn publish(side: &Path, path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_without_an_end_are_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "text").unwrap();
+        assert_eq!(read_text(&path).unwrap(), "text");
+        File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.set_len(MOST_BYTES + 1))
+            .unwrap();
+        assert_eq!(
+            read(&path).unwrap_err().to_string(),
+            "268435457 bytes, but at most 268435456 of such a file are read"
+        );
+        read(directory.path()).unwrap_err();
+        let missing = read(&directory.path().join("missing")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        if cfg!(unix) {
+            let error = read(Path::new("/dev/zero")).unwrap_err();
+            assert_eq!(error.to_string(), "a pipe or a device, not a file");
+        }
+    }
 
     /// The files of a directory, with their content.
     fn listed(directory: &Path) -> Vec<(String, String)> {

@@ -18,6 +18,8 @@ pub(super) struct TokenizerFile {
     pre_tokenizer: Value,
     #[serde(default)]
     post_processor: Value,
+    #[serde(default)]
+    decoder: Value,
     model: Model,
 }
 
@@ -46,6 +48,8 @@ impl TokenizerFile {
         file.model.vocab.check()?;
         file.model.check_merges()?;
         each_part(&file.normalizer, check_normalizer)?;
+        check_growth("normalizer", &file.normalizer)?;
+        check_growth("decoder", &file.decoder)?;
         each_part(&file.pre_tokenizer, check_pre_tokenizer)?;
         each_part(&file.post_processor, check_post_processor)?;
         Ok(file)
@@ -123,6 +127,38 @@ fn check_normalizer(part: &Value) -> Result<(), String> {
     match map.is_text() {
         true => Ok(()),
         false => Err("a rule of its normalizer does not give a text".into()),
+    }
+}
+
+/// The most times that replacements may multiply the length of a text. Some ten of them, each of a character by a longer
+/// one, stay below it.
+const MOST_GROWTH: f64 = 100_000.0;
+
+/// A few replacements by longer texts, one after another, make a text of any size.
+fn check_growth(name: &str, part: &Value) -> Result<(), String> {
+    match growth(part) > MOST_GROWTH {
+        true => Err(format!(
+            "its {name} can make a text more than {MOST_GROWTH} times as long"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// The factor by which the replacements in a part can multiply the length of a text.
+fn growth(part: &Value) -> f64 {
+    let within: f64 = match part {
+        Value::Object(keys) => keys.values().map(growth).product(),
+        Value::Array(parts) => parts.iter().map(growth).product(),
+        _ => 1.0,
+    };
+    match (part["type"].as_str(), part["content"].as_str()) {
+        (Some("Replace"), Some(content)) => {
+            // A regular expression matches at least one byte.
+            let replaced = part["pattern"]["String"].as_str().map_or(1, str::len);
+            let factor = content.len() as f64 / replaced.max(1) as f64;
+            within * factor.max(1.0)
+        }
+        _ => within,
     }
 }
 
@@ -276,6 +312,25 @@ mod tests {
         }
         let found = problem(|file| file["normalizer"] = replace(json!({"Regex": "("})));
         assert!(found.unwrap().starts_with("its normalizer: "));
+    }
+
+    #[test]
+    fn texts_do_not_grow_without_measure() {
+        let replace = |from: &str, to: &str| json!({"type": "Replace", "pattern": {"String": from}, "content": to});
+        let repeated =
+            |part: Value, times| json!({"type": "Sequence", "normalizers": vec![part; times]});
+        for key in ["normalizer", "decoder"] {
+            for (part, is_refused) in [
+                (repeated(replace("e", &"e".repeat(10)), 12), true),
+                (replace("e", &"z".repeat(1_000_000)), true),
+                (repeated(replace(" ", "▁"), 10), false),
+                (repeated(replace("''", "\""), 100), false),
+            ] {
+                let expected = format!("its {key} can make a text more than 100000 times as long");
+                let found = problem(|file| file[key] = part);
+                assert_eq!(found, is_refused.then_some(expected));
+            }
+        }
     }
 
     /// The crate would panic when it reads the file.

@@ -1,7 +1,6 @@
 //! Tokenizers in Hugging Face's format, `tokenizer.json`: those of the crate `tokenizers`.
 
 use std::collections::HashSet;
-use std::fs;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -14,6 +13,7 @@ use super::bpe_dropout::Merges;
 use super::error::TextError;
 use super::languages::language;
 use super::tokenizer_file::TokenizerFile;
+use crate::files::read_text;
 use crate::special_tokens::SpecialTokens;
 
 /// A tokenizer of the crate. Text that spells a special token is text.
@@ -115,7 +115,7 @@ impl TokenizerJson {
     /// # Errors
     /// When the file is missing or is not a tokenizer.
     pub fn from_file(path: &Path) -> Result<Self, TextError> {
-        let text = fs::read_to_string(path).map_err(TextError::file(path))?;
+        let text = read_text(path).map_err(TextError::file(path))?;
         let file = TokenizerFile::check(&text).map_err(TextError::file(path))?;
         let inner: tokenizers::Tokenizer = text.parse().map_err(TextError::file(path))?;
         file.check_added_tokens(&inner)

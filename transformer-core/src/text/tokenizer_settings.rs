@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::error::TextError;
+use crate::files;
 use crate::tokenizer_files::TOKENIZER_SETTINGS_FILE;
 
 /// The settings of a model's tokenizers, which are kept as they are, but for the languages.
@@ -37,7 +38,7 @@ impl TokenizerSettings {
     /// When the file cannot be read or is damaged.
     pub fn load(directory: &Path) -> Result<Self, TextError> {
         let path = directory.join(TOKENIZER_SETTINGS_FILE);
-        let file = match std::fs::read(&path) {
+        let file = match files::read(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(TextError::file(path)(error)),

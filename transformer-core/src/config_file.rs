@@ -154,6 +154,8 @@ fn load_config_up_to<T: DeserializeOwned>(
     let text = read_text(&path).map_err(ModelError::io(&path))?;
     // First the header alone: a newer format may have keys that this version does not know.
     let header = Header::of(&text, &path)?;
+    let is_nobodys =
+        header.format.is_none() && header.model.is_none() && header.model_type.is_none();
     let found = header.model.or(header.model_type);
     let found = found.unwrap_or_else(|| TRANSFORMER.to_owned());
     if found != model {
@@ -173,7 +175,15 @@ fn load_config_up_to<T: DeserializeOwned>(
     }
     let mut deserializer = serde_json::Deserializer::from_str(&text);
     let config = T::deserialize(WithoutHeader(&mut deserializer));
-    config.map_err(|source| ModelError::Json { path, source })
+    config.map_err(|source| match is_nobodys && source.is_data() {
+        true => ModelError::Unsupported {
+            path,
+            key: "model_type".to_owned(),
+            value: "absent".to_owned(),
+            problem: "though Hugging Face's files have it, and the keys are not ours".to_owned(),
+        },
+        false => ModelError::Json { path, source },
+    })
 }
 
 /// The text of `config.json`; `path` is for the error.

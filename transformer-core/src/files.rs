@@ -3,23 +3,51 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 
 /// The most bytes of a file that is read whole, such as a configuration or a vocabulary.
 const MOST_BYTES: u64 = 256 << 20;
 
+/// What Git leaves of a large file that was not fetched begins so.
+const POINTER: &[u8] = b"version https://git-lfs.github.com/";
+
+/// Whether there is a file of that name, or a link, wherever it points.
+pub(crate) fn is_there(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
+}
+
 /// Opens a file to read it.
 ///
 /// # Errors
-/// When it is missing, or is a pipe or a device: these may have no end, and one is not even opened before someone
-/// writes.
+/// When it is missing (only then the kind of the error is [`NotFound`](io::ErrorKind::NotFound)); when it is a link to
+/// nothing; when it is a pipe or a device: these may have no end, and one is not even opened before someone writes;
+/// when it is a Git LFS pointer in place of a file.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    let kind = fs::metadata(path)?.file_type();
-    match kind.is_file() || kind.is_dir() {
-        true => File::open(path),
-        false => Err(io::Error::other("a pipe or a device, not a file")),
+    let kind = match fs::metadata(path) {
+        Ok(metadata) => metadata.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && is_there(path) => {
+            return Err(io::Error::other("a link to a file that is not there"));
+        }
+        Err(error) => return Err(error),
+    };
+    if kind.is_dir() {
+        return File::open(path);
     }
+    if !kind.is_file() {
+        return Err(io::Error::other("a pipe or a device, not a file"));
+    }
+    let mut file = File::open(path)?;
+    let mut first = Vec::new();
+    (&mut file)
+        .take(POINTER.len() as u64)
+        .read_to_end(&mut first)?;
+    if first == POINTER {
+        let problem = "a Git LFS pointer, not the file: `git lfs pull` fetches it";
+        return Err(io::Error::other(problem));
+    }
+    file.rewind()?;
+    Ok(file)
 }
 
 /// The bytes of a file.
@@ -120,6 +148,25 @@ fn publish(side: &Path, path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pointers_and_links_to_nothing_are_not_missing_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "version https://git-lfs.github.com/spec/v1\noid").unwrap();
+        assert_eq!(
+            read(&path).unwrap_err().to_string(),
+            "a Git LFS pointer, not the file: `git lfs pull` fetches it"
+        );
+        #[cfg(unix)]
+        {
+            fs::remove_file(&path).unwrap();
+            std::os::unix::fs::symlink(directory.path().join("missing"), &path).unwrap();
+            let error = read(&path).unwrap_err();
+            assert_ne!(error.kind(), io::ErrorKind::NotFound);
+            assert_eq!(error.to_string(), "a link to a file that is not there");
+        }
+    }
 
     #[test]
     fn files_without_an_end_are_not_read() {

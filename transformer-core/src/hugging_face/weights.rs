@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::Deserialize;
 
 use crate::error::ModelError;
-use crate::files::read_text;
+use crate::files::{is_there, read_text};
 use crate::pytorch::StateDict;
 use crate::weights::WEIGHTS_FILE;
 
@@ -25,12 +25,12 @@ struct Index {
 pub(super) fn open(directory: &Path) -> Result<(PathBuf, StateDict), ModelError> {
     for name in [WEIGHTS_FILE, PYTORCH_FILE] {
         let whole = directory.join(name);
-        if whole.exists() {
+        if is_there(&whole) {
             let dict = StateDict::read(&whole).map_err(|error| error.into_model(&whole))?;
             return Ok((whole, dict));
         }
         let index = directory.join(format!("{name}.index.json"));
-        if index.exists() {
+        if is_there(&index) {
             let dict = open_shards(directory, &index)?;
             return Ok((index, dict));
         }

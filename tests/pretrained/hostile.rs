@@ -235,7 +235,7 @@ fn files_that_were_not_fetched_are_named() {
     });
     assert_eq!(
         refused(copy.path(), "config.json"),
-        "`model_type` is absent, though Hugging Face's files have it, and the keys are not ours"
+        "`model_type` is absent, though the other keys are Hugging Face's"
     );
 }
 

@@ -52,6 +52,8 @@ struct Header {
     model: Option<String>,
     /// The type of model in a file of Hugging Face's.
     model_type: Option<String>,
+    /// A key of Hugging Face's.
+    architectures: Option<IgnoredAny>,
 }
 
 impl Header {
@@ -64,6 +66,12 @@ impl Header {
 
     fn is_of_hugging_face(&self) -> bool {
         self.format.is_none() && self.model.is_none() && self.model_type.is_some()
+    }
+
+    /// Whether the file is one of Hugging Face's, but for the type of its model.
+    fn lacks_type(&self) -> bool {
+        let has_type = self.model.is_some() || self.model_type.is_some();
+        !has_type && self.format.is_none() && self.architectures.is_some()
     }
 }
 
@@ -154,8 +162,7 @@ fn load_config_up_to<T: DeserializeOwned>(
     let text = read_text(&path).map_err(ModelError::io(&path))?;
     // First the header alone: a newer format may have keys that this version does not know.
     let header = Header::of(&text, &path)?;
-    let is_nobodys =
-        header.format.is_none() && header.model.is_none() && header.model_type.is_none();
+    let lacks_type = header.lacks_type();
     let found = header.model.or(header.model_type);
     let found = found.unwrap_or_else(|| TRANSFORMER.to_owned());
     if found != model {
@@ -175,12 +182,12 @@ fn load_config_up_to<T: DeserializeOwned>(
     }
     let mut deserializer = serde_json::Deserializer::from_str(&text);
     let config = T::deserialize(WithoutHeader(&mut deserializer));
-    config.map_err(|source| match is_nobodys && source.is_data() {
+    config.map_err(|source| match lacks_type && source.is_data() {
         true => ModelError::Unsupported {
             path,
             key: "model_type".to_owned(),
             value: "absent".to_owned(),
-            problem: "though Hugging Face's files have it, and the keys are not ours".to_owned(),
+            problem: "though the other keys are Hugging Face's".to_owned(),
         },
         false => ModelError::Json { path, source },
     })

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use rand::Rng;
 use serde_json::{Map, Value, json};
 use tokenizers::models::unigram::Unigram;
-use tokenizers::{Encoding, ModelWrapper, PostProcessorWrapper, Token};
+use tokenizers::{Encoding, ModelWrapper, PostProcessorWrapper, PreTokenizerWrapper, Token};
 
 use super::bpe_dropout::Merges;
 use super::error::TextError;
@@ -232,6 +232,14 @@ impl TokenizerJson {
         self.inner.with_post_processor(Some(processor));
         self.template = Some(template);
         Ok(())
+    }
+
+    /// Sets whether a text is encoded as if a space were before it, if its pieces are bytes.
+    pub fn set_prefix_space(&mut self, is_added: bool) {
+        if let Some(PreTokenizerWrapper::ByteLevel(bytes)) = self.inner.get_pre_tokenizer() {
+            let bytes = bytes.add_prefix_space(is_added);
+            self.inner.with_pre_tokenizer(Some(bytes));
+        }
     }
 
     /// As Hugging Face's classes have it until version 4.28, and in the files of that time, NLLB's template is

@@ -25,6 +25,8 @@ pub(super) struct TokenizerSettings {
 struct Keys {
     tokenizer_class: Option<String>,
     legacy_behaviour: Option<bool>,
+    add_prefix_space: Option<bool>,
+    src_lang: Option<String>,
     /// Ours: the token of a language, which is put before every source.
     source_prefix: Option<String>,
     /// Ours: the token of a language, with which every target begins.
@@ -62,6 +64,16 @@ impl TokenizerSettings {
         is_nllb && self.keys.legacy_behaviour != Some(true)
     }
 
+    /// Whether a text is encoded as if a space were before it, where the tokenizer's pieces are bytes.
+    pub fn add_prefix_space(&self) -> Option<bool> {
+        self.keys.add_prefix_space
+    }
+
+    /// The language of the source, whatever the template has.
+    pub fn source_language(&self) -> Option<&str> {
+        self.keys.src_lang.as_deref()
+    }
+
     /// The token of a language that is put before every source.
     pub fn source_prefix(&self) -> Option<&str> {
         self.keys.source_prefix.as_deref()
@@ -89,6 +101,7 @@ impl TokenizerSettings {
     /// Sets the language of the source, by which Hugging Face's class makes its template, if there is a file.
     pub fn set_source_language(&mut self, language: &str) {
         self.set("src_lang", language);
+        self.keys.src_lang = Some(language.to_owned());
     }
 
     fn begin(&mut self) {

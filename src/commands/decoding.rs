@@ -56,7 +56,7 @@ pub struct Decoding {
     /// Never the same N tokens in a row twice; 0 for no such rule [default: 0]
     #[arg(long, value_name = "N")]
     no_repeat_ngram: Option<usize>,
-    /// Factor of the log-probability of tokens that a translation has already [default: 1]
+    /// Factor of the log-probability of tokens that a translation has already, its start token among them [default: 1]
     #[arg(long, value_name = "R", allow_negative_numbers = true)]
     repetition_penalty: Option<f64>,
     /// Source tokens, padding included, that are translated side by side

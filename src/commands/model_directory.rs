@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use transformer_core::{CONFIG_FILE, TOKENIZER_FILE, Tokenizers};
+use transformer_core::{
+    CONFIG_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TOKENIZER_FILE, Tokenizers,
+    VOCABULARY_FILE,
+};
 use transformer_train::{RunRecord, holds_run};
 
 /// Endings of the files of a model directory.
@@ -16,9 +19,21 @@ pub fn check(path: &Path, text_flag: Option<&str>) -> Result<(), String> {
         return Err(no_model(path, text_flag));
     }
     if Tokenizers::directory_of(path).is_none() {
-        return Err(format!("{} has no {TOKENIZER_FILE}", path.display()));
+        return Err(format!("{} has no {}", path.display(), missing(path)));
     }
     Ok(())
+}
+
+/// The files of a tokenizer that a directory lacks: of Marian's, if it has one side of these.
+fn missing(directory: &Path) -> String {
+    let has = |name: &&str| directory.join(name).exists();
+    let of_marian = [SOURCE_PIECES_FILE, TARGET_PIECES_FILE];
+    if !of_marian.iter().any(has) {
+        return TOKENIZER_FILE.to_owned();
+    }
+    let all = of_marian.into_iter().chain([VOCABULARY_FILE]);
+    let missing: Vec<&str> = all.filter(|name| !has(name)).collect();
+    missing.join(", ")
 }
 
 /// Why a path holds no model, in a line.

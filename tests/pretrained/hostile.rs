@@ -177,6 +177,87 @@ fn sizes_that_do_not_agree_are_refused() {
     refused(copy.path(), "generation_config.json");
 }
 
+/// A pipe would not even be opened, and a device has no end.
+#[cfg(unix)]
+#[test]
+fn pipes_and_devices_are_refused() {
+    for (name, files) in [
+        (
+            "marian-en-fr",
+            &["config.json", "source.spm", "vocab.json"][..],
+        ),
+        (
+            "marian-en-fr",
+            &["generation_config.json", "tokenizer_config.json"],
+        ),
+        ("marian-en-fr", &["model.safetensors"]),
+        ("bart", &["tokenizer.json"]),
+        ("nllb-sharded", &[INDEX, SHARD]),
+    ] {
+        for file in files {
+            let copy = copied(name);
+            let path = copy.path().join(file);
+            let problem = "a pipe or a device, not a file";
+            fs::remove_file(&path).unwrap();
+            let made = std::process::Command::new("mkfifo").arg(&path).status();
+            assert!(made.unwrap().success());
+            assert_eq!(refused(copy.path(), file), problem);
+            fs::remove_file(&path).unwrap();
+            std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+            assert_eq!(refused(copy.path(), file), problem);
+        }
+    }
+}
+
+#[test]
+fn files_that_were_not_fetched_are_named() {
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 123\n";
+    for (name, file) in [
+        ("marian-en-fr", "source.spm"),
+        ("marian-en-fr", "model.safetensors"),
+        ("bart-old-bin", "pytorch_model.bin"),
+        ("bart", "tokenizer.json"),
+    ] {
+        let copy = with(name, file, |_| pointer.into());
+        let problem = refused(copy.path(), file);
+        let expected = "a Git LFS pointer, not the file: `git lfs pull` fetches it";
+        assert_eq!(problem, expected);
+    }
+    for missing in ["source.spm", "target.spm", "vocab.json"] {
+        let copy = copied("marian-en-fr");
+        fs::remove_file(copy.path().join(missing)).unwrap();
+        let error = fails(&mut with_model("translate", copy.path()));
+        let expected = format!("error: {} has no {missing}", copy.path().display());
+        assert_eq!(error, expected);
+    }
+    let copy = with_json("bart", "config.json", |config| {
+        config.as_object_mut().unwrap().remove("model_type");
+    });
+    assert_eq!(
+        refused(copy.path(), "config.json"),
+        "`model_type` is absent, though the other keys are Hugging Face's"
+    );
+}
+
+/// As a cache leaves them whose files were removed.
+#[cfg(unix)]
+#[test]
+fn links_to_nothing_are_no_missing_files() {
+    for (name, file) in [
+        ("marian-en-fr", "generation_config.json"),
+        ("marian-en-fr", "tokenizer_config.json"),
+        ("marian-en-fr", "model.safetensors"),
+        ("nllb-sharded", INDEX),
+    ] {
+        let copy = copied(name);
+        let path = copy.path().join(file);
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(copy.path().join("missing"), &path).unwrap();
+        let problem = refused(copy.path(), file);
+        assert_eq!(problem, "a link to a file that is not there");
+    }
+}
+
 /// Ten megabytes of a value, nested or not, in a key that is read or in another one.
 #[test]
 fn enormous_values_end_in_a_short_line() {

@@ -373,6 +373,29 @@ fn every_command_reads_a_pretrained_directory() {
     assert_eq!(ensemble.lines().collect::<Vec<_>>(), alone);
 }
 
+/// In single precision and in one file; others are refused by the file.
+#[test]
+fn directories_are_averaged() {
+    let folder = folder();
+    let average = |name: &str| {
+        let mut command = with_model("average", &directory(name));
+        let out = folder.path().join(name);
+        command.arg(directory(name)).arg("--out").arg(&out);
+        (command, out)
+    };
+    let (mut command, out) = average("marian-en-fr");
+    succeeds(&mut command);
+    let expected = translated(&directory("marian-en-fr"), &[], SENTENCES);
+    assert_eq!(translated(&out, &[], SENTENCES), expected);
+    for name in ["nllb-sharded", "bart-old-bin"] {
+        let (mut command, out) = average(name);
+        let error = fails(&mut command);
+        let file = directory(name).join("model.safetensors");
+        assert!(error.contains(&file.display().to_string()), "{error}");
+        assert!(!out.exists());
+    }
+}
+
 /// The ids that Hugging Face's tokenizers give, without the token that ends a text.
 #[test]
 fn tokenize_shows_the_tokens_that_the_model_reads() {

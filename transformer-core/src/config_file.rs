@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::TransformerConfig;
 use crate::error::{ConfigError, ModelError};
-use crate::files::replace_file_with;
+use crate::files::{read_text, replace_file_with};
 use crate::hugging_face;
 use crate::language_model_config::LanguageModelConfig;
 
@@ -52,6 +52,8 @@ struct Header {
     model: Option<String>,
     /// The type of model in a file of Hugging Face's.
     model_type: Option<String>,
+    /// A key of Hugging Face's.
+    architectures: Option<IgnoredAny>,
 }
 
 impl Header {
@@ -64,6 +66,12 @@ impl Header {
 
     fn is_of_hugging_face(&self) -> bool {
         self.format.is_none() && self.model.is_none() && self.model_type.is_some()
+    }
+
+    /// Whether the file is one of Hugging Face's, but for the type of its model.
+    fn lacks_type(&self) -> bool {
+        let has_type = self.model.is_some() || self.model_type.is_some();
+        !has_type && self.format.is_none() && self.architectures.is_some()
     }
 }
 
@@ -83,7 +91,7 @@ pub fn is_quantized(directory: impl AsRef<Path>) -> Result<bool, ModelError> {
 
 fn read_header(directory: &Path) -> Result<Header, ModelError> {
     let path = directory.join(CONFIG_FILE);
-    let text = fs::read_to_string(&path).map_err(ModelError::io(&path))?;
+    let text = read_text(&path).map_err(ModelError::io(&path))?;
     Header::of(&text, &path)
 }
 
@@ -151,9 +159,10 @@ fn load_config_up_to<T: DeserializeOwned>(
     model: &str,
 ) -> Result<T, ModelError> {
     let path = directory.join(CONFIG_FILE);
-    let text = fs::read_to_string(&path).map_err(ModelError::io(&path))?;
+    let text = read_text(&path).map_err(ModelError::io(&path))?;
     // First the header alone: a newer format may have keys that this version does not know.
     let header = Header::of(&text, &path)?;
+    let lacks_type = header.lacks_type();
     let found = header.model.or(header.model_type);
     let found = found.unwrap_or_else(|| TRANSFORMER.to_owned());
     if found != model {
@@ -173,7 +182,15 @@ fn load_config_up_to<T: DeserializeOwned>(
     }
     let mut deserializer = serde_json::Deserializer::from_str(&text);
     let config = T::deserialize(WithoutHeader(&mut deserializer));
-    config.map_err(|source| ModelError::Json { path, source })
+    config.map_err(|source| match lacks_type && source.is_data() {
+        true => ModelError::Unsupported {
+            path,
+            key: "model_type".to_owned(),
+            value: "absent".to_owned(),
+            problem: "though the other keys are Hugging Face's".to_owned(),
+        },
+        false => ModelError::Json { path, source },
+    })
 }
 
 /// The text of `config.json`; `path` is for the error.

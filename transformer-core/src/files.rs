@@ -1,9 +1,78 @@
-//! Files that are written whole or not at all: under another name in the same folder, then renamed.
+//! Files that are written whole or not at all, under another name in the same folder and then renamed; and files that
+//! are read with a limit of their size.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
+
+/// The most bytes of a file that is read whole, such as a configuration or a vocabulary.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// What Git leaves of a large file that was not fetched begins so.
+const POINTER: &[u8] = b"version https://git-lfs.github.com/";
+
+/// Whether there is a file of that name, or a link, wherever it points.
+pub(crate) fn is_there(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
+}
+
+/// Opens a file to read it.
+///
+/// # Errors
+/// When it is missing (only then the kind of the error is [`NotFound`](io::ErrorKind::NotFound)); when it is a link to
+/// nothing; when it is a pipe or a device: these may have no end, and one is not even opened before someone writes;
+/// when it is a Git LFS pointer in place of a file.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let kind = match fs::metadata(path) {
+        Ok(metadata) => metadata.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && is_there(path) => {
+            return Err(io::Error::other("a link to a file that is not there"));
+        }
+        Err(error) => return Err(error),
+    };
+    if kind.is_dir() {
+        return File::open(path);
+    }
+    if !kind.is_file() {
+        return Err(io::Error::other("a pipe or a device, not a file"));
+    }
+    let mut file = File::open(path)?;
+    let mut first = Vec::new();
+    (&mut file)
+        .take(POINTER.len() as u64)
+        .read_to_end(&mut first)?;
+    if first == POINTER {
+        let problem = "a Git LFS pointer, not the file: `git lfs pull` fetches it";
+        return Err(io::Error::other(problem));
+    }
+    file.rewind()?;
+    Ok(file)
+}
+
+/// The bytes of a file.
+///
+/// # Errors
+/// When it cannot be [opened](open) or read, or is larger than 256 MiB.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    let size = file.metadata()?.len();
+    if size > MOST_BYTES {
+        let problem = format!("{size} bytes, but at most {MOST_BYTES} of such a file are read");
+        return Err(io::Error::other(problem));
+    }
+    let mut bytes = Vec::with_capacity(size as usize);
+    file.take(MOST_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// As [`read`], and when it is not UTF-8.
+pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    String::from_utf8(read(path)?).map_err(|_| io::Error::other("not UTF-8"))
+}
 
 /// Replaces the file at `path` by the file that `write` makes at the path that it is called with.
 ///
@@ -79,6 +148,49 @@ fn publish(side: &Path, path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pointers_and_links_to_nothing_are_not_missing_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "version https://git-lfs.github.com/spec/v1\noid").unwrap();
+        assert_eq!(
+            read(&path).unwrap_err().to_string(),
+            "a Git LFS pointer, not the file: `git lfs pull` fetches it"
+        );
+        #[cfg(unix)]
+        {
+            fs::remove_file(&path).unwrap();
+            std::os::unix::fs::symlink(directory.path().join("missing"), &path).unwrap();
+            let error = read(&path).unwrap_err();
+            assert_ne!(error.kind(), io::ErrorKind::NotFound);
+            assert_eq!(error.to_string(), "a link to a file that is not there");
+        }
+    }
+
+    #[test]
+    fn files_without_an_end_are_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "text").unwrap();
+        assert_eq!(read_text(&path).unwrap(), "text");
+        File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.set_len(MOST_BYTES + 1))
+            .unwrap();
+        assert_eq!(
+            read(&path).unwrap_err().to_string(),
+            "268435457 bytes, but at most 268435456 of such a file are read"
+        );
+        read(directory.path()).unwrap_err();
+        let missing = read(&directory.path().join("missing")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        if cfg!(unix) {
+            let error = read(Path::new("/dev/zero")).unwrap_err();
+            assert_eq!(error.to_string(), "a pipe or a device, not a file");
+        }
+    }
 
     /// The files of a directory, with their content.
     fn listed(directory: &Path) -> Vec<(String, String)> {

@@ -43,7 +43,8 @@ pub struct DecodeOptions {
     pub forced_last: bool,
     /// Length of the n-grams that may not occur twice in a target; 0 for no such rule.
     pub no_repeat_ngram: usize,
-    /// The factor of the log-probability of a token that the target has already; 1 for none.
+    /// The factor of the log-probability of a token that the target has already, or that it starts with (`<bos>`); 1
+    /// for none.
     pub repetition_penalty: f64,
     /// Source tokens of a batch, padding included; a batch has at least one source. Fewer if each
     /// source has more than 16 hypotheses.

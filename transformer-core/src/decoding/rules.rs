@@ -1,6 +1,7 @@
 //! Rules that force next tokens of a hypothesis, or exclude them.
 
 use super::options::DecodeOptions;
+use crate::special_tokens::SpecialTokens;
 
 /// The tokens that a target must begin with: [`DecodeOptions::forced_first`], then the prefix of its request, which
 /// may begin with that token itself.
@@ -35,7 +36,7 @@ impl<'a> Beginning<'a> {
 /// The rules of [`DecodeOptions`], for the hypotheses of one source.
 pub(super) struct Rules<'a> {
     options: &'a DecodeOptions,
-    eos_id: u32,
+    special_tokens: SpecialTokens,
     beginning: Beginning<'a>,
     /// The most tokens of the target.
     limit: usize,
@@ -44,13 +45,13 @@ pub(super) struct Rules<'a> {
 impl<'a> Rules<'a> {
     pub fn new(
         options: &'a DecodeOptions,
-        eos_id: u32,
+        special_tokens: SpecialTokens,
         beginning: Beginning<'a>,
         limit: usize,
     ) -> Self {
         Self {
             options,
-            eos_id,
+            special_tokens,
             beginning,
             limit,
         }
@@ -69,13 +70,13 @@ impl<'a> Rules<'a> {
             return force(token, is_certain, log_probs);
         }
         if self.options.forced_last && at + 1 >= self.limit {
-            return force(self.eos_id, true, log_probs);
+            return force(self.special_tokens.eos, true, log_probs);
         }
         for &token in &self.options.banned_tokens {
             log_probs[token as usize] = f32::NEG_INFINITY;
         }
         if target.len() < self.options.min_length {
-            log_probs[self.eos_id as usize] = f32::NEG_INFINITY;
+            log_probs[self.special_tokens.eos as usize] = f32::NEG_INFINITY;
         }
         for token in completing(target, self.options.no_repeat_ngram) {
             log_probs[token as usize] = f32::NEG_INFINITY;
@@ -88,14 +89,16 @@ impl<'a> Rules<'a> {
         if penalty == 1.0 {
             return Vec::new();
         }
-        let mut repeated = target.to_vec();
+        // The start token is there, too, as for Hugging Face: it may be `<eos>`.
+        let mut repeated = [target, &[self.special_tokens.bos][..]].concat();
         repeated.sort_unstable();
         repeated.dedup();
-        let changed = repeated.into_iter().map(|token| {
-            let log_prob = &mut log_probs[token as usize];
+        let changed = repeated.into_iter().filter_map(|token| {
+            // A start token may be outside the vocabulary.
+            let log_prob = log_probs.get_mut(token as usize)?;
             let original = *log_prob;
             *log_prob *= penalty;
-            (token, original)
+            Some((token, original))
         });
         changed.collect()
     }
@@ -141,7 +144,12 @@ mod tests {
 
     /// For targets of at most six tokens.
     fn rules<'a>(options: &'a DecodeOptions, prefix: &'a [u32]) -> Rules<'a> {
-        Rules::new(options, 2, Beginning::new(options, prefix), 6)
+        let special_tokens = SpecialTokens {
+            pad: 3,
+            bos: 0,
+            eos: 2,
+        };
+        Rules::new(options, special_tokens, Beginning::new(options, prefix), 6)
     }
 
     #[test]
@@ -186,8 +194,9 @@ mod tests {
         };
         let mut log_probs = vec![-1.0, -2.0, -3.0, -4.0, -5.0];
         let changed = rules(&options, &[]).apply(&[3, 1, 3], &mut log_probs);
-        assert_eq!(log_probs, [-1.0, -3.0, -3.0, -6.0, -5.0]);
-        assert_eq!(changed, [(1, -2.0), (3, -4.0)]);
+        // With the start token, 0.
+        assert_eq!(log_probs, [-1.5, -3.0, -3.0, -6.0, -5.0]);
+        assert_eq!(changed, [(0, -1.0), (1, -2.0), (3, -4.0)]);
     }
 
     #[test]

@@ -145,7 +145,7 @@ impl<'a, M> Search<'a, M> {
     where
         M: NextToken<B>,
     {
-        let eos = self.model.vocabulary().special_tokens.eos;
+        let special_tokens = self.model.vocabulary().special_tokens;
         let sources: Vec<Vec<u32>> = requests.iter().map(|request| request.source(eos)).collect();
         for (index, (request, source)) in requests.iter().zip(&sources).enumerate() {
             self.check_one(request, source)
@@ -211,7 +211,7 @@ impl<'a, M> Search<'a, M> {
         let eos = self.model.vocabulary().special_tokens.eos;
         let limit = self.limit(request, source);
         let beginning = self.beginning(request);
-        Targets::new(index, limit, &self.options, eos, beginning, seed)
+        Targets::new(index, limit, &self.options, special_tokens, beginning, seed)
     }
 
     /// Decodes a batch; the hypotheses of a request go to its index in `found`.

@@ -6,6 +6,7 @@ use super::Hypothesis;
 use super::beam::Best;
 use super::options::{DecodeOptions, Sampling, Strategy};
 use super::rules::{Beginning, Rules};
+use crate::special_tokens::SpecialTokens;
 
 /// The targets of one source while they grow.
 pub(super) struct Targets<'a> {
@@ -47,16 +48,16 @@ impl<'a> Targets<'a> {
         index: usize,
         limit: usize,
         options: &'a DecodeOptions,
-        eos: u32,
+        special_tokens: SpecialTokens,
         beginning: Beginning<'a>,
         seed: &[u32],
     ) -> Self {
         Self {
             index,
             limit,
-            rules: Rules::new(options, eos, beginning, limit),
+            rules: Rules::new(options, special_tokens, beginning, limit),
             options,
-            eos,
+            eos: special_tokens.eos,
             live: vec![Live::default()],
             ended: Vec::new(),
             random: match &options.strategy {

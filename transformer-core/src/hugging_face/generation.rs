@@ -72,7 +72,7 @@ impl DecodeOptions {
     /// # Errors
     /// When the file cannot be written, and then an older one stays as it was, or an option has no key of Hugging
     /// Face's: the paper's length penalty, a coverage penalty, a length that depends on the source's unless it is
-    /// the default, the seed of samples unless it is 0.
+    /// the default, the seed of samples unless it is 0, a repetition penalty without a beam.
     pub fn save(
         &self,
         directory: impl AsRef<Path>,
@@ -130,7 +130,7 @@ fn options(keys: &Keys, eos: Option<u32>) -> Result<DecodeOptions, ModelError> {
         forced_first: forced_first(keys)?,
         forced_last: is_last_forced(keys, eos)?,
         no_repeat_ngram: keys.size("no_repeat_ngram_size")?.unwrap_or(0),
-        repetition_penalty: keys.number("repetition_penalty")?.unwrap_or(1.0),
+        repetition_penalty: repetition_penalty(keys)?,
         ..DecodeOptions::greedy()
     };
     match options.validate() {
@@ -156,6 +156,19 @@ fn strategy(keys: &Keys) -> Result<Strategy, ModelError> {
         top_p: keys.number("top_p")?.unwrap_or(1.0),
         ..Sampling::default()
     }))
+}
+
+/// Of a beam search Hugging Face multiplies log-probabilities, as we do; otherwise logits, which are not known here.
+fn repetition_penalty(keys: &Keys) -> Result<f64, ModelError> {
+    let penalty = keys.number("repetition_penalty")?.unwrap_or(1.0);
+    let is_beam = keys.size("num_beams")?.is_some_and(|size| size > 1);
+    match penalty == 1.0 || is_beam {
+        true => Ok(penalty),
+        false => Err(keys.refusal(
+            "repetition_penalty",
+            "which without a beam (`num_beams`) is applied to logits; this version applies it to log-probabilities",
+        )),
+    }
 }
 
 /// Hugging Face's lengths count the start token, unless they are of "new" tokens.
@@ -280,6 +293,10 @@ fn option_keys(
         keys.push(("no_repeat_ngram_size", json!(options.no_repeat_ngram)));
     }
     if options.repetition_penalty != 1.0 {
+        // Without a beam, the key means another penalty.
+        if !matches!(options.strategy, Strategy::Beam { size } if size > 1) {
+            return refuse("repetition_penalty", options.repetition_penalty.to_string());
+        }
         keys.push(("repetition_penalty", json!(options.repetition_penalty)));
     }
     Ok(keys)
@@ -343,6 +360,7 @@ mod tests {
         };
         assert_eq!(of(marian), expected);
         let bart = json!({
+            "num_beams": 4,
             "early_stopping": true,
             "forced_bos_token_id": 0,
             "length_penalty": 2.0,
@@ -354,6 +372,7 @@ mod tests {
             "suppress_tokens": [3, 4],
         });
         let expected = DecodeOptions {
+            strategy: Strategy::Beam { size: 4 },
             length_penalty: LengthPenalty::Power(2.0),
             early_stopping: true,
             max_length: MaxLength::Tokens(24),
@@ -448,6 +467,14 @@ mod tests {
                 json!({"forced_bos_token_id": [1, 2]}),
                 "`forced_bos_token_id` is [1,2], not one",
             ),
+            (
+                json!({"repetition_penalty": 1.2}),
+                "`repetition_penalty` is 1.2, which without a beam",
+            ),
+            (
+                json!({"do_sample": true, "repetition_penalty": 0.5}),
+                "`repetition_penalty` is 0.5, which without a beam",
+            ),
             (json!({"num_beams": 0}), "`beam` is 0, not at least 1"),
             (
                 json!({"length_penalty": -1.0}),
@@ -515,6 +542,13 @@ mod tests {
                     ..greedy()
                 },
                 "`coverage_penalty` is 0.5,",
+            ),
+            (
+                DecodeOptions {
+                    repetition_penalty: 1.5,
+                    ..greedy()
+                },
+                "`repetition_penalty` is 1.5,",
             ),
             (
                 DecodeOptions {

@@ -1,12 +1,12 @@
 //! The weights in a directory: one file, or several and an index.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
 
 use crate::error::ModelError;
+use crate::files::{is_there, read_text};
 use crate::pytorch::StateDict;
 use crate::weights::WEIGHTS_FILE;
 
@@ -25,12 +25,12 @@ struct Index {
 pub(super) fn open(directory: &Path) -> Result<(PathBuf, StateDict), ModelError> {
     for name in [WEIGHTS_FILE, PYTORCH_FILE] {
         let whole = directory.join(name);
-        if whole.exists() {
+        if is_there(&whole) {
             let dict = StateDict::read(&whole).map_err(|error| error.into_model(&whole))?;
             return Ok((whole, dict));
         }
         let index = directory.join(format!("{name}.index.json"));
-        if index.exists() {
+        if is_there(&index) {
             let dict = open_shards(directory, &index)?;
             return Ok((index, dict));
         }
@@ -48,7 +48,7 @@ fn open_shards(directory: &Path, index: &Path) -> Result<StateDict, ModelError> 
         path: index.to_owned(),
         problem,
     };
-    let text = fs::read_to_string(index).map_err(ModelError::io(index))?;
+    let text = read_text(index).map_err(ModelError::io(index))?;
     let Index { weight_map } = serde_json::from_str(&text).map_err(|source| ModelError::Json {
         path: index.to_owned(),
         source,

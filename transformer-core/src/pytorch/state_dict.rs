@@ -1,7 +1,6 @@
 //! State dicts as files, in each of their formats.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::Path;
 use std::rc::Rc;
@@ -14,7 +13,7 @@ use super::pickle::Entry;
 use super::stored::{ElementType, Storage, StoredTensor};
 use super::{archive, old_archive, safetensors_file};
 use crate::error::{ModelError, PytorchError};
-use crate::files::replace_file;
+use crate::files::{self, replace_file};
 
 /// The content of a file, whose numbers are left in it.
 #[derive(Default)]
@@ -53,7 +52,7 @@ impl ReadError {
 impl StateDict {
     /// Reads a file, in the format that its first bytes indicate.
     pub fn read(path: &Path) -> Result<Self, ReadError> {
-        let mut file = File::open(path).map_err(ReadError::Io)?;
+        let mut file = files::open(path).map_err(ReadError::Io)?;
         let size = file.metadata().map_err(ReadError::Io)?.len();
         let mut first = Vec::new();
         (&mut file)

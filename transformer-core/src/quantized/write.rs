@@ -11,7 +11,7 @@ use super::{layout, rows_by_width, scale_name, transposed};
 use crate::config_file::{CONFIG_FILE, QUANTIZED_FORMAT, TRANSFORMER, is_quantized};
 use crate::decoding::DecodeOptions;
 use crate::error::{ModelError, TensorProblem};
-use crate::files::replace_file_with;
+use crate::files::{self, replace_file_with};
 use crate::ops::{WeightLayout, quantized_rows};
 use crate::pytorch::Readable;
 use crate::tokenizer_files::TOKENIZER_FILES;
@@ -150,7 +150,7 @@ fn tokenizers(directory: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, ModelErr
         let mut files = Vec::new();
         for name in TOKENIZER_FILES {
             let path = home.join(name);
-            match fs::read(&path) {
+            match files::read(&path) {
                 Ok(bytes) => files.push((name, bytes)),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(ModelError::io(path)(error)),

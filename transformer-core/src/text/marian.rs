@@ -3,7 +3,6 @@
 //! Pieces and ids are those of Hugging Face's `MarianTokenizer`.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use super::entries::Entries;
 use super::error::TextError;
 use super::languages::language;
 use super::sentence_piece::SentencePiece;
+use crate::files;
 
 /// The end of a sentence, in every vocabulary.
 pub(super) const END: &str = "</s>";
@@ -32,7 +32,7 @@ impl Marian {
     /// # Errors
     /// When the file is missing or damaged.
     pub fn load(path: &Path, vocabulary: Arc<Vocabulary>) -> Result<Self, TextError> {
-        let pieces_file = fs::read(path).map_err(TextError::file(path))?;
+        let pieces_file = files::read(path).map_err(TextError::file(path))?;
         let pieces = SentencePiece::from_bytes(&pieces_file).map_err(TextError::file(path))?;
         Ok(Self {
             pieces,
@@ -110,7 +110,7 @@ impl Vocabulary {
     /// # Errors
     /// When the file is missing or no vocabulary, or a token or an id is missing or there twice.
     pub fn load(path: &Path) -> Result<Self, TextError> {
-        let file = fs::read(path).map_err(TextError::file(path))?;
+        let file = files::read(path).map_err(TextError::file(path))?;
         Self::from_file(file).map_err(TextError::file(path))
     }
 

@@ -312,11 +312,7 @@ impl Tokenizers {
             Self::separate(source, target)
         } else {
             let mut shared = Tokenizer::from_file(directory.join(TOKENIZER_FILE))?;
-            if let Some(tokenizer) = shared.json_mut()
-                && settings.put_language_first()
-            {
-                tokenizer.move_last_language_first()?;
-            }
+            put_settings(&mut shared, &settings, &directory)?;
             Self::shared(shared)
         };
         tokenizers.settings = settings;
@@ -470,6 +466,33 @@ impl Tokenizers {
         }
         Ok(())
     }
+}
+
+/// Changes a tokenizer as Hugging Face's class does that has these settings, of this directory.
+fn put_settings(
+    tokenizer: &mut Tokenizer,
+    settings: &TokenizerSettings,
+    directory: &Path,
+) -> Result<(), TextError> {
+    if let Some(json) = tokenizer.json_mut() {
+        if settings.put_language_first() {
+            json.move_last_language_first()?;
+        }
+        if let Some(is_added) = settings.add_prefix_space() {
+            json.set_prefix_space(is_added);
+        }
+    }
+    let mut first = tokenizer.first_tokens().iter();
+    let has_language = first.any(|&token| tokenizer.is_language(token));
+    if let Some(name) = settings.source_language().filter(|_| has_language) {
+        let path = directory.join(TOKENIZER_SETTINGS_FILE);
+        let language = tokenizer.language_token(name);
+        let first = with_language(tokenizer, language.map_err(TextError::file(path))?);
+        if let Some(json) = tokenizer.json_mut() {
+            json.set_first_tokens(first)?;
+        }
+    }
+    Ok(())
 }
 
 /// The first tokens of a tokenizer with this language: in place of another one, or before the others.

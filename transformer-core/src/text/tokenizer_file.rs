@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
+use tokenizers::utils::SysRegex;
 
 use super::entries::Entries;
 use super::sentence_piece::CharacterMap;
@@ -17,6 +18,8 @@ pub(super) struct TokenizerFile {
     pre_tokenizer: Value,
     #[serde(default)]
     post_processor: Value,
+    #[serde(default)]
+    decoder: Value,
     model: Model,
 }
 
@@ -30,6 +33,9 @@ struct AddedToken {
 struct Model {
     #[serde(default)]
     vocab: Entries,
+    #[serde(default)]
+    merges: Value,
+    continuing_subword_prefix: Option<String>,
 }
 
 impl TokenizerFile {
@@ -40,7 +46,10 @@ impl TokenizerFile {
     pub fn check(text: &str) -> Result<Self, String> {
         let file: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         file.model.vocab.check()?;
+        file.model.check_merges()?;
         each_part(&file.normalizer, check_normalizer)?;
+        check_growth("normalizer", &file.normalizer)?;
+        check_growth("decoder", &file.decoder)?;
         each_part(&file.pre_tokenizer, check_pre_tokenizer)?;
         each_part(&file.post_processor, check_post_processor)?;
         Ok(file)
@@ -63,6 +72,25 @@ impl TokenizerFile {
     }
 }
 
+impl Model {
+    /// The crate cuts the prefix off the second part of each merge, whether it is there or not.
+    fn check_merges(&self) -> Result<(), String> {
+        let prefix = self.continuing_subword_prefix.as_deref().unwrap_or("");
+        for merge in self.merges.as_array().into_iter().flatten() {
+            let second = match merge {
+                Value::String(parts) => parts.split_once(' ').map(|(_, second)| second),
+                parts => parts[1].as_str(),
+            };
+            if let Some(second) = second.filter(|second| !second.starts_with(prefix)) {
+                return Err(format!(
+                    "its `continuing_subword_prefix` is `{prefix}`, but a merge has `{second}` without it"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Checks a part, and all parts that it is made of.
 fn each_part(part: &Value, check: fn(&Value) -> Result<(), String>) -> Result<(), String> {
     match part {
@@ -75,8 +103,22 @@ fn each_part(part: &Value, check: fn(&Value) -> Result<(), String>) -> Result<()
     }
 }
 
-/// The crate reads a map without looking where it points.
+/// The crate reads a map without looking where it points, and loses its place in a text where something, or nothing,
+/// is put before the first character and replaces none.
 fn check_normalizer(part: &Value) -> Result<(), String> {
+    if part["type"] == "Prepend" && part["prepend"] == "" {
+        return Err("its normalizer puts an empty text before each text".into());
+    }
+    let pattern = &part["pattern"];
+    let matches_nothing = match pattern["Regex"].as_str() {
+        Some(pattern) => matches_nothing(pattern)?,
+        None => pattern["String"] == "",
+    };
+    if part["type"] == "Replace" && matches_nothing {
+        return Err(format!(
+            "its normalizer replaces {pattern}, which matches an empty text"
+        ));
+    }
     let Some(rules) = part["precompiled_charsmap"].as_str() else {
         return Ok(());
     };
@@ -86,6 +128,45 @@ fn check_normalizer(part: &Value) -> Result<(), String> {
         true => Ok(()),
         false => Err("a rule of its normalizer does not give a text".into()),
     }
+}
+
+/// The most times that replacements may multiply the length of a text. Some ten of them, each of a character by a longer
+/// one, stay below it.
+const MOST_GROWTH: f64 = 100_000.0;
+
+/// A few replacements by longer texts, one after another, make a text of any size.
+fn check_growth(name: &str, part: &Value) -> Result<(), String> {
+    match growth(part) > MOST_GROWTH {
+        true => Err(format!(
+            "its {name} can make a text more than {MOST_GROWTH} times as long"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// The factor by which the replacements in a part can multiply the length of a text.
+fn growth(part: &Value) -> f64 {
+    let within: f64 = match part {
+        Value::Object(keys) => keys.values().map(growth).product(),
+        Value::Array(parts) => parts.iter().map(growth).product(),
+        _ => 1.0,
+    };
+    match (part["type"].as_str(), part["content"].as_str()) {
+        (Some("Replace"), Some(content)) => {
+            // A regular expression matches at least one byte.
+            let replaced = part["pattern"]["String"].as_str().map_or(1, str::len);
+            let factor = content.len() as f64 / replaced.max(1) as f64;
+            within * factor.max(1.0)
+        }
+        _ => within,
+    }
+}
+
+/// Whether a regular expression matches nothing at the beginning of a text: of any ASCII character.
+fn matches_nothing(pattern: &str) -> Result<bool, String> {
+    let regex = SysRegex::new(pattern).map_err(|error| format!("its normalizer: {error}"))?;
+    let mut texts = (0_u8..128).map(|byte| char::from(byte).to_string());
+    Ok(texts.any(|text| regex.find_iter(&text).next() == Some((0, 0))))
 }
 
 fn check_pre_tokenizer(part: &Value) -> Result<(), String> {
@@ -188,6 +269,87 @@ mod tests {
             let sequence = json!({"type": "Sequence", "normalizers": [normalizer]});
             let found = problem(|file| file["normalizer"] = sequence);
             assert_eq!(found.unwrap(), expected);
+        }
+    }
+
+    /// The crate would panic when it translates.
+    #[test]
+    fn normalizers_replace_something() {
+        let replace =
+            |pattern: Value| json!({"type": "Replace", "pattern": pattern, "content": "xy"});
+        for (normalizer, expected) in [
+            (
+                json!({"type": "Prepend", "prepend": ""}),
+                "its normalizer puts an empty text before each text",
+            ),
+            (
+                replace(json!({"String": ""})),
+                r#"its normalizer replaces {"String":""}, which matches an empty text"#,
+            ),
+            (
+                replace(json!({"Regex": ""})),
+                r#"its normalizer replaces {"Regex":""}, which matches an empty text"#,
+            ),
+            (
+                replace(json!({"Regex": "x*"})),
+                r#"its normalizer replaces {"Regex":"x*"}, which matches an empty text"#,
+            ),
+            (
+                replace(json!({"Regex": "(?=W)"})),
+                r#"its normalizer replaces {"Regex":"(?=W)"}, which matches an empty text"#,
+            ),
+        ] {
+            let sequence = json!({"type": "Sequence", "normalizers": [normalizer]});
+            let found = problem(|file| file["normalizer"] = sequence);
+            assert_eq!(found.unwrap(), expected);
+        }
+        for normalizer in [
+            json!({"type": "Prepend", "prepend": "▁"}),
+            replace(json!({"String": " "})),
+            replace(json!({"Regex": " {2,}"})),
+        ] {
+            assert_eq!(problem(|file| file["normalizer"] = normalizer), None);
+        }
+        let found = problem(|file| file["normalizer"] = replace(json!({"Regex": "("})));
+        assert!(found.unwrap().starts_with("its normalizer: "));
+    }
+
+    #[test]
+    fn texts_do_not_grow_without_measure() {
+        let replace = |from: &str, to: &str| json!({"type": "Replace", "pattern": {"String": from}, "content": to});
+        let repeated =
+            |part: Value, times| json!({"type": "Sequence", "normalizers": vec![part; times]});
+        for key in ["normalizer", "decoder"] {
+            for (part, is_refused) in [
+                (repeated(replace("e", &"e".repeat(10)), 12), true),
+                (replace("e", &"z".repeat(1_000_000)), true),
+                (repeated(replace(" ", "▁"), 10), false),
+                (repeated(replace("''", "\""), 100), false),
+            ] {
+                let expected = format!("its {key} can make a text more than 100000 times as long");
+                let found = problem(|file| file[key] = part);
+                assert_eq!(found, is_refused.then_some(expected));
+            }
+        }
+    }
+
+    /// The crate would panic when it reads the file.
+    #[test]
+    fn merges_have_the_prefix_that_is_cut_off() {
+        let with = |prefix: Value, merges: Value| {
+            problem(|file| {
+                let vocab = json!({"a": 0, "##b": 1, "ab": 2});
+                file["model"] = json!({"type": "BPE", "vocab": vocab, "merges": merges});
+                file["model"]["continuing_subword_prefix"] = prefix;
+            })
+        };
+        for merges in [json!(["a ##b"]), json!([["a", "##b"]])] {
+            assert_eq!(with(json!("##"), merges.clone()), None);
+            assert_eq!(with(Value::Null, merges.clone()), None);
+            assert_eq!(
+                with(json!("é"), merges).unwrap(),
+                "its `continuing_subword_prefix` is `é`, but a merge has `##b` without it"
+            );
         }
     }
 

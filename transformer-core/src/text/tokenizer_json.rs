@@ -1,19 +1,19 @@
 //! Tokenizers in Hugging Face's format, `tokenizer.json`: those of the crate `tokenizers`.
 
 use std::collections::HashSet;
-use std::fs;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use rand::Rng;
 use serde_json::{Map, Value, json};
 use tokenizers::models::unigram::Unigram;
-use tokenizers::{Encoding, ModelWrapper, PostProcessorWrapper, Token};
+use tokenizers::{Encoding, ModelWrapper, PostProcessorWrapper, PreTokenizerWrapper, Token};
 
 use super::bpe_dropout::Merges;
 use super::error::TextError;
 use super::languages::language;
 use super::tokenizer_file::TokenizerFile;
+use crate::files::read_text;
 use crate::special_tokens::SpecialTokens;
 
 /// A tokenizer of the crate. Text that spells a special token is text.
@@ -115,7 +115,7 @@ impl TokenizerJson {
     /// # Errors
     /// When the file is missing or is not a tokenizer.
     pub fn from_file(path: &Path) -> Result<Self, TextError> {
-        let text = fs::read_to_string(path).map_err(TextError::file(path))?;
+        let text = read_text(path).map_err(TextError::file(path))?;
         let file = TokenizerFile::check(&text).map_err(TextError::file(path))?;
         let inner: tokenizers::Tokenizer = text.parse().map_err(TextError::file(path))?;
         file.check_added_tokens(&inner)
@@ -232,6 +232,14 @@ impl TokenizerJson {
         self.inner.with_post_processor(Some(processor));
         self.template = Some(template);
         Ok(())
+    }
+
+    /// Sets whether a text is encoded as if a space were before it, if its pieces are bytes.
+    pub fn set_prefix_space(&mut self, is_added: bool) {
+        if let Some(PreTokenizerWrapper::ByteLevel(bytes)) = self.inner.get_pre_tokenizer() {
+            let bytes = bytes.add_prefix_space(is_added);
+            self.inner.with_pre_tokenizer(Some(bytes));
+        }
     }
 
     /// As Hugging Face's classes have it until version 4.28, and in the files of that time, NLLB's template is

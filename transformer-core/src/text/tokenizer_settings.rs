@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::error::TextError;
+use crate::files;
 use crate::tokenizer_files::TOKENIZER_SETTINGS_FILE;
 
 /// The settings of a model's tokenizers, which are kept as they are, but for the languages.
@@ -24,6 +25,8 @@ pub(super) struct TokenizerSettings {
 struct Keys {
     tokenizer_class: Option<String>,
     legacy_behaviour: Option<bool>,
+    add_prefix_space: Option<bool>,
+    src_lang: Option<String>,
     /// Ours: the token of a language, which is put before every source.
     source_prefix: Option<String>,
     /// Ours: the token of a language, with which every target begins.
@@ -37,7 +40,7 @@ impl TokenizerSettings {
     /// When the file cannot be read or is damaged.
     pub fn load(directory: &Path) -> Result<Self, TextError> {
         let path = directory.join(TOKENIZER_SETTINGS_FILE);
-        let file = match std::fs::read(&path) {
+        let file = match files::read(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(TextError::file(path)(error)),
@@ -59,6 +62,16 @@ impl TokenizerSettings {
         let class = self.keys.tokenizer_class.as_deref();
         let is_nllb = matches!(class, Some("NllbTokenizer" | "NllbTokenizerFast"));
         is_nllb && self.keys.legacy_behaviour != Some(true)
+    }
+
+    /// Whether a text is encoded as if a space were before it, where the tokenizer's pieces are bytes.
+    pub fn add_prefix_space(&self) -> Option<bool> {
+        self.keys.add_prefix_space
+    }
+
+    /// The language of the source, whatever the template has.
+    pub fn source_language(&self) -> Option<&str> {
+        self.keys.src_lang.as_deref()
     }
 
     /// The token of a language that is put before every source.
@@ -88,6 +101,7 @@ impl TokenizerSettings {
     /// Sets the language of the source, by which Hugging Face's class makes its template, if there is a file.
     pub fn set_source_language(&mut self, language: &str) {
         self.set("src_lang", language);
+        self.keys.src_lang = Some(language.to_owned());
     }
 
     fn begin(&mut self) {

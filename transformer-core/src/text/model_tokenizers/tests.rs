@@ -427,6 +427,50 @@ fn languages_are_chosen_and_saved() {
     );
 }
 
+/// As Hugging Face's classes change what the file of a tokenizer has.
+#[test]
+fn the_settings_of_a_directory_decide() {
+    let load = |before: &[&str], settings: &str| {
+        let more = [(TOKENIZER_SETTINGS_FILE, settings.as_bytes())];
+        load_json(&with_template(before, &["</s>"]), &more)
+    };
+    let source = |before: &[&str], settings| {
+        let tokenizers = load(before, settings).unwrap();
+        tokenizers.encode_source("a").unwrap()
+    };
+    let german = r#"{"src_lang": "deu_Latn"}"#;
+    assert_eq!(source(&["eng_Latn"], german), [6, 7]);
+    assert_eq!(source(&["eng_Latn"], r#"{"src_lang": null}"#), [4, 7]);
+    // A template without a language.
+    assert_eq!(source(&["<s>"], german), [0, 7]);
+    let error = load(&["eng_Latn"], r#"{"src_lang": "xyz"}"#).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("tokenizer_config.json: no token for the language `xyz`"),
+        "{error}"
+    );
+
+    let bytes = |own: bool, settings: &str| {
+        let vocabulary = json!({"a": 0, "Ġ": 1, "Ġa": 2, "<unk>": 3});
+        let tokenizer = json!({
+            "version": "1.0",
+            "added_tokens": [],
+            "pre_tokenizer": {
+                "type": "ByteLevel", "add_prefix_space": own, "trim_offsets": true, "use_regex": true
+            },
+            "model": {"type": "BPE", "vocab": vocabulary, "merges": ["Ġ a"]}
+        });
+        let more = [(TOKENIZER_SETTINGS_FILE, settings.as_bytes())];
+        let tokenizers = load_json(&tokenizer, &more).unwrap();
+        tokenizers.encode_source("a").unwrap()
+    };
+    assert_eq!(bytes(false, "{}"), [0]);
+    assert_eq!(bytes(true, "{}"), [2]);
+    assert_eq!(bytes(false, r#"{"add_prefix_space": true}"#), [2]);
+    assert_eq!(bytes(true, r#"{"add_prefix_space": false}"#), [0]);
+}
+
 #[test]
 fn the_forced_first_token_of_a_directory_is_the_language_of_its_targets() {
     let forced = |token: u32| {

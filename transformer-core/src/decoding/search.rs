@@ -145,7 +145,7 @@ impl<'a, M> Search<'a, M> {
     where
         M: NextToken<B>,
     {
-        let special_tokens = self.model.vocabulary().special_tokens;
+        let eos = self.model.vocabulary().special_tokens.eos;
         let sources: Vec<Vec<u32>> = requests.iter().map(|request| request.source(eos)).collect();
         for (index, (request, source)) in requests.iter().zip(&sources).enumerate() {
             self.check_one(request, source)
@@ -208,7 +208,7 @@ impl<'a, M> Search<'a, M> {
             [] => request.prefix(),
             source => source,
         };
-        let eos = self.model.vocabulary().special_tokens.eos;
+        let special_tokens = self.model.vocabulary().special_tokens;
         let limit = self.limit(request, source);
         let beginning = self.beginning(request);
         Targets::new(index, limit, &self.options, special_tokens, beginning, seed)

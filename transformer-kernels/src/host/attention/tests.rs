@@ -281,7 +281,7 @@ fn attention_without_a_backward_pass_is_the_same() {
             let expected = doubles(&attention_forward(case.heads(), mask, None).output);
             let name = format!("{query_len} queries, {key_len} keys, mask {which}");
             let whole = attention(query, &[[key, value]], mask);
-            assert_close(&name, &[whole], &[expected.clone()]);
+            assert_close(&name, &[whole], std::slice::from_ref(&expected));
             let in_parts = attention(query, &parts, mask);
             assert_close(&format!("{name}, in parts"), &[in_parts], &[expected]);
         }

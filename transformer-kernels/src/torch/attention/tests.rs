@@ -90,7 +90,7 @@ fn outcome(
     most_weights: usize,
     precision: ProductPrecision,
 ) -> (Vec<Vec<f64>>, Attended) {
-    LibTorch::seed(&Default::default(), 5);
+    LibTorch::<f32>::seed(&Default::default(), 5);
     let packed = packed(precision);
     let (output, attended) = forward(&packed, mask, p, most_weights);
     let grad = numbers(4, [BATCH, QUERIES, 3 * 5]);

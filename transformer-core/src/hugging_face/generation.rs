@@ -102,6 +102,23 @@ pub(crate) fn options_of_directory(
     Ok(Some((keys.path().to_owned(), options)))
 }
 
+/// The decoder's first input, as the files of a model directory say it: Hugging Face's, or our `config.json`.
+#[cfg(feature = "text")]
+pub(crate) fn start_token_of_directory(directory: &Path) -> Result<Option<u32>, ModelError> {
+    for (name, key) in [
+        (GENERATION_FILE, "decoder_start_token_id"),
+        (CONFIG_FILE, "decoder_start_token_id"),
+        (CONFIG_FILE, "bos_id"),
+    ] {
+        if let Some(keys) = Keys::read_if_there(&directory.join(name))?
+            && let Some(token) = keys.token(key)?
+        {
+            return Ok(Some(token));
+        }
+    }
+    Ok(None)
+}
+
 /// The options of a file. `eos` is the token that ends a target of the model, where it is known.
 fn options(keys: &Keys, eos: Option<u32>) -> Result<DecodeOptions, ModelError> {
     for (key, without_effect) in OTHER_SEARCHES {

@@ -167,6 +167,15 @@ fn sizes_that_do_not_agree_are_refused() {
     });
     let problem = refused(copy.path(), "vocab.json");
     assert_eq!(problem, "2285 tokens for a model that knows 2284");
+    // Of another model, smaller.
+    let copy = copied("marian-en-fr");
+    let other = super::directory("marian-multi").join("vocab.json");
+    fs::copy(other, copy.path().join("vocab.json")).unwrap();
+    let problem = refused(copy.path(), "vocab.json");
+    assert_eq!(
+        problem,
+        "`<pad>` is token 1905, but the model's `pad_id` is 2283"
+    );
     let copy = with_json("bart", "config.json", |config| {
         config["eos_token_id"] = json!(7)
     });

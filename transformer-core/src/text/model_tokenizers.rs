@@ -7,7 +7,7 @@ use rand::Rng;
 
 use super::error::TextError;
 use super::languages::language;
-use super::marian::{Marian, Vocabulary, begins_with_language};
+use super::marian::{Marian, PADDING, Vocabulary, begins_with_language};
 use super::tokenizer::Tokenizer;
 use super::tokenizer_settings::TokenizerSettings;
 use crate::decoding::DecodeOptions;
@@ -487,7 +487,21 @@ impl Tokenizers {
             let path = directory.as_ref().join(name);
             tokenizer.check(&path, vocab_size, special_tokens)?;
         }
-        Ok(())
+        // A smaller vocabulary of another of Marian's models may have the same `</s>`.
+        match self
+            .source
+            .marian()
+            .and_then(|side| side.vocabulary().id(PADDING))
+        {
+            Some(found) if found != special_tokens.pad => Err(TextError::SpecialToken {
+                path: directory.as_ref().join(VOCABULARY_FILE),
+                name: PADDING,
+                found,
+                key: "pad_id",
+                expected: special_tokens.pad,
+            }),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -133,6 +133,11 @@ fn tokenizers_are_checked_against_the_vocabularies_of_a_model() {
         message(&of_marian, [9, 9], other).unwrap(),
         "model/vocab.json: `</s>` is token 0, but the model's `eos_id` is 1"
     );
+    let other = SpecialTokens { pad: 9, ..special };
+    assert_eq!(
+        message(&of_marian, [10, 10], other).unwrap(),
+        "model/vocab.json: `<pad>` is token 8, but the model's `pad_id` is 9"
+    );
     assert!(!shared.have_vocabularies_of(&of_marian));
 }
 

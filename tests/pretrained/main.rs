@@ -153,6 +153,19 @@ fn export_writes_a_directory_that_translates_alike() {
     }
 }
 
+/// The paper's positions are in no type of Hugging Face's.
+#[test]
+fn a_failed_export_leaves_nothing() {
+    let (folder, model) = support::trained();
+    let out = folder.path().join("exported");
+    let error = fails(with_model("export", &model).arg("--out").arg(&out));
+    assert!(error.contains("`positions`"), "{error}");
+    assert!(!out.exists());
+    fs::create_dir(&out).unwrap();
+    fails(with_model("export", &model).arg("--out").arg(&out));
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 0);
+}
+
 /// Its tokenizers and its options of decoding come along.
 #[test]
 fn a_pretrained_model_is_quantized() {

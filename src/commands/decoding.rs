@@ -102,7 +102,7 @@ impl Decoding {
             max_src_len: self.max_source_length,
             ..of_model
         };
-        check_pairs_of_flags(&options)?;
+        check_pairs_of_flags(&options, self.beam.is_some())?;
         options.validate().map_err(options_error)?;
         Ok(options)
     }
@@ -126,12 +126,17 @@ impl Decoding {
     }
 }
 
-/// Options that bound each other, in the words of the flags.
-fn check_pairs_of_flags(options: &DecodeOptions) -> Result<(), String> {
+/// Options that bound each other, in the words of the flags. The beam may be the model's.
+fn check_pairs_of_flags(options: &DecodeOptions, has_beam: bool) -> Result<(), String> {
     let n_best = options.n_best;
     match options.strategy {
         Strategy::Beam { size } if size > 0 && n_best > size => {
-            return Err(format!("--n-best {n_best} is above --beam {size}"));
+            return Err(match has_beam {
+                true => format!("--n-best {n_best} is above --beam {size}"),
+                false => {
+                    format!("--n-best {n_best} is above the beam of {size}; give --beam {n_best}")
+                }
+            });
         }
         _ => {}
     }
@@ -245,7 +250,7 @@ mod tests {
         let flags = Flags::parse_from(["transformer"]);
         assert_eq!(
             flags.decoding.over(of_model(), 7, 0).unwrap_err(),
-            "--n-best 7 is above --beam 6"
+            "--n-best 7 is above the beam of 6; give --beam 7"
         );
     }
 }

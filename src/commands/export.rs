@@ -62,7 +62,28 @@ impl BackendTask for Export {
         let sizes = [config.src_vocab_size, config.tgt_vocab_size];
         tokenizers.check(sizes, config.special_tokens(), &self.model)?;
 
-        // Last what makes it a model, so that one that is not whole is none.
+        let is_new = !self.out.exists();
+        let written = self.write(&tokenizers, &model, options);
+        if written.is_err() {
+            // It was empty or missing. The first error is the one to report.
+            let _ = fs::remove_dir_all(&self.out);
+            if !is_new {
+                let _ = fs::create_dir(&self.out);
+            }
+        }
+        written?;
+        Ok(writeln!(io::stdout(), "model: {}", self.out.display())?)
+    }
+}
+
+impl Export {
+    /// Writes all files into the directory. Last what makes it a model, so that one that is not whole is none.
+    fn write<B: Backend>(
+        &self,
+        tokenizers: &Tokenizers,
+        model: &Transformer<B>,
+        options: Option<DecodeOptions>,
+    ) -> Result {
         fs::create_dir_all(&self.out)
             .map_err(|error| format!("{}: {error}", self.out.display()))?;
         tokenizers.save(&self.out)?;
@@ -72,8 +93,8 @@ impl BackendTask for Export {
                 forced_first: tokenizers.target_first().or(options.forced_first),
                 ..options
             };
-            options.save(&self.out, config)?;
+            options.save(&self.out, model.config())?;
         }
-        Ok(writeln!(io::stdout(), "model: {}", self.out.display())?)
+        Ok(())
     }
 }

@@ -198,23 +198,10 @@ fn tokenizer(text: &mut String, directory: &Path) -> Result {
         writeln!(text, "  {kind}, {pieces} pieces, for {side}")?;
         let languages = tokenizer.languages();
         if !languages.is_empty() {
-            writeln!(text, "    languages: {}", listed(&languages))?;
+            writeln!(text, "    languages: {}", languages.join(", "))?;
         }
     }
     Ok(())
-}
-
-/// Most languages that are listed.
-const MOST_LISTED: usize = 12;
-
-/// The first languages, and how many more there are.
-fn listed(languages: &[String]) -> String {
-    let shown = languages.len().min(MOST_LISTED);
-    let more = match languages.len() - shown {
-        0 => String::new(),
-        more => format!(", and {more} more"),
-    };
-    format!("{}{more}", languages[..shown].join(", "))
 }
 
 fn files(text: &mut String, directory: &Path) -> Result {

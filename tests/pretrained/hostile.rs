@@ -167,6 +167,15 @@ fn sizes_that_do_not_agree_are_refused() {
     });
     let problem = refused(copy.path(), "vocab.json");
     assert_eq!(problem, "2285 tokens for a model that knows 2284");
+    // Of another model, smaller.
+    let copy = copied("marian-en-fr");
+    let other = super::directory("marian-multi").join("vocab.json");
+    fs::copy(other, copy.path().join("vocab.json")).unwrap();
+    let problem = refused(copy.path(), "vocab.json");
+    assert_eq!(
+        problem,
+        "`<pad>` is token 1905, but the model's `pad_id` is 2283"
+    );
     let copy = with_json("bart", "config.json", |config| {
         config["eos_token_id"] = json!(7)
     });
@@ -174,7 +183,19 @@ fn sizes_that_do_not_agree_are_refused() {
     let copy = with_json("bart", "generation_config.json", |options| {
         options["forced_bos_token_id"] = json!(900);
     });
-    refused(copy.path(), "generation_config.json");
+    let problem = refused(copy.path(), "generation_config.json");
+    let expected = "`forced_bos_token_id` is token 900, outside the vocabulary of 900";
+    assert_eq!(problem, expected);
+    let copy = with_json("bart", "generation_config.json", |options| {
+        options["decoder_start_token_id"] = json!(900);
+    });
+    let problem = refused(copy.path(), "generation_config.json");
+    assert!(problem.contains("`decoder_start_token_id`"), "{problem}");
+    let copy = with_json("bart", "config.json", |config| {
+        config["vocab_size"] = json!(0);
+    });
+    let problem = refused(copy.path(), "config.json");
+    assert!(problem.starts_with("`vocab_size` is 0"), "{problem}");
 }
 
 /// A pipe would not even be opened, and a device has no end.

@@ -164,6 +164,9 @@ fn a_model_of_no_pretrained_family_is_refused_by_its_file_before_anything_is_wri
     );
     assert!(error.starts_with(&expected), "{error}");
     assert!(!out.exists());
+    fs::create_dir(&out).unwrap();
+    fails(with_model("export", &model).arg("--out").arg(&out));
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 0);
 }
 
 /// Its tokenizers and its options of decoding come along.

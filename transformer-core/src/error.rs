@@ -254,8 +254,16 @@ pub enum ModelError {
         /// What is wrong with it.
         problem: String,
     },
+    /// `config.json` of Hugging Face's contradicts itself, or what the other files say.
+    #[error("{}: {problem}", path.display())]
+    HuggingFaceConfig {
+        /// The file.
+        path: PathBuf,
+        /// The contradiction, with the file's keys.
+        problem: String,
+    },
     /// The options of decoding in a model directory are out of range.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {}", path.display(), with_file_keys(source))]
     Options {
         /// The file.
         path: PathBuf,
@@ -353,6 +361,17 @@ impl PytorchError {
         let path = path.into();
         move |source| Self::Io { path, source }
     }
+}
+
+/// A problem with options in the keys of `generation_config.json`.
+fn with_file_keys(problem: &DecodeOptionsError) -> String {
+    let keys = [
+        ("`beam`", "`num_beams`"),
+        ("`banned_tokens`", "`bad_words_ids`"),
+        ("`forced_first`", "`forced_bos_token_id`"),
+    ];
+    let replaced = |text: String, (ours, key): (&str, &str)| text.replace(ours, key);
+    keys.into_iter().fold(problem.to_string(), replaced)
 }
 
 /// Most characters of a problem with a file.

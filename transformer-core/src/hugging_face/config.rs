@@ -153,10 +153,33 @@ pub(super) fn config(
     };
     match config.validate() {
         Ok(()) => Ok((model_type, config)),
-        Err(source) => Err(ModelError::Config {
-            path: keys.path().to_owned(),
-            source,
-        }),
+        Err(source) => {
+            let starts = |keys: &&Keys| keys.value("decoder_start_token_id").is_some();
+            let of_start = source.keys().contains(&"bos_id");
+            let file = generation.filter(starts).filter(|_| of_start);
+            Err(ModelError::HuggingFaceConfig {
+                path: file.unwrap_or(keys).path().to_owned(),
+                problem: source.with_names(key_of),
+            })
+        }
+    }
+}
+
+/// The file's key for one of our configuration's.
+fn key_of(own: &'static str) -> &'static str {
+    match own {
+        "src_vocab_size" => "vocab_size",
+        "tgt_vocab_size" => "decoder_vocab_size",
+        "n_heads" => "encoder_attention_heads",
+        "n_encoder_layers" => "encoder_layers",
+        "n_decoder_layers" => "decoder_layers",
+        "d_ff" => "encoder_ffn_dim",
+        "decoder_d_ff" => "decoder_ffn_dim",
+        "max_len" => "max_position_embeddings",
+        "pad_id" => "pad_token_id",
+        "bos_id" => "decoder_start_token_id",
+        "eos_id" => "eos_token_id",
+        other => other,
     }
 }
 

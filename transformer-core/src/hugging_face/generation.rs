@@ -102,6 +102,23 @@ pub(crate) fn options_of_directory(
     Ok(Some((keys.path().to_owned(), options)))
 }
 
+/// The decoder's first input, as the files of a model directory say it: Hugging Face's, or our `config.json`.
+#[cfg(feature = "text")]
+pub(crate) fn start_token_of_directory(directory: &Path) -> Result<Option<u32>, ModelError> {
+    for (name, key) in [
+        (GENERATION_FILE, "decoder_start_token_id"),
+        (CONFIG_FILE, "decoder_start_token_id"),
+        (CONFIG_FILE, "bos_id"),
+    ] {
+        if let Some(keys) = Keys::read_if_there(&directory.join(name))?
+            && let Some(token) = keys.token(key)?
+        {
+            return Ok(Some(token));
+        }
+    }
+    Ok(None)
+}
+
 /// The options of a file. `eos` is the token that ends a target of the model, where it is known.
 fn options(keys: &Keys, eos: Option<u32>) -> Result<DecodeOptions, ModelError> {
     for (key, without_effect) in OTHER_SEARCHES {
@@ -133,6 +150,15 @@ fn options(keys: &Keys, eos: Option<u32>) -> Result<DecodeOptions, ModelError> {
         repetition_penalty: repetition_penalty(keys)?,
         ..DecodeOptions::greedy()
     };
+    if let MaxLength::Tokens(most) = options.max_length
+        && options.min_length > most
+    {
+        let key = match keys.size("min_new_tokens")? == Some(options.min_length) {
+            true => "min_new_tokens",
+            false => "min_length",
+        };
+        return Err(keys.refusal(key, format!("but a target has at most {most} tokens")));
+    }
     match options.validate() {
         Ok(()) => Ok(options),
         Err(source) => Err(ModelError::Options {
@@ -386,7 +412,9 @@ mod tests {
         // A minimum above the maximum.
         let problem = read(&[(GENERATION_FILE, bart.clone())]).unwrap_err();
         assert!(
-            problem.to_string().contains("`min_length` is 55"),
+            problem
+                .to_string()
+                .contains("`min_length` is 56, but a target has at most 24 tokens"),
             "{problem}"
         );
         let mut bart = bart;
@@ -475,7 +503,7 @@ mod tests {
                 json!({"do_sample": true, "repetition_penalty": 0.5}),
                 "`repetition_penalty` is 0.5, which without a beam",
             ),
-            (json!({"num_beams": 0}), "`beam` is 0, not at least 1"),
+            (json!({"num_beams": 0}), "`num_beams` is 0, not at least 1"),
             (
                 json!({"length_penalty": -1.0}),
                 "`length_penalty` is -1, not",

@@ -33,7 +33,7 @@ use keys::Keys;
 
 pub use generation::GENERATION_FILE;
 #[cfg(feature = "text")]
-pub(crate) use generation::options_of_directory;
+pub(crate) use generation::{options_of_directory, start_token_of_directory};
 
 /// A directory whose tensors are those of its configuration, by name, type and shape. No number has been read
 /// but those of the logits' bias.

@@ -632,7 +632,11 @@ fn values_of_keys_that_ask_for_another_model_are_refused_by_name() {
             json!(3),
             "but `encoder_attention_heads` is 3",
         ),
-        ("pad_token_id", json!(2), "`pad_id` and `eos_id` are both 2"),
+        (
+            "pad_token_id",
+            json!(2),
+            "`pad_token_id` and `eos_token_id` are both 2",
+        ),
         ("d_model", json!(1_u64 << 40), "at most 16777216"),
         ("vocab_size", json!(2), "outside the vocabulary of 2"),
     ] {

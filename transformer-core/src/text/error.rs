@@ -67,6 +67,16 @@ pub enum TextError {
         /// The tokens for languages that there are.
         known: Vec<String>,
     },
+    /// The target's language is the token that the model's decoder starts with, which is part of its configuration.
+    #[error(
+        "the model's decoder starts with `{start}` (`decoder_start_token_id`), so that targets cannot be in `{name}`"
+    )]
+    StartLanguage {
+        /// The token of the language asked for.
+        name: String,
+        /// The token that the decoder starts with.
+        start: String,
+    },
     /// The dropout of merges is not a probability.
     #[error("dropout {0} is not between 0 and 1")]
     Dropout(f64),

@@ -15,7 +15,8 @@ use crate::files;
 /// The end of a sentence, in every vocabulary.
 pub(super) const END: &str = "</s>";
 const UNKNOWN: &str = "<unk>";
-const PADDING: &str = "<pad>";
+/// What pads a batch, in every vocabulary.
+pub(super) const PADDING: &str = "<pad>";
 
 /// The tokenizer of one side.
 #[derive(Debug)]

@@ -7,11 +7,12 @@ use rand::Rng;
 
 use super::error::TextError;
 use super::languages::language;
-use super::marian::{Marian, Vocabulary, begins_with_language};
+use super::marian::{Marian, PADDING, Vocabulary, begins_with_language};
 use super::tokenizer::Tokenizer;
 use super::tokenizer_settings::TokenizerSettings;
 use crate::decoding::DecodeOptions;
 use crate::files::replace_file_with;
+use crate::hugging_face::start_token_of_directory;
 use crate::special_tokens::SpecialTokens;
 use crate::tokenizer_files::{
     SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE, TARGET_TOKENIZER_FILE,
@@ -61,7 +62,8 @@ use crate::weights::run_of_checkpoint;
 /// [`encode_source`](Self::encode_source) and [`encode_target`](Self::encode_target) put them there. Where one of
 /// them stands for a language, as in `eng_Latn`, it is the source's; the target's is chosen by
 /// [`with_languages`](Self::with_languages), or by the directory: by `forced_bos_token_id` of its
-/// `generation_config.json`, or else as it was chosen before the tokenizers were [saved](Self::save).
+/// `generation_config.json`, or else as it was chosen before the tokenizers were [saved](Self::save). A model whose decoder
+/// starts with a language (`decoder_start_token_id`) and is forced to none has targets of that language, without its token.
 #[derive(Debug, Clone)]
 pub struct Tokenizers {
     source: Tokenizer,
@@ -71,6 +73,8 @@ pub struct Tokenizers {
     source_prefix: Option<u32>,
     /// The language that every target begins with.
     target_language: Option<u32>,
+    /// The language that the model's decoder starts with, so that no target has to begin with one.
+    start_language: Option<u32>,
     /// The tokens that every source begins with.
     source_first: Vec<u32>,
     /// The tokens that every target begins with; `None` as long as its language is not chosen.
@@ -106,6 +110,7 @@ impl Tokenizers {
             target,
             source_prefix: None,
             target_language,
+            start_language: None,
             source_first: Vec::new(),
             target_first: None,
             settings: TokenizerSettings::default(),
@@ -124,6 +129,10 @@ impl Tokenizers {
         let first = target.first_tokens();
         self.target_first = match self.target_language {
             Some(language) => Some(with_language(target, language)),
+            None if self.start_language.is_some() => {
+                let first = first.iter().copied();
+                Some(first.filter(|&token| !target.is_language(token)).collect())
+            }
             None if first.iter().any(|&token| target.is_language(token)) => None,
             None => Some(first.to_vec()),
         };
@@ -216,7 +225,8 @@ impl Tokenizers {
     /// itself.
     ///
     /// # Errors
-    /// When a tokenizer has no token for a language; the error lists the languages that it has.
+    /// When a tokenizer has no token for a language; the error lists the languages that it has. When the model's
+    /// decoder starts with another language of targets.
     pub fn with_languages(
         mut self,
         source: Option<&str>,
@@ -240,6 +250,14 @@ impl Tokenizers {
         } else {
             let token = self.target().language_token(name)?;
             let name = self.target().name(token);
+            match self.start_language {
+                Some(start) if start == token => return Ok(()),
+                Some(start) => {
+                    let start = self.target().name(start);
+                    return Err(TextError::StartLanguage { name, start });
+                }
+                None => {}
+            }
             self.settings.set_target_prefix(&name);
             self.target_language = Some(token);
         }
@@ -318,6 +336,11 @@ impl Tokenizers {
         tokenizers.settings = settings;
         let of_directory = tokenizers.target_language_of(&directory)?;
         tokenizers.target_language = of_directory.or(tokenizers.target_language);
+        if tokenizers.target_language.is_none() {
+            let start = start_token_of_directory(&directory)?;
+            let target = tokenizers.target();
+            tokenizers.start_language = start.filter(|&token| target.is_language(token));
+        }
         tokenizers.set_first_tokens();
         Ok(tokenizers)
     }
@@ -464,7 +487,21 @@ impl Tokenizers {
             let path = directory.as_ref().join(name);
             tokenizer.check(&path, vocab_size, special_tokens)?;
         }
-        Ok(())
+        // A smaller vocabulary of another of Marian's models may have the same `</s>`.
+        match self
+            .source
+            .marian()
+            .and_then(|side| side.vocabulary().id(PADDING))
+        {
+            Some(found) if found != special_tokens.pad => Err(TextError::SpecialToken {
+                path: directory.as_ref().join(VOCABULARY_FILE),
+                name: PADDING,
+                found,
+                key: "pad_id",
+                expected: special_tokens.pad,
+            }),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -133,6 +133,11 @@ fn tokenizers_are_checked_against_the_vocabularies_of_a_model() {
         message(&of_marian, [9, 9], other).unwrap(),
         "model/vocab.json: `</s>` is token 0, but the model's `eos_id` is 1"
     );
+    let other = SpecialTokens { pad: 9, ..special };
+    assert_eq!(
+        message(&of_marian, [10, 10], other).unwrap(),
+        "model/vocab.json: `<pad>` is token 8, but the model's `pad_id` is 9"
+    );
     assert!(!shared.have_vocabularies_of(&of_marian));
 }
 
@@ -425,6 +430,37 @@ fn languages_are_chosen_and_saved() {
         error.to_string(),
         "no token for the language `fra`; the tokenizer has none for any language"
     );
+}
+
+#[test]
+fn a_language_that_the_decoder_starts_with_is_not_put_first_again() {
+    for (file, settings) in [
+        (
+            "generation_config.json",
+            json!({"decoder_start_token_id": 5}),
+        ),
+        (
+            "config.json",
+            json!({"model_type": "mbart", "decoder_start_token_id": 5}),
+        ),
+        ("config.json", json!({"format": 1, "bos_id": 5})),
+    ] {
+        let settings = settings.to_string();
+        let more = [(file, settings.as_bytes())];
+        let tokenizers = load_json(&with_template(&["eng_Latn"], &["</s>"]), &more).unwrap();
+        tokenizers.check_target_language().unwrap();
+        let chosen = tokenizers.clone().with_languages(None, Some("fra"));
+        for tokenizers in [&tokenizers, &chosen.unwrap()] {
+            assert_eq!(tokenizers.encode_source("a").unwrap(), [4, 7]);
+            assert_eq!(tokenizers.encode_target("a").unwrap(), [7]);
+            assert_eq!(tokenizers.target_first(), None);
+        }
+        let error = tokenizers.with_languages(None, Some("deu")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the model's decoder starts with `fra_Latn` (`decoder_start_token_id`), so that targets cannot be in `deu_Latn`"
+        );
+    }
 }
 
 /// As Hugging Face's classes change what the file of a tokenizer has.

@@ -13,6 +13,7 @@ mod rules;
 mod sampling;
 mod scoring;
 mod search;
+mod side_by_side;
 mod targets;
 mod teacher_forcing;
 

@@ -63,7 +63,7 @@ use crate::special_tokens::SpecialTokens;
 /// # Ok(())
 /// # }
 /// ```
-pub trait NextToken<B: Backend> {
+pub trait NextToken<B: Backend>: Sync {
     /// The state of a batch between two tokens, such as a key/value cache.
     type State;
 
@@ -98,6 +98,16 @@ pub trait NextToken<B: Backend> {
             None => Ok(()),
             Some(token) => Err(RequestProblem::UnknownTarget { token, vocab_size }),
         }
+    }
+
+    /// The model for use beside others of its kind: it computes on the thread that calls it alone, so that several
+    /// batches are decoded side by side, each by one thread. `None`, the default, if a model is better off with
+    /// one batch at a time.
+    fn on_one_thread(&self) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
     }
 
     /// Reads the sources of a batch, each of which then has one empty target. Search forces the tokens of a
@@ -286,6 +296,12 @@ impl<B: Backend, M: NextToken<B>> NextToken<B> for Ensemble<M> {
         self.models
             .iter()
             .try_for_each(|model| model.check_source(source))
+    }
+
+    fn on_one_thread(&self) -> Option<Self> {
+        let models = self.models.iter().map(M::on_one_thread);
+        let models = models.collect::<Option<_>>()?;
+        Some(Self { models })
     }
 
     fn start(&self, sources: &[&[u32]]) -> Self::State {

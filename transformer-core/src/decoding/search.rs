@@ -10,6 +10,7 @@ use super::next_token::{NextToken, NextTokenOutput, Vocabulary};
 use super::options::{DecodeOptions, MaxLength};
 use super::request::Request;
 use super::rules::Beginning;
+use super::side_by_side::{self, batches_for_threads};
 use super::targets::Targets;
 use crate::error::{DecodeError, DecodeOptionsError, RequestProblem};
 use crate::ops::AttentionWeights;
@@ -90,7 +91,23 @@ impl<'a, M> Search<'a, M> {
     where
         M: NextToken<B>,
     {
-        self.stream(requests, |_, _| ControlFlow::Continue(()))
+        let work = self.work(requests)?;
+        let go_on = |_, _| ControlFlow::Continue(());
+        if let Some(model) = self.model.on_one_thread()
+            && let Some(batches) = batches_for_threads(&work.lengths(), self.batch_tokens())
+        {
+            let search = Search {
+                model: &model,
+                options: self.options.clone(),
+            };
+            let decode = |batch: &[usize]| search.decode(&work, batch, &mut { go_on });
+            let mut found = vec![Vec::new(); requests.len()];
+            for decoded in side_by_side::map(&batches, decode) {
+                decoded?.place(&mut found);
+            }
+            return Ok(found);
+        }
+        self.batch_by_batch(&work, go_on)
     }
 
     /// [`run`](Self::run), emitting each token as soon as it is certain: the index of the request, and
@@ -106,27 +123,39 @@ impl<'a, M> Search<'a, M> {
     pub fn stream<B: Backend>(
         &self,
         requests: &[Request],
+        on_token: impl FnMut(usize, u32) -> ControlFlow<()>,
+    ) -> Result<Vec<Vec<Hypothesis>>, DecodeError>
+    where
+        M: NextToken<B>,
+    {
+        self.batch_by_batch(&self.work(requests)?, on_token)
+    }
+
+    fn batch_by_batch<B: Backend>(
+        &self,
+        work: &Work<'_>,
         mut on_token: impl FnMut(usize, u32) -> ControlFlow<()>,
     ) -> Result<Vec<Vec<Hypothesis>>, DecodeError>
     where
         M: NextToken<B>,
     {
-        let sources = self.sources(requests)?;
-        let lengths: Vec<usize> = sources.iter().map(Vec::len).collect();
-        let mut found = vec![Vec::new(); requests.len()];
-        // Each of a source's hypotheses attends over the slots of all of them.
-        let crowd = (self.options.width() / 16).max(1).pow(2);
-        for batch in batches(&lengths, self.options.batch_tokens / crowd) {
-            let targets = batch
-                .iter()
-                .map(|&index| self.targets(index, &requests[index], &sources[index]));
-            let targets = targets.collect();
-            let sources: Vec<&[u32]> = batch.iter().map(|&index| &sources[index][..]).collect();
-            if self.decode(&sources, targets, &mut on_token, &mut found)? == Ended::Stopped {
+        let mut found = vec![Vec::new(); work.requests.len()];
+        for batch in batches(&work.lengths(), self.batch_tokens()) {
+            let decoded = self.decode(work, &batch, &mut on_token)?;
+            let is_stopped = decoded.is_stopped;
+            decoded.place(&mut found);
+            if is_stopped {
                 break;
             }
         }
         Ok(found)
+    }
+
+    /// Tokens of a batch, at most.
+    fn batch_tokens(&self) -> usize {
+        // Each of a source's hypotheses attends over the slots of all of them.
+        let crowd = (self.options.width() / 16).max(1).pow(2);
+        self.options.batch_tokens / crowd
     }
 
     /// Checks requests as [`run`](Self::run) does before it decodes.
@@ -137,11 +166,11 @@ impl<'a, M> Search<'a, M> {
     where
         M: NextToken<B>,
     {
-        self.sources(requests).map(drop)
+        self.work(requests).map(drop)
     }
 
-    /// The sources of requests as the model reads them, if it can answer every request.
-    fn sources<B: Backend>(&self, requests: &[Request]) -> Result<Vec<Vec<u32>>, DecodeError>
+    /// Requests with their sources, if the model can answer every one.
+    fn work<'r, B: Backend>(&self, requests: &'r [Request]) -> Result<Work<'r>, DecodeError>
     where
         M: NextToken<B>,
     {
@@ -151,7 +180,7 @@ impl<'a, M> Search<'a, M> {
             self.check_one(request, source)
                 .map_err(|problem| DecodeError { index, problem })?;
         }
-        Ok(sources)
+        Ok(Work { requests, sources })
     }
 
     fn check_one<B: Backend>(&self, request: &Request, source: &[u32]) -> Result<(), RequestProblem>
@@ -214,19 +243,27 @@ impl<'a, M> Search<'a, M> {
         Targets::new(index, limit, &self.options, special_tokens, beginning, seed)
     }
 
-    /// Decodes a batch; the hypotheses of a request go to its index in `found`.
+    /// Decodes the requests with the given indices as a batch.
     ///
     /// Fails if the model's log-probabilities are NaN.
     fn decode<B: Backend>(
         &self,
-        sources: &[&[u32]],
-        mut targets: Vec<Targets<'_>>,
+        work: &Work<'_>,
+        batch: &[usize],
         on_token: &mut impl FnMut(usize, u32) -> ControlFlow<()>,
-        found: &mut [Vec<Hypothesis>],
-    ) -> Result<Ended, DecodeError>
+    ) -> Result<Decoded, DecodeError>
     where
         M: NextToken<B>,
     {
+        let sources: Vec<&[u32]> = batch
+            .iter()
+            .map(|&index| &work.sources[index][..])
+            .collect();
+        let targets = batch.iter().zip(&sources);
+        let targets =
+            targets.map(|(&index, source)| self.targets(index, &work.requests[index], source));
+        let mut targets: Vec<Targets<'_>> = targets.collect();
+        let mut decoded = Decoded::default();
         let Vocabulary {
             size: vocab_size,
             special_tokens,
@@ -235,7 +272,7 @@ impl<'a, M> Search<'a, M> {
             true => AttentionWeights::Return,
             false => AttentionWeights::Discard,
         };
-        let mut state = self.model.start(sources);
+        let mut state = self.model.start(&sources);
         // Targets of each source: one before the first token, then as many as the strategy has.
         let mut width = 1;
         loop {
@@ -255,16 +292,16 @@ impl<'a, M> Search<'a, M> {
                         tokens.try_for_each(|&token| on_token(targets.index, token))
                     });
                 }
-                found[targets.index] = hypotheses;
+                decoded.hypotheses.push((targets.index, hypotheses));
             }
             if flow.is_break() {
-                for at in kept {
-                    found[targets[at].index] = targets[at].cut_short();
-                }
-                return Ok(Ended::Stopped);
+                let growing = targets.iter_mut().enumerate();
+                let growing = growing.filter(|(at, _)| kept.binary_search(at).is_ok());
+                decoded.stop(growing.map(|(_, targets)| targets));
+                return Ok(decoded);
             }
             if kept.is_empty() {
-                return Ok(Ended::Complete);
+                return Ok(decoded);
             }
             let rows: Vec<usize> = kept
                 .iter()
@@ -303,10 +340,8 @@ impl<'a, M> Search<'a, M> {
                 }
             }
             if flow.is_break() {
-                for targets in &mut targets {
-                    found[targets.index] = targets.cut_short();
-                }
-                return Ok(Ended::Stopped);
+                decoded.stop(targets.iter_mut());
+                return Ok(decoded);
             }
         }
     }
@@ -319,12 +354,42 @@ fn has_nan(numbers: &[f32]) -> bool {
         .fold(false, |any, number| any | number.is_nan())
 }
 
-/// How the search for a batch ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
-    Complete,
-    /// The caller stopped it.
-    Stopped,
+/// Requests, and their sources as the model reads them.
+struct Work<'r> {
+    requests: &'r [Request],
+    sources: Vec<Vec<u32>>,
+}
+
+impl Work<'_> {
+    /// Tokens of each source.
+    fn lengths(&self) -> Vec<usize> {
+        self.sources.iter().map(Vec::len).collect()
+    }
+}
+
+/// What the search for a batch found.
+#[derive(Debug, Default)]
+struct Decoded {
+    /// The hypotheses of requests, by their index.
+    hypotheses: Vec<(usize, Vec<Hypothesis>)>,
+    /// Whether the caller stopped the search.
+    is_stopped: bool,
+}
+
+impl Decoded {
+    /// Takes the hypotheses so far of targets that still grow.
+    fn stop<'t, 'o: 't>(&mut self, growing: impl Iterator<Item = &'t mut Targets<'o>>) {
+        self.is_stopped = true;
+        let hypotheses = growing.map(|targets| (targets.index, targets.cut_short()));
+        self.hypotheses.extend(hypotheses);
+    }
+
+    /// Puts the hypotheses where those of all requests are.
+    fn place(self, found: &mut [Vec<Hypothesis>]) {
+        for (index, hypotheses) in self.hypotheses {
+            found[index] = hypotheses;
+        }
+    }
 }
 
 /// The result of `next`, unless `flow` is `Break`.

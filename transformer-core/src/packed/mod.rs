@@ -5,7 +5,8 @@
 //! processor reads them, and computes a step by loops over slices:
 //!
 //! - No row is padding: the rows of a matrix are the tokens of sources, or the last tokens of targets.
-//! - A thread computes a whole step of some sources; only where there are few rows do threads share each product.
+//! - A thread decodes whole batches, where there are several for each thread; otherwise it computes a whole step of
+//!   some sources; only where there are few rows do threads share each product.
 //! - Memory is reused from one operation and one step to the next.
 //!
 //! The files are those of the model, for inference only: `embedding`, `attention`, `encoder` and `decoder` are the
@@ -41,7 +42,7 @@ use crate::config::TransformerConfig;
 use crate::decoding::{NextToken, NextTokenOutput, Vocabulary};
 use crate::error::RequestProblem;
 use crate::ops::AttentionWeights;
-use crate::ops::host::PackedPrecision;
+use crate::ops::host::{PackedPrecision, Threads};
 use crate::transformer::Transformer;
 
 /// A [`Transformer`] for decoding on the host's processor: its weights are laid out for the processor, in single
@@ -75,6 +76,7 @@ use crate::transformer::Transformer;
 pub struct PackedTransformer<B: Backend> {
     model: Arc<Model>,
     precision: PackedPrecision,
+    threads: Threads,
     device: B::Device,
 }
 
@@ -89,6 +91,7 @@ impl<B: Backend> PackedTransformer<B> {
         Self {
             model: Arc::new(model),
             precision,
+            threads: Threads::All,
             device,
         }
     }
@@ -138,9 +141,17 @@ impl<B: Backend> NextToken<B> for PackedTransformer<B> {
         self.config().check_source(source)
     }
 
+    fn on_one_thread(&self) -> Option<Self> {
+        Some(Self {
+            threads: Threads::This,
+            ..self.clone()
+        })
+    }
+
     fn start(&self, sources: &[&[u32]]) -> PackedState {
         let lengths: Vec<usize> = sources.iter().map(|source| source.len()).collect();
-        let encoded = tasks::run(tasks::deal(&lengths), |task, threads| {
+        let tasks = tasks::deal(&lengths, self.threads);
+        let encoded = tasks::run(tasks, self.threads, |task, threads| {
             let mut workspace = Workspace::default();
             let memories = self.model.encode(&sources[task], &mut workspace, threads);
             (memories, workspace)
@@ -161,8 +172,10 @@ impl<B: Backend> NextToken<B> for PackedTransformer<B> {
             AttentionWeights::Discard => Vec::new(),
             AttentionWeights::Return => vec![0.0; rows * state.src_len],
         };
-        let steps = state.steps(last, &mut log_probs, &mut weights);
-        tasks::run(steps, |step, threads| self.model.step(step, threads));
+        let steps = state.steps(last, self.threads, &mut log_probs, &mut weights);
+        tasks::run(steps, self.threads, |step, threads| {
+            self.model.step(step, threads);
+        });
         state.len += 1;
         let output = NextTokenOutput::new(self.tensor(log_probs, [rows, vocab_size]));
         match attention {
@@ -181,7 +194,8 @@ impl<B: Backend> NextToken<B> for PackedTransformer<B> {
         let lengths = sources.iter().zip(targets);
         let lengths = lengths.map(|(source, target)| source.len().max(target.len()));
         let lengths: Vec<usize> = lengths.collect();
-        let scored = tasks::run(tasks::deal(&lengths), |task, threads| {
+        let tasks = tasks::deal(&lengths, self.threads);
+        let scored = tasks::run(tasks, self.threads, |task, threads| {
             let workspace = &mut Workspace::default();
             let (sources, targets) = (&sources[task.clone()], &targets[task]);
             self.model.score(sources, targets, workspace, threads)

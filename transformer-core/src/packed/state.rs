@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::model::Step;
 use super::tasks;
 use super::workspace::Workspace;
+use crate::ops::host::Threads;
 
 /// The state of a [`PackedTransformer`](crate::PackedTransformer) between two tokens.
 #[derive(Debug, Clone)]
@@ -48,12 +49,13 @@ impl PackedState {
     pub(super) fn steps<'a>(
         &'a mut self,
         last: &'a [u32],
+        threads: Threads,
         log_probs: &'a mut [f32],
         attention: &'a mut [f32],
     ) -> Vec<Step<'a>> {
         let rows = self.tips.len();
         assert_eq!(last.len(), rows, "targets and sources must pair up");
-        let tasks = tasks::count(rows);
+        let tasks = tasks::count(rows, threads);
         let needed = self.workspaces.len().max(tasks);
         self.workspaces.resize_with(needed, Workspace::default);
 

@@ -12,14 +12,17 @@ use crate::ops::host::Threads;
 const ROWS: usize = 16;
 
 /// The number of tasks for so many rows.
-pub(super) fn count(rows: usize) -> usize {
-    (rows / ROWS).clamp(1, rayon::current_num_threads())
+pub(super) fn count(rows: usize, threads: Threads) -> usize {
+    match threads {
+        Threads::This => 1,
+        Threads::All => (rows / ROWS).clamp(1, rayon::current_num_threads()),
+    }
 }
 
 /// Deals items, each of which has some rows, to tasks with about equal numbers of rows.
-pub(super) fn deal(rows: &[usize]) -> Vec<Range<usize>> {
+pub(super) fn deal(rows: &[usize], threads: Threads) -> Vec<Range<usize>> {
     let all: usize = rows.iter().sum();
-    let count = count(all);
+    let count = count(all, threads);
     let mut ends = vec![0; count];
     let mut before = 0;
     for (index, rows) in rows.iter().enumerate() {
@@ -35,15 +38,17 @@ pub(super) fn deal(rows: &[usize]) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// Runs tasks side by side; one alone, with all threads for its products. The results are in the order of the tasks.
+/// Runs tasks side by side; one alone, with the threads given for its products. The results are in the order of the
+/// tasks.
 pub(super) fn run<T: Send, R: Send>(
     tasks: Vec<T>,
+    threads: Threads,
     compute: impl Fn(T, Threads) -> R + Send + Sync,
 ) -> Vec<R> {
     match tasks.len() {
         0 | 1 => {
             let tasks = tasks.into_iter();
-            tasks.map(|task| compute(task, Threads::All)).collect()
+            tasks.map(|task| compute(task, threads)).collect()
         }
         _ => {
             let tasks = tasks.into_par_iter();
@@ -69,15 +74,19 @@ mod tests {
             vec![1, 1, 1, 90],
             (1..60).rev().collect(),
         ] {
-            let tasks = deal(&rows);
+            let tasks = deal(&rows, Threads::All);
             let all: usize = rows.iter().sum();
             let items: Vec<usize> = tasks.iter().cloned().flatten().collect();
             assert_eq!(items, (0..rows.len()).collect::<Vec<_>>());
-            assert!(tasks.len() <= count(all));
+            assert!(tasks.len() <= count(all, Threads::All));
+            assert!(deal(&rows, Threads::This).len() <= 1);
             let most = rows.iter().max().copied().unwrap_or(0);
             for task in tasks {
                 let own: usize = rows[task].iter().sum();
-                assert!(own <= all / count(all) + most + 1, "{own} of {rows:?}");
+                assert!(
+                    own <= all / count(all, Threads::All) + most + 1,
+                    "{own} of {rows:?}"
+                );
             }
         }
     }
@@ -85,7 +94,7 @@ mod tests {
     #[test]
     fn results_are_in_the_order_of_the_tasks() {
         for tasks in [0, 1, 2, 50] {
-            let found = run((0..tasks).collect(), |task, _| task * 2);
+            let found = run((0..tasks).collect(), Threads::All, |task, _| task * 2);
             assert_eq!(found, (0..tasks).map(|task| task * 2).collect::<Vec<_>>());
         }
     }

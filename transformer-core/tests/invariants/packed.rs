@@ -351,6 +351,56 @@ fn two_steps(model: &PackedTransformer<NdArray>, sources: &[Vec<u32>]) -> Vec<Ve
     sources.map(<[f64]>::to_vec).collect()
 }
 
+/// With so many sources that each of several threads decodes batches of its own.
+#[test]
+fn hypotheses_do_not_depend_on_the_number_of_threads() {
+    let model = model::<NdArray>(&tiny(), 8);
+    let sources = (0..460_u32).map(|index| (0..14).map(move |at| 3 + (index * 31 + at * 17) % 8));
+    let requests: Vec<Request> = sources.map(Request::new).collect();
+    let options = DecodeOptions {
+        max_length: MaxLength::Tokens(5),
+        ..DecodeOptions::beam(3)
+    };
+    for precision in [PackedPrecision::F32, PackedPrecision::Int8] {
+        let packed = packed(&model, precision);
+        let ensemble = Ensemble::new(vec![packed.clone(), packed.clone()]).unwrap();
+        let found = |threads| {
+            let pool = ThreadPoolBuilder::new().num_threads(threads);
+            pool.build().unwrap().install(|| {
+                let alone = Search::new(&packed, options.clone()).unwrap();
+                let together = Search::new(&ensemble, options.clone()).unwrap();
+                [
+                    alone.run(&requests).unwrap(),
+                    together.run(&requests).unwrap(),
+                ]
+            })
+        };
+        let one = found(1);
+        for threads in [2, 3] {
+            // Not `assert_eq`, which would print all of them.
+            assert!(found(threads) == one, "{precision:?}, {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_model_is_named_by_its_first_source_on_any_number_of_threads() {
+    let mut model = model::<NdArray>(&tiny(), 8);
+    model.src_embedding.weight = model.src_embedding.weight.map(|table| table * f32::NAN);
+    let packed = packed_f32(&model);
+    let requests = vec![Request::new([3; 14]); 460];
+    for threads in [1, 2] {
+        let pool = ThreadPoolBuilder::new().num_threads(threads);
+        let found = pool.build().unwrap().install(|| {
+            let search = Search::new(&packed, DecodeOptions::greedy()).unwrap();
+            search.run(&requests)
+        });
+        let error = found.unwrap_err();
+        assert_eq!(error.problem, RequestProblem::NotANumber);
+        assert_eq!(error.index, 0);
+    }
+}
+
 #[test]
 fn states_are_independent_and_models_shared() {
     fn is_shared<T: Send + Sync>() {}

@@ -3,9 +3,15 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use support::{
-    corpus, fails, file, program, run, run_on_input, stderr, stdout, succeeds, trained, with_model,
+    corpus, fails, file, program, run, run_on_input, started, stderr, stdout, succeeds, trained,
+    with_model,
 };
 
 #[test]
@@ -27,6 +33,70 @@ fn every_line_in_gives_a_line_out() {
     let input = b"one and two\ntwo and one\n";
     let output = run_on_input(&mut with_model("translate", &model), input);
     assert_eq!(stdout(&output).lines().count(), 2);
+}
+
+/// Eleven lines, whatever else is in them: carriage returns, zeros, separators of Unicode, tabs, spaces, and one that
+/// is not UTF-8.
+const STRANGE: &[u8] = b"one\r\n\r\nt\0wo\n\0\n\xe2\x80\xa8\none\xe2\x80\xa8two\n\xff\n   \n\t\n\
+    one\ttwo\n\xc2\x85\x0b";
+
+#[test]
+fn strange_lines_are_answered_by_as_many_lines() {
+    let (_folder, model) = trained();
+    for (subcommand, flags) in [
+        ("translate", &["--scores", "--alignments"][..]),
+        ("translate", &[]),
+        // Any token may come.
+        ("translate", &["--sample", "--temperature", "5"]),
+        ("translate", &["--prefix", "un\r\net"]),
+        ("translate", &["--n-best", "2", "--scores"]),
+        ("score", &[]),
+        ("tokenize", &[]),
+    ] {
+        let output = run_on_input(with_model(subcommand, &model).args(flags), STRANGE);
+        let (out, err) = (stdout(&output), stderr(&output));
+        assert_eq!(output.status.code(), Some(1), "{subcommand}: {err}");
+        assert!(err.contains(": line 7: the sentence is not valid UTF-8"));
+        let out = out.strip_suffix('\n').expect("a line feed at the end");
+        let mut lines: Vec<&str> = out.split('\n').collect();
+        if flags.contains(&"--n-best") {
+            // Those of one sentence stand together, and begin with its number.
+            lines = lines
+                .iter()
+                .map(|line| line.split('\t').next().unwrap())
+                .collect();
+            lines.dedup();
+            let numbers: Vec<String> = (1..=11).map(|number| number.to_string()).collect();
+            assert_eq!(lines, numbers);
+        }
+        assert_eq!(lines.len(), 11, "{subcommand} {flags:?}: {out:?}");
+    }
+}
+
+/// As somebody types into a program that passes it on.
+#[test]
+fn a_line_from_a_pipe_is_answered_before_the_next_comes() {
+    let (_folder, model) = trained();
+    for subcommand in ["translate", "score", "tokenize"] {
+        let mut child = started(with_model(subcommand, &model).stdin(Stdio::piped()));
+        let mut input = child.stdin.take().expect("standard input");
+        let output = BufReader::new(child.stdout.take().expect("standard output"));
+        let (sender, answers) = mpsc::channel();
+        let read = thread::spawn(move || {
+            for line in output.lines() {
+                sender.send(line.expect("a line")).expect("the test waits");
+            }
+        });
+        for line in ["one and two\tun et deux", "", "two\tdeux"] {
+            writeln!(input, "{line}").expect("written");
+            let answer = answers.recv_timeout(Duration::from_secs(60));
+            answer.unwrap_or_else(|_| panic!("{subcommand}: no answer to `{line}`"));
+        }
+        drop(input);
+        read.join().expect("the end of the output");
+        assert_eq!(answers.try_iter().count(), 0, "{subcommand}");
+        child.wait().expect("the program ends");
+    }
 }
 
 /// `one and two`, an empty line and `two`, by gzip.
@@ -60,6 +130,9 @@ fn compressed_lines_and_a_byte_order_mark_are_read() {
     let error = fails(with_model("translate", &model).arg("--input").arg(&cut));
     let start = format!("error: {}: line 3: gzip data is truncated", cut.display());
     assert!(error.starts_with(&start), "{error}");
+    // What came before is translated.
+    let output = run(with_model("translate", &model).arg("--input").arg(&cut));
+    assert_eq!(stdout(&output).lines().count(), 2);
 }
 
 /// The fields are in their order, and the best of three translations is the one that is given alone.
@@ -76,10 +149,11 @@ fn translations_come_with_scores_and_alignments() {
     let full = translated(&["--n-best", "3", "--scores", "--alignments"]);
     let rows: Vec<Vec<&str>> = full.lines().map(|row| row.split('\t').collect()).collect();
     let numbers: Vec<&str> = rows.iter().map(|row| row[0]).collect();
-    assert_eq!(numbers, ["1", "1", "1", "3", "3", "3"]);
+    assert_eq!(numbers, ["1", "1", "1", "2", "3", "3", "3"]);
     let plain: Vec<&str> = plain.lines().collect();
-    assert_eq!([rows[0][2], rows[3][2]], [plain[0], plain[2]]);
-    for row in &rows {
+    assert_eq!([rows[0][2], rows[4][2]], [plain[0], plain[2]]);
+    assert_eq!(rows[3], ["2", "", "", ""]);
+    for row in rows.iter().filter(|row| row[0] != "2") {
         let score: f64 = row[1].parse().expect("a score");
         assert!(score <= 0.0, "{row:?}");
         for pair in row[3].split_whitespace() {

@@ -99,6 +99,61 @@ fn a_line_from_a_pipe_is_answered_before_the_next_comes() {
     }
 }
 
+/// Where models are packed: elsewhere a batch of another size is rounded otherwise. `scripts/check-determinism` does it
+/// with 1000 real sentences.
+#[test]
+fn neither_order_nor_batch_changes_a_translation() {
+    let (_folder, model) = trained();
+    let words = ["one", "two and three", "four", "", "five and six and seven"];
+    let lines = (0..40).map(|index| vec![words[index % 5]; 1 + index % 7].join(" and "));
+    let lines: Vec<String> = lines.collect();
+    let backends = [
+        ("flex", cfg!(feature = "flex")),
+        ("ndarray", cfg!(feature = "ndarray")),
+    ];
+    for (backend, _) in backends.into_iter().filter(|(_, is_there)| *is_there) {
+        for (precision, search) in [
+            ("f32", &["--beam", "1"][..]),
+            ("f32", &["--beam", "5", "--n-best", "2"]),
+            ("int8", &["--beam", "5", "--n-best", "2"]),
+            ("int8", &["--sample", "--seed", "3"]),
+        ] {
+            // The translations of each line, which without a number are one.
+            let translated = |lines: &[&String], batch: &str| {
+                let mut command = with_model("translate", &model);
+                command.args(["--backend", backend, "--precision", precision]);
+                command.args(["--min-length", "2", "--max-length", "9", "--scores"]);
+                command.args(["--batch-tokens", batch]).args(search);
+                let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+                let output = run_on_input(&mut command, text.as_bytes());
+                let mut found = vec![Vec::new(); lines.len()];
+                for (index, line) in stdout(&output).lines().enumerate() {
+                    match line.split_once('\t') {
+                        Some((number, rest)) if search.contains(&"--n-best") => {
+                            let number: usize = number.parse().expect("a number");
+                            found[number - 1].push(rest.to_owned());
+                        }
+                        _ => found[index].push(line.to_owned()),
+                    }
+                }
+                found
+            };
+            let mut ordered: Vec<&String> = lines.iter().collect();
+            let expected = translated(&ordered, "2048");
+            assert!(expected.iter().all(|of_line| !of_line.is_empty()));
+            ordered.reverse();
+            for batch in ["1", "30"] {
+                let mut found = translated(&ordered, batch);
+                found.reverse();
+                assert_eq!(
+                    found, expected,
+                    "{backend}, {precision}, {search:?}, {batch}"
+                );
+            }
+        }
+    }
+}
+
 /// `one and two`, an empty line and `two`, by gzip.
 const COMPRESSED: &[u8] = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xcb\xcfKUH\xccKQ()\xcf\xe7\xe2\x02\x12\x00\xce\x8a\x04\x97\x10\x00\x00\x00";
 

@@ -125,6 +125,32 @@ fn a_pair_that_is_too_long_is_named() {
     }
 }
 
+/// Before the model is read, which may take long, as its loss does.
+#[test]
+fn translations_that_cannot_be_written_are_an_error_before_anything_is_computed() {
+    let (folder, model) = trained();
+    let nowhere = folder.path().join("nowhere");
+    let missing = nowhere.join("file.txt");
+    for (path, problem) in [
+        (
+            folder.path(),
+            format!("{}: is a directory", folder.path().display()),
+        ),
+        (
+            missing.as_path(),
+            format!("{}: no such directory", nowhere.display()),
+        ),
+    ] {
+        let mut command = with_model("evaluate", &model);
+        command.arg("--data").arg(model.join("valid.tsv"));
+        let output = run(command.arg("--hypotheses").arg(path));
+        assert_eq!(output.status.code(), Some(1));
+        // Not even the backend's name.
+        assert_eq!(stderr(&output), format!("error: {problem}\n"));
+        assert_eq!(stdout(&output), "");
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn a_file_that_is_read_is_not_overwritten() {

@@ -323,7 +323,7 @@ fn a_closed_pipe_is_no_error() {
     let mut dry_run = train(folder.path(), &folder.path().join("none"));
     dry_run.arg("--dry-run");
     let mut commands = vec![evaluate, info, plain, dry_run];
-    for subcommand in ["score", "translate"] {
+    for subcommand in ["score", "tokenize", "translate"] {
         let mut command = with_model(subcommand, &model);
         command.arg("--input").arg(&input);
         commands.push(command);

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -19,16 +20,16 @@ use burn_autodiff::Autodiff;
 use clap::ValueEnum;
 use transformer_core::{
     AttentionInput, AttentionMask, AttentionWeights, DecodeOptions, Hypothesis,
-    LanguageModelConfig, MaxLength, MultiHeadAttentionConfig, NormPlacement, Positions,
-    ProductPrecision, Request, Search, SourceTarget, Transformer, TransformerConfig, Translator,
-    WeightInit, WeightTying, padded, padding_positions, score,
+    LanguageModelConfig, MaxLength, MultiHeadAttentionConfig, NextToken, NormPlacement, Positions,
+    ProductPrecision, Request, Sampling, Search, SourceTarget, Tokenizers, Transformer,
+    TransformerConfig, Translator, WeightInit, WeightTying, padded, padding_positions, score,
 };
 #[cfg(any(feature = "flex", feature = "ndarray"))]
-use transformer_core::{NextToken, PackedPrecision, PackedTransformer};
+use transformer_core::{PackedPrecision, PackedTransformer};
 use transformer_program::{BackendChoice, BackendTask, run_on};
 use transformer_train::{
     Objective, ProgressDisplay, TokenSums, TokenizedPair, TrainError, Trainer, TrainingConfig,
-    TrainingModel, Update, sequence_loss,
+    TrainingModel, Update, sequence_loss, train_bpe,
 };
 
 /// Each line is a test: a function on a type of backends, B being any that is compiled in.
@@ -67,7 +68,9 @@ promises! {
     a_sentence_has_the_same_logits_in_a_batch_as_alone: batch on B,
     token_by_token_is_all_at_once: cache on B,
     search_agrees_with_forward_in_any_batch_and_with_score: search on B,
-    one_model_serves_several_threads: threads on B,
+    translators_in_eight_threads_find_what_one_finds_alone: threads on B,
+    #[cfg(any(feature = "flex", feature = "ndarray"))]
+    packed_translators_in_eight_threads_find_what_one_finds_alone: packed_threads on B,
     #[cfg(any(feature = "flex", feature = "ndarray"))]
     a_packed_model_has_the_log_probabilities_of_its_model: packed_model on B,
     a_language_model_is_causal_and_the_same_token_by_token: language_model on B,
@@ -76,6 +79,7 @@ promises! {
     logits_of_labels_give_the_loss_of_all_logits: labels on Autodiff<B>,
     frozen_parameters_stay_frozen: frozen_parameters on Autodiff<B>,
     a_resumed_run_is_the_run_that_was_not_stopped: resume on Autodiff<B>,
+    a_run_and_a_search_beside_it_compute_what_each_computes_alone: side_by_side on Autodiff<B>,
     a_run_in_bf16_stays_near_that_in_f32_or_is_refused: bf16 on Autodiff<B>,
 }
 
@@ -138,13 +142,17 @@ fn config(norm: NormPlacement) -> TransformerConfig {
 
 /// The paper's model but for its sizes: everything is tied, dropout is 0.1.
 fn paper() -> TransformerConfig {
+    paper_with_vocabulary(13)
+}
+
+fn paper_with_vocabulary(size: usize) -> TransformerConfig {
     TransformerConfig {
         d_model: D_MODEL,
         n_heads: 2,
         d_ff: 32,
         n_encoder_layers: 2,
         n_decoder_layers: 2,
-        ..TransformerConfig::base(13)
+        ..TransformerConfig::base(size)
     }
 }
 
@@ -380,22 +388,79 @@ fn search<B: Backend>(device: &B::Device) {
     assert!(distinct.len() > 2, "{distinct:?}");
 }
 
-fn threads<B: Backend>(device: &B::Device) {
-    fn is_shared<T: Send + Sync>() {}
-    is_shared::<Translator<B>>();
-    let model = config(NormPlacement::Post).init::<B>(3, device).unwrap();
+const SENTENCES: [&str; 6] = [
+    "one and two",
+    "",
+    "two and three and four and five",
+    "one",
+    "five and one",
+    "two and two",
+];
+
+/// A translator whose model is the same each time, but shares nothing with the others.
+fn translator<B: Backend>(options: DecodeOptions, device: &B::Device) -> Translator<B> {
+    let tokenizers = Tokenizers::shared(train_bpe(SENTENCES.iter(), 280).unwrap());
+    let config = paper_with_vocabulary(tokenizers.source().vocab_size());
+    let model = config.init::<B>(3, device).unwrap();
     let options = DecodeOptions {
         max_length: MaxLength::Tokens(MAX_LENGTH),
-        ..DecodeOptions::beam(2)
+        n_best: 2,
+        ..options
     };
-    let search = Search::new(&model, options).unwrap();
-    let requests = SOURCES.map(Request::exact);
-    let expected = targets(&search.run(&requests).unwrap());
+    let translator = Translator::new(model, tokenizers).unwrap();
+    translator.with_options(options).unwrap()
+}
+
+fn threads<B: Backend>(device: &B::Device) {
+    let bound = match has_fixed_sums(&B::name(device)) {
+        true => 0.0,
+        false => LOG_PROB_BOUND,
+    };
+    assert_same_in_eight_threads(|| translator::<B>(DecodeOptions::beam(2), device), bound);
+}
+
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+fn packed_threads<B: Backend>(device: &B::Device) {
+    let sampling = Sampling {
+        seed: 5,
+        ..Sampling::default()
+    };
+    for precision in [PackedPrecision::F32, PackedPrecision::Int8] {
+        for options in [
+            DecodeOptions::beam(2),
+            DecodeOptions::sample(sampling.clone()),
+        ] {
+            let packed = || translator::<B>(options.clone(), device).packed(precision);
+            assert_same_in_eight_threads(packed, 0.0);
+        }
+    }
+}
+
+/// One translator that eight threads use at once, and eight translators; `bound` is that of the scores.
+fn assert_same_in_eight_threads<B: Backend, M: NextToken<B> + Send + Sync + 'static>(
+    translator: impl Fn() -> Translator<B, M> + Sync,
+    bound: f64,
+) {
+    let translate = |translator: &Translator<B, M>| -> (Vec<String>, Vec<f64>) {
+        let found = translator.translate_n_best(&SENTENCES, "").unwrap();
+        let found = found.into_iter().flatten();
+        found
+            .map(|translation| (translation.text, translation.hypothesis.score))
+            .unzip()
+    };
+    let shared = translator();
+    let (texts, scores) = translate(&shared);
+    assert!(texts.len() > SENTENCES.len());
+    let by_the_shared = || translate(&shared);
+    let by_its_own = || translate(&translator());
     thread::scope(|scope| {
-        let found = || targets(&search.run(&requests).unwrap());
-        let threads: Vec<_> = (0..3).map(|_| scope.spawn(found)).collect();
+        let threads: Vec<_> = (0..8)
+            .flat_map(|_| [scope.spawn(by_the_shared), scope.spawn(by_its_own)])
+            .collect();
         for thread in threads {
-            assert_eq!(thread.join().unwrap(), expected);
+            let found = thread.join().unwrap();
+            assert_eq!(found.0, texts);
+            assert_close(&found.1, &scores, bound);
         }
     });
 }
@@ -577,16 +642,21 @@ fn frozen_parameters<B: AutodiffBackend>(device: &B::Device) {
     }
 }
 
+/// Whether the order of a backend's sums depends on shapes alone: then the same input gives the same bits.
+fn has_fixed_sums(backend: &str) -> bool {
+    matches!(backend, "ndarray" | "flex")
+}
+
 /// The most that the weights of a resumed run may differ by, relative to their movement in training.
 ///
-/// Zero where the order of sums depends on shapes alone. Elsewhere weights that are read from a file may
+/// Zero where sums are fixed. Elsewhere weights that are read from a file may
 /// have other strides than updated ones, and so be multiplied in another order. A rounding of 1e-7 in a
 /// gradient changes Adam's step by as much, except for the few entries near zero; lost moments, or
 /// another dropout, batch or rate, change it by a tenth and more.
 fn resume_bound(backend: &str) -> f64 {
-    match backend {
-        "ndarray" | "flex" => 0.0,
-        _ => 1e-3,
+    match has_fixed_sums(backend) {
+        true => 0.0,
+        false => 1e-3,
     }
 }
 
@@ -617,6 +687,50 @@ fn resume<B: AutodiffBackend>(device: &B::Device) {
         let bound = resume_bound(&<B::InnerBackend as Backend>::name(device));
         assert!(off <= bound, "{precision}: off by {off:e}, bound {bound:e}");
     }
+}
+
+/// Dropout is drawn from Burn's generator, of which a process has one. Initial weights and samples are not.
+fn side_by_side<B: AutodiffBackend>(device: &B::Device) {
+    let config = TransformerConfig {
+        attention_dropout: 0.1,
+        activation_dropout: 0.1,
+        ..paper()
+    };
+    let model = || config.init::<B>(1, device).unwrap();
+    let train = || {
+        let trained = trainer(model(), 8).train(pairs(15), pairs(3)).unwrap();
+        numbers(&trained.model, None).concat()
+    };
+    let options = DecodeOptions {
+        max_length: MaxLength::Tokens(MAX_LENGTH),
+        ..DecodeOptions::sample(Sampling::default())
+    };
+    let decode = || {
+        let model = paper().init::<B::InnerBackend>(2, device).unwrap();
+        let search = Search::new(&model, options.clone()).unwrap();
+        targets(&search.run(&SOURCES.map(Request::exact)).unwrap())
+    };
+    let (weights, samples) = (train(), decode());
+    let ended = AtomicBool::new(false);
+    let beside = thread::scope(|scope| {
+        let decoding = scope.spawn(|| {
+            // So many only where the run fails.
+            for _ in 0..10_000 {
+                assert_eq!(decode(), samples);
+                if ended.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let beside = train();
+        ended.store(true, Ordering::Relaxed);
+        decoding.join().unwrap();
+        beside
+    });
+    let initial = numbers(&model().valid(), None).concat();
+    let off = distance(&beside, &weights) / distance(&initial, &weights);
+    let bound = resume_bound(&<B::InnerBackend as Backend>::name(device));
+    assert!(off <= bound, "off by {off:e}, bound {bound:e}");
 }
 
 /// Twelve updates. The model is validated in f32 in either case.

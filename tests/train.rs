@@ -8,6 +8,7 @@ use std::process::Command;
 
 use support::{
     corpus, fails, file, folder, program, run, run_on_input, stderr, succeeds, train, trained,
+    with_model,
 };
 
 #[test]
@@ -88,6 +89,43 @@ fn a_seed_gives_the_same_model_and_validation_never_shares_a_source() {
             .iter()
             .all(|source| !train.contains(source))
     );
+}
+
+/// Training shares the products of a batch among threads, decoding the sentences and the products.
+#[test]
+fn the_number_of_threads_changes_no_bit() {
+    let folder = folder();
+    let pairs = corpus(folder.path());
+    let backends = [
+        ("flex", cfg!(feature = "flex")),
+        ("ndarray", cfg!(feature = "ndarray")),
+    ];
+    for (backend, _) in backends.into_iter().filter(|(_, is_there)| *is_there) {
+        let found = ["1", "2", "4"].map(|threads| {
+            let model = folder.path().join(format!("{backend}-{threads}"));
+            let output = |command: &mut Command| {
+                command.args(["--backend", backend]);
+                succeeds(command.env("RAYON_NUM_THREADS", threads))
+            };
+            output(&mut train(folder.path(), &model));
+            let decoded = ["f32", "int8"].map(|precision| {
+                ["score", "translate"].map(|subcommand| {
+                    let mut command = with_model(subcommand, &model);
+                    command
+                        .args(["--precision", precision, "--input"])
+                        .arg(&pairs);
+                    if subcommand == "translate" {
+                        command.args(["--scores", "--min-length", "3"]);
+                    }
+                    output(&mut command)
+                })
+            });
+            let weights = fs::read(model.join("model.safetensors"));
+            (weights.expect("the weights"), decoded)
+        });
+        // Not `assert_eq`, which would print the weights.
+        assert!(found.iter().all(|one| *one == found[0]), "{backend}");
+    }
 }
 
 #[test]

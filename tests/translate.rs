@@ -3,9 +3,15 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use support::{
-    corpus, fails, file, program, run, run_on_input, stderr, stdout, succeeds, trained, with_model,
+    corpus, fails, file, program, run, run_on_input, started, stderr, stdout, succeeds, trained,
+    with_model,
 };
 
 #[test]
@@ -27,6 +33,125 @@ fn every_line_in_gives_a_line_out() {
     let input = b"one and two\ntwo and one\n";
     let output = run_on_input(&mut with_model("translate", &model), input);
     assert_eq!(stdout(&output).lines().count(), 2);
+}
+
+/// Eleven lines, whatever else is in them: carriage returns, zeros, separators of Unicode, tabs, spaces, and one that
+/// is not UTF-8.
+const STRANGE: &[u8] = b"one\r\n\r\nt\0wo\n\0\n\xe2\x80\xa8\none\xe2\x80\xa8two\n\xff\n   \n\t\n\
+    one\ttwo\n\xc2\x85\x0b";
+
+#[test]
+fn strange_lines_are_answered_by_as_many_lines() {
+    let (_folder, model) = trained();
+    for (subcommand, flags) in [
+        ("translate", &["--scores", "--alignments"][..]),
+        ("translate", &[]),
+        // Any token may come.
+        ("translate", &["--sample", "--temperature", "5"]),
+        ("translate", &["--prefix", "un\r\net"]),
+        ("translate", &["--n-best", "2", "--scores"]),
+        ("score", &[]),
+        ("tokenize", &[]),
+    ] {
+        let output = run_on_input(with_model(subcommand, &model).args(flags), STRANGE);
+        let (out, err) = (stdout(&output), stderr(&output));
+        assert_eq!(output.status.code(), Some(1), "{subcommand}: {err}");
+        assert!(err.contains(": line 7: the sentence is not valid UTF-8"));
+        let out = out.strip_suffix('\n').expect("a line feed at the end");
+        let mut lines: Vec<&str> = out.split('\n').collect();
+        if flags.contains(&"--n-best") {
+            // Those of one sentence stand together, and begin with its number.
+            lines = lines
+                .iter()
+                .map(|line| line.split('\t').next().unwrap())
+                .collect();
+            lines.dedup();
+            let numbers: Vec<String> = (1..=11).map(|number| number.to_string()).collect();
+            assert_eq!(lines, numbers);
+        }
+        assert_eq!(lines.len(), 11, "{subcommand} {flags:?}: {out:?}");
+    }
+}
+
+/// As somebody types into a program that passes it on.
+#[test]
+fn a_line_from_a_pipe_is_answered_before_the_next_comes() {
+    let (_folder, model) = trained();
+    for subcommand in ["translate", "score", "tokenize"] {
+        let mut child = started(with_model(subcommand, &model).stdin(Stdio::piped()));
+        let mut input = child.stdin.take().expect("standard input");
+        let output = BufReader::new(child.stdout.take().expect("standard output"));
+        let (sender, answers) = mpsc::channel();
+        let read = thread::spawn(move || {
+            for line in output.lines() {
+                sender.send(line.expect("a line")).expect("the test waits");
+            }
+        });
+        for line in ["one and two\tun et deux", "", "two\tdeux"] {
+            writeln!(input, "{line}").expect("written");
+            let answer = answers.recv_timeout(Duration::from_secs(60));
+            answer.unwrap_or_else(|_| panic!("{subcommand}: no answer to `{line}`"));
+        }
+        drop(input);
+        read.join().expect("the end of the output");
+        assert_eq!(answers.try_iter().count(), 0, "{subcommand}");
+        child.wait().expect("the program ends");
+    }
+}
+
+/// Where models are packed: elsewhere a batch of another size is rounded otherwise. `scripts/check-determinism` does it
+/// with 1000 real sentences.
+#[test]
+fn neither_order_nor_batch_changes_a_translation() {
+    let (_folder, model) = trained();
+    let words = ["one", "two and three", "four", "", "five and six and seven"];
+    let lines = (0..40).map(|index| vec![words[index % 5]; 1 + index % 7].join(" and "));
+    let lines: Vec<String> = lines.collect();
+    let backends = [
+        ("flex", cfg!(feature = "flex")),
+        ("ndarray", cfg!(feature = "ndarray")),
+    ];
+    for (backend, _) in backends.into_iter().filter(|(_, is_there)| *is_there) {
+        for (precision, search) in [
+            ("f32", &["--beam", "1"][..]),
+            ("f32", &["--beam", "5", "--n-best", "2"]),
+            ("int8", &["--beam", "5", "--n-best", "2"]),
+            ("int8", &["--sample", "--seed", "3"]),
+        ] {
+            // The translations of each line, which without a number are one.
+            let translated = |lines: &[&String], batch: &str| {
+                let mut command = with_model("translate", &model);
+                command.args(["--backend", backend, "--precision", precision]);
+                command.args(["--min-length", "2", "--max-length", "9", "--scores"]);
+                command.args(["--batch-tokens", batch]).args(search);
+                let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+                let output = run_on_input(&mut command, text.as_bytes());
+                let mut found = vec![Vec::new(); lines.len()];
+                for (index, line) in stdout(&output).lines().enumerate() {
+                    match line.split_once('\t') {
+                        Some((number, rest)) if search.contains(&"--n-best") => {
+                            let number: usize = number.parse().expect("a number");
+                            found[number - 1].push(rest.to_owned());
+                        }
+                        _ => found[index].push(line.to_owned()),
+                    }
+                }
+                found
+            };
+            let mut ordered: Vec<&String> = lines.iter().collect();
+            let expected = translated(&ordered, "2048");
+            assert!(expected.iter().all(|of_line| !of_line.is_empty()));
+            ordered.reverse();
+            for batch in ["1", "30"] {
+                let mut found = translated(&ordered, batch);
+                found.reverse();
+                assert_eq!(
+                    found, expected,
+                    "{backend}, {precision}, {search:?}, {batch}"
+                );
+            }
+        }
+    }
 }
 
 /// `one and two`, an empty line and `two`, by gzip.
@@ -60,6 +185,9 @@ fn compressed_lines_and_a_byte_order_mark_are_read() {
     let error = fails(with_model("translate", &model).arg("--input").arg(&cut));
     let start = format!("error: {}: line 3: gzip data is truncated", cut.display());
     assert!(error.starts_with(&start), "{error}");
+    // What came before is translated.
+    let output = run(with_model("translate", &model).arg("--input").arg(&cut));
+    assert_eq!(stdout(&output).lines().count(), 2);
 }
 
 /// The fields are in their order, and the best of three translations is the one that is given alone.
@@ -76,10 +204,11 @@ fn translations_come_with_scores_and_alignments() {
     let full = translated(&["--n-best", "3", "--scores", "--alignments"]);
     let rows: Vec<Vec<&str>> = full.lines().map(|row| row.split('\t').collect()).collect();
     let numbers: Vec<&str> = rows.iter().map(|row| row[0]).collect();
-    assert_eq!(numbers, ["1", "1", "1", "3", "3", "3"]);
+    assert_eq!(numbers, ["1", "1", "1", "2", "3", "3", "3"]);
     let plain: Vec<&str> = plain.lines().collect();
-    assert_eq!([rows[0][2], rows[3][2]], [plain[0], plain[2]]);
-    for row in &rows {
+    assert_eq!([rows[0][2], rows[4][2]], [plain[0], plain[2]]);
+    assert_eq!(rows[3], ["2", "", "", ""]);
+    for row in rows.iter().filter(|row| row[0] != "2") {
         let score: f64 = row[1].parse().expect("a score");
         assert!(score <= 0.0, "{row:?}");
         for pair in row[3].split_whitespace() {

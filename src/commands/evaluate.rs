@@ -17,7 +17,7 @@ use transformer_train::{Corpus, CorpusFile, CorpusFiles, TokenizedPair, Training
 use super::decoding::Decoding;
 use super::inference::{Inference, Models, TranslatorTask};
 use super::{
-    Common, Result, check_directory_of, check_lengths, model_directory, refuse_overwriting,
+    Common, Result, check_lengths, check_output, model_directory, refuse_overwriting,
     request_problem, write_file,
 };
 
@@ -74,7 +74,7 @@ impl Evaluate {
         }
         if let Some(path) = &self.hypotheses {
             refuse_overwriting(&self.data, path)?;
-            check_directory_of(path)?;
+            check_output(path)?;
         }
         let (models, inference) = (self.model.clone(), self.inference.clone());
         let (decoding, seed) = (self.decoding.clone(), common.seed.unwrap_or(0));

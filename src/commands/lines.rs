@@ -1,14 +1,25 @@
 //! Lines of a file of any size, or of standard input, plain or gzip, a few at a time.
 
+mod piped;
+
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufReader, IsTerminal, StdoutLock, Write};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use transformer_program::note;
 use transformer_train::{MAX_LINE_BYTES, TextLine, TextLines, TextReader};
 
 use super::Result;
+use piped::PipedLines;
+
+/// Lines, and bytes, that are read at a time.
+const CHUNK: (usize, usize) = (1000, MAX_LINE_BYTES);
+
+/// Lines that a pipe brings within this time of the first are answered together with it: somebody who types does not
+/// notice it, and a program that writes line after line fills a chunk.
+const TOGETHER: Duration = Duration::from_millis(20);
 
 /// A line that was read.
 enum Line {
@@ -17,15 +28,87 @@ enum Line {
     Unreadable(String),
 }
 
-/// Lines, and bytes, that are read at a time.
-const CHUNK: (usize, usize) = (1000, MAX_LINE_BYTES);
+impl Line {
+    /// The next line of a text; `None` at its end.
+    ///
+    /// # Errors
+    /// Why the text cannot be read any further.
+    fn read(text: &mut TextLines) -> std::result::Result<Option<Self>, String> {
+        let is_gzip = text.is_gzip();
+        let line = text.next_line().map_err(|error| match is_gzip {
+            true => format!("gzip data is truncated or corrupt: {error}"),
+            false => error.to_string(),
+        })?;
+        Ok(line.map(|line| match line {
+            TextLine::Text(text) => Self::Text(text.to_owned()),
+            TextLine::TooLong => Self::Unreadable(format!("is longer than {MAX_LINE_BYTES} bytes")),
+            TextLine::NotUtf8 { .. } => Self::Unreadable("is not valid UTF-8".into()),
+        }))
+    }
+
+    /// The bytes that are kept of it.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Unreadable(_) => 0,
+        }
+    }
+}
+
+/// What lines are read from, which decides how many are answered together.
+enum Input {
+    /// A file: a chunk.
+    File(TextLines),
+    /// Somebody who types: each line at once.
+    Terminal(TextLines),
+    /// A pipe, at whose other end may be somebody who types: those that are there.
+    Pipe(PipedLines),
+}
+
+impl Input {
+    fn of_file(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let is_file = file.metadata()?.is_file();
+        let text = TextLines::new(TextReader::new(BufReader::new(file))?);
+        Ok(match is_file {
+            true => Self::File(text),
+            false => Self::Pipe(PipedLines::new(text)?),
+        })
+    }
+
+    fn of_standard_input() -> io::Result<Self> {
+        let text = TextLines::new(TextReader::new(BufReader::new(io::stdin()))?);
+        Ok(if io::stdin().is_terminal() {
+            Self::Terminal(text)
+        } else if standard_input_is_file() {
+            Self::File(text)
+        } else {
+            Self::Pipe(PipedLines::new(text)?)
+        })
+    }
+}
+
+/// Whether standard input is a file, as by `< FILE`.
+#[cfg(unix)]
+fn standard_input_is_file() -> bool {
+    use std::os::fd::AsFd;
+
+    let input = io::stdin().as_fd().try_clone_to_owned();
+    let about = input.and_then(|input| File::from(input).metadata());
+    about.is_ok_and(|about| about.is_file())
+}
+
+#[cfg(not(unix))]
+fn standard_input_is_file() -> bool {
+    false
+}
 
 /// The lines of an input. Those that cannot be used are named on standard error and counted.
 pub struct Lines {
     name: String,
-    input: TextLines,
-    /// Whether somebody types the lines, and wants each answer at once.
-    typed: bool,
+    input: Input,
+    /// Why the input cannot be read any further, once it is so.
+    end: Option<String>,
     /// Lines of the chunks before the last.
     before: usize,
     /// Lines of the last chunk.
@@ -36,27 +119,28 @@ pub struct Lines {
 impl Lines {
     /// The lines of a file, or those of standard input.
     pub fn open(path: Option<&Path>) -> Result<Self> {
-        let name = match path {
-            Some(path) => path.display().to_string(),
-            None => "standard input".into(),
+        let (name, input) = match path {
+            Some(path) => (path.display().to_string(), Input::of_file(path)),
+            None => ("standard input".into(), Input::of_standard_input()),
         };
-        let input = match path {
-            Some(path) => File::open(path).and_then(|file| TextReader::new(BufReader::new(file))),
-            None => TextReader::new(BufReader::new(io::stdin())),
-        };
-        Ok(Self {
-            input: TextLines::new(input.map_err(|error| format!("{name}: {error}"))?),
+        let input = input.map_err(|error| format!("{name}: {error}"))?;
+        Ok(Self::new(name, input))
+    }
+
+    fn new(name: String, input: Input) -> Self {
+        Self {
             name,
-            typed: path.is_none() && io::stdin().is_terminal(),
+            input,
+            end: None,
             before: 0,
             current: 0,
             failed: 0,
-        })
+        }
     }
 
     /// Whether somebody types the lines.
     pub fn are_typed(&self) -> bool {
-        self.typed
+        matches!(self.input, Input::Terminal(_))
     }
 
     /// Lines read so far.
@@ -108,27 +192,34 @@ impl Lines {
         Ok(texts)
     }
 
+    /// Lines that are answered together. Those before a place that cannot be read come before its error.
     fn read_chunk(&mut self) -> Result<Vec<Line>> {
-        let most = if self.typed { 1 } else { CHUNK.0 };
+        let most = if self.are_typed() { 1 } else { CHUNK.0 };
         let mut lines = Vec::new();
         let mut bytes = 0;
-        while lines.len() < most && bytes < CHUNK.1 {
-            let (number, is_gzip) = (self.number(lines.len()), self.input.is_gzip());
-            let line = self.input.next_line();
-            let line = line.map_err(|error| unreadable(&self.name, number, is_gzip, &error))?;
-            lines.push(match line {
-                None => break,
-                Some(TextLine::Text(text)) => {
-                    bytes += text.len();
-                    Line::Text(text.to_owned())
+        let mut until = None;
+        while self.end.is_none() && lines.len() < most && bytes < CHUNK.1 {
+            let line = match &mut self.input {
+                Input::File(text) | Input::Terminal(text) => Line::read(text),
+                Input::Pipe(piped) => piped.next(until),
+            };
+            match line {
+                Ok(Some(line)) => {
+                    bytes += line.bytes();
+                    lines.push(line);
                 }
-                Some(TextLine::TooLong) => {
-                    Line::Unreadable(format!("is longer than {MAX_LINE_BYTES} bytes"))
+                Ok(None) => break,
+                Err(problem) => {
+                    let number = self.number(lines.len());
+                    self.end = Some(format!("{}: line {number}: {problem}", self.name));
                 }
-                Some(TextLine::NotUtf8 { .. }) => Line::Unreadable("is not valid UTF-8".into()),
-            });
+            }
+            until.get_or_insert_with(|| Instant::now() + TOGETHER);
         }
-        Ok(lines)
+        match self.end.take_if(|_| lines.is_empty()) {
+            Some(end) => Err(end.into()),
+            None => Ok(lines),
+        }
     }
 
     /// Reports a problem with a line of the last chunk.
@@ -153,31 +244,26 @@ impl Lines {
     }
 }
 
-/// The error of an input that cannot be read any further than to this line.
-fn unreadable(name: &str, line: usize, is_gzip: bool, error: &io::Error) -> String {
-    match is_gzip {
-        true => format!("{name}: line {line}: gzip data is truncated or corrupt: {error}"),
-        false => format!("{name}: line {line}: {error}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Cursor;
+    use std::io::{Cursor, Read};
 
     use super::*;
 
+    fn text(input: impl Read + Send + 'static) -> TextLines {
+        TextLines::new(TextReader::new(BufReader::new(input)).expect("its first byte"))
+    }
+
     /// The lines of a text, read as those of a file.
-    fn lines(text: impl Into<Vec<u8>>) -> Lines {
-        let text = TextReader::new(Cursor::new(text.into())).expect("in memory");
-        Lines {
-            name: "a text".into(),
-            input: TextLines::new(text),
-            typed: false,
-            before: 0,
-            current: 0,
-            failed: 0,
-        }
+    fn lines(bytes: impl Into<Vec<u8>>) -> Lines {
+        let text = text(Cursor::new(bytes.into()));
+        Lines::new("a text".into(), Input::File(text))
+    }
+
+    /// The lines of an input, read as those of a pipe.
+    fn piped(input: impl Read + Send + 'static) -> Lines {
+        let piped = PipedLines::new(text(input)).expect("a thread");
+        Lines::new("a pipe".into(), Input::Pipe(piped))
     }
 
     #[test]
@@ -199,5 +285,51 @@ mod tests {
         assert_eq!((lines.number(0), lines.read()), (1, CHUNK.0));
         assert_eq!(lines.next_chunk().expect("lines").len(), 2);
         assert_eq!((lines.number(1), lines.read()), (CHUNK.0 + 2, CHUNK.0 + 2));
+    }
+
+    #[test]
+    fn what_a_pipe_has_brought_is_answered_before_it_brings_more() {
+        let (reader, mut writer) = io::pipe().expect("a pipe");
+        writeln!(writer, "one").expect("written");
+        let mut lines = piped(reader);
+        let mut expect = |text: &str| {
+            let found = lines.next_chunk().expect("lines");
+            assert_eq!(found, [Some(text.to_owned())]);
+        };
+        expect("one");
+        write!(writer, "two\nthr").expect("written");
+        expect("two");
+        drop(writer);
+        expect("thr");
+        assert!(lines.next_chunk().expect("the end").is_empty());
+    }
+
+    /// Reads nothing but an error.
+    struct Broken;
+
+    impl Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::other("gone"))
+        }
+    }
+
+    #[test]
+    fn lines_before_an_error_are_answered_before_it_is_named() {
+        let broken = || Cursor::new(b"one\ntwo\nthr").chain(Broken);
+        let file = Lines::new("a file".into(), Input::File(text(broken())));
+        for mut lines in [file, piped(broken())] {
+            let mut found = Vec::new();
+            let error = loop {
+                match lines.next_chunk() {
+                    Ok(chunk) => {
+                        assert!(!chunk.is_empty());
+                        found.extend(chunk.into_iter().flatten());
+                    }
+                    Err(error) => break error.to_string(),
+                }
+            };
+            assert_eq!(found, ["one", "two"]);
+            assert!(error.ends_with(": line 3: gone"), "{error}");
+        }
     }
 }

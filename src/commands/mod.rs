@@ -98,12 +98,20 @@ fn mib(bytes: u128) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// Checks that there is the directory of a file that is to be written.
-fn check_directory_of(file: &Path) -> std::result::Result<(), String> {
-    let directory = file.parent().filter(|path| !path.as_os_str().is_empty());
-    match directory.filter(|path| !path.is_dir()) {
-        Some(missing) => Err(format!("{}: no such directory", missing.display())),
-        None => Ok(()),
+/// Checks that [`write_file`] can write a file, so that a command which cannot ends before it computes.
+fn check_output(file: &Path) -> std::result::Result<(), String> {
+    let target = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    let directory = target.parent().filter(|path| !path.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    match target.metadata() {
+        Ok(there) if there.is_dir() => Err(format!("{}: is a directory", file.display())),
+        // A device or a pipe, which is written to as it is.
+        Ok(there) if !there.is_file() => Ok(()),
+        _ if !directory.is_dir() => Err(format!("{}: no such directory", directory.display())),
+        // Beside the file, because a new one takes its place.
+        _ => tempfile::tempfile_in(directory)
+            .map(drop)
+            .map_err(|error| format!("{}: {error}", file.display())),
     }
 }
 

@@ -9,7 +9,7 @@ use plotters::prelude::*;
 use plotters::style::register_font;
 use plotters::style::text_anchor::Pos;
 
-use super::{check_directory_of, write_file};
+use super::{check_output, write_file};
 
 /// Most pixels of a .png.
 const MOST_PIXELS: u64 = 1 << 28;
@@ -82,7 +82,7 @@ pub trait Drawing {
 /// Checks, before anything is computed, that there can be a picture at a path.
 pub fn check(path: &Path) -> Result<(), String> {
     Format::of(path)?;
-    check_directory_of(path)
+    check_output(path)
 }
 
 /// Writes a picture.

@@ -27,7 +27,7 @@ Examples:
     echo \"Where are you going?\" | transformer translate --model nllb --source-lang eng_Latn --target-lang fra_Latn";
 
 /// Translates line by line: one line out for each line in, also for an empty one; with --n-best, one for
-/// each translation.
+/// each translation. A line that comes from a pipe is answered without waiting for the next.
 ///
 /// A line that cannot be translated is named on standard error and answered with an empty one; the exit
 /// code then is 1.
@@ -41,7 +41,7 @@ pub struct Translate {
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Translations of each sentence, the best first, each in a line that begins with the number of
-    /// the sentence's line; no line for a sentence that is empty or cannot be translated
+    /// the sentence's line; one line, without a text, for a sentence that is empty or cannot be translated
     #[arg(long, value_name = "N", default_value_t = 1)]
     n_best: usize,
     /// Text that every translation begins with
@@ -137,9 +137,13 @@ impl Translate {
         translations: Vec<Translation>,
         output: &mut impl Write,
     ) -> Result {
-        if self.n_best == 1 && translations.is_empty() {
-            let fields = 1 + usize::from(self.scores) + usize::from(self.alignments);
-            writeln!(output, "{}", "\t".repeat(fields - 1))?;
+        if translations.is_empty() {
+            let number = match self.n_best {
+                1 => String::new(),
+                _ => format!("{line}\t"),
+            };
+            let fields = usize::from(self.scores) + usize::from(self.alignments);
+            writeln!(output, "{number}{}", "\t".repeat(fields))?;
         }
         for translation in translations {
             let mut fields = Vec::new();

@@ -75,6 +75,12 @@ pub use self::trained::Trained;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Random numbers
+/// Dropout is drawn from Burn's generator, of which a process has one for each backend; each update seeds it. So two runs at
+/// a time in one process, and what your own code draws from it beside a run (`Tensor::random`), change the dropout of the run,
+/// which then cannot be repeated bit by bit. Everything else has generators of its own: models may be made by a seed,
+/// loaded and decoded, also by sampling, beside a run.
 pub struct Trainer<B: AutodiffBackend, M: Trainable<B>> {
     model: M,
     setup: Setup<B, M>,

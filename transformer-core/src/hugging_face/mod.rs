@@ -31,6 +31,8 @@ use crate::transformer::Transformer;
 use config::ModelType;
 use keys::Keys;
 
+#[cfg(feature = "text")]
+pub(crate) use config::key_of;
 pub use generation::GENERATION_FILE;
 #[cfg(feature = "text")]
 pub(crate) use generation::{options_of_directory, start_token_of_directory};

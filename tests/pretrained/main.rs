@@ -87,6 +87,28 @@ fn a_directory_is_decoded_as_its_generation_config_says() {
     }
 }
 
+#[test]
+fn a_language_that_the_model_lacks_is_named_once() {
+    let model = directory("marian-multi");
+    let input = ">>fra<< Hello.\n>>tlh<< Hello.\n>>tlh<< Where are you?\nHello.\n";
+    let mut command = with_model("translate", &model);
+    let output = run_on_input(command.args(["--beam", "1"]), input.as_bytes());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let error = stderr(&output);
+    let warnings: Vec<&str> = error
+        .lines()
+        .filter(|line| line.contains("<unk>"))
+        .collect();
+    let expected = "standard input: line 2: the model has no token `>>tlh<<` and reads <unk> in its place; it has ";
+    let [warning] = warnings[..] else {
+        panic!("{error}");
+    };
+    assert!(
+        warning.starts_with(expected) && warning.contains(">>fra<<"),
+        "{warning}"
+    );
+}
+
 /// Number by number as `transformers` wrote them.
 #[test]
 fn an_exported_model_has_the_tensors_that_it_was_read_from() {

@@ -280,6 +280,12 @@ impl Tokenizers {
         Ok(())
     }
 
+    /// The language that a source of one of Marian's models begins with, such as `>>fra<<`, if there is no token for it:
+    /// it is then read as `<unk>`, as by Hugging Face.
+    pub fn unknown_language<'a>(&self, text: &'a str) -> Option<&'a str> {
+        self.source.marian()?.unknown_language(text)
+    }
+
     /// The token of the language that every target has to begin with, if one was chosen.
     pub fn target_first(&self) -> Option<u32> {
         self.target_language

@@ -134,6 +134,46 @@ impl Decoding {
     }
 }
 
+/// The flags that ask for these options. Those that have their usual values are left out, but for the search's.
+pub fn flags_of(options: &DecodeOptions) -> Vec<String> {
+    let mut flags = match &options.strategy {
+        Strategy::Beam { size } => {
+            let length_penalty = match options.length_penalty {
+                LengthPenalty::None => "0".to_owned(),
+                LengthPenalty::Paper(alpha) => alpha.to_string(),
+                LengthPenalty::Power(alpha) => format!("length^{alpha}"),
+            };
+            vec![
+                format!("--beam {size}"),
+                format!("--length-penalty {length_penalty}"),
+                format!("--early-stopping {}", options.early_stopping),
+            ]
+        }
+        Strategy::Sample(sampling) => vec![
+            "--sample".to_owned(),
+            format!("--temperature {}", sampling.temperature),
+            format!("--top-k {}", sampling.top_k),
+            format!("--top-p {}", sampling.top_p),
+        ],
+    };
+    if let MaxLength::Tokens(most) = options.max_length {
+        flags.push(format!("--max-length {most}"));
+    }
+    if options.min_length > 0 {
+        flags.push(format!("--min-length {}", options.min_length));
+    }
+    if options.no_repeat_ngram > 0 {
+        flags.push(format!("--no-repeat-ngram {}", options.no_repeat_ngram));
+    }
+    if options.repetition_penalty != 1.0 {
+        flags.push(format!(
+            "--repetition-penalty {}",
+            options.repetition_penalty
+        ));
+    }
+    flags
+}
+
 /// Options that bound each other, in the words of the flags. The beam may be the model's.
 fn check_pairs_of_flags(options: &DecodeOptions, has_beam: bool) -> Result<(), String> {
     let n_best = options.n_best;
@@ -267,6 +307,30 @@ mod tests {
         }
         for wrong in ["", "length^", "length", "mean"] {
             length_penalty(wrong).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn the_flags_of_options_ask_for_them() {
+        let beam = DecodeOptions {
+            length_penalty: LengthPenalty::Power(0.8),
+            early_stopping: false,
+            max_length: MaxLength::Tokens(99),
+            min_length: 2,
+            no_repeat_ngram: 3,
+            repetition_penalty: 1.5,
+            ..DecodeOptions::beam(6)
+        };
+        let sample = DecodeOptions::sample(Sampling {
+            temperature: 0.5,
+            top_k: 50,
+            top_p: 0.9,
+            seed: 9,
+        });
+        for options in [beam, sample] {
+            let flags = flags_of(&options).join(" ");
+            let flags: Vec<&str> = flags.split(' ').collect();
+            assert_eq!(over(&DecodeOptions::default(), &flags), Ok(options));
         }
     }
 

@@ -269,6 +269,18 @@ fn a_pretrained_model_is_fine_tuned_saved_and_exported() {
         // It goes on by its directory alone.
         succeeds(&mut train("4", &["--resume"]));
         assert_eq!(DecodeOptions::of_directory(&tuned).unwrap(), expected);
+        if forced.is_some() {
+            // The same language by another name, and another one.
+            succeeds(&mut train("5", &["--resume", "--target-lang", "deu_Latn"]));
+            let error = fails(&mut train("6", &["--resume", "--target-lang", "fra"]));
+            let run = tuned.display();
+            let start = format!("error: --target-lang fra: the run in {run} was made with deu");
+            let end = format!("; begin another one by --init {run} and another --out");
+            assert!(
+                error.starts_with(&start) && error.ends_with(&end),
+                "{error}"
+            );
+        }
     }
 }
 

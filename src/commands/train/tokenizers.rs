@@ -6,7 +6,7 @@ use transformer_core::{
     SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, Tokenizer, Tokenizers,
 };
 use transformer_program::note;
-use transformer_program::run_file::TokenizerKeys;
+use transformer_program::run_file::{InitKeys, TokenizerKeys};
 use transformer_train::{TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer};
 
 use super::data::Training;
@@ -172,6 +172,10 @@ fn check_languages(plan: &Plan, earlier: &Earlier, saved: &Tokenizers) -> Result
         return Ok(());
     };
     let now = &plan.run.init;
+    let languages = |init: &InitKeys| (init.source_lang.clone(), init.target_lang.clone());
+    if languages(now) == languages(before) {
+        return Ok(());
+    }
     let bytes = |source: &Option<String>, target: &Option<String>| -> Result<_> {
         let tokenizers = saved.clone();
         let tokenizers = tokenizers.with_languages(source.as_deref(), target.as_deref())?;

@@ -111,12 +111,12 @@ fn a_pair_that_is_too_long_is_named() {
     let (folder, model) = trained();
     let long = "x ".repeat(2000);
     for (side, text) in [
-        ("source", format!("one\tun\n{long}\tdeux\n")),
-        ("target", format!("one\tun\ntwo\t{long}\n")),
+        ("source", format!("one\tun\n\n{long}\tdeux\n")),
+        ("target", format!("one\tun\n\ntwo\t{long}\n")),
     ] {
         let data = file(folder.path(), "long.tsv", text);
         let error = fails(with_model("evaluate", &model).arg("--data").arg(&data));
-        let named = format!("error: pair 2: the {side} has ");
+        let named = format!("error: {}: line 3: the {side} has ", data.display());
         assert!(error.starts_with(&named), "{error}");
         assert!(
             error.ends_with("tokens, more than the limit of 1024; see --max-source-length"),

@@ -169,6 +169,10 @@ fn decoding_options_out_of_range_are_named() {
             "--coverage-penalty -1: must be a number, 0 or more",
         ),
         (
+            &["--top-k", "3"],
+            "--top-k 3: is for samples; give --sample",
+        ),
+        (
             &["--sample", "--top-p", "2"],
             "--top-p 2: must be above 0 and at most 1",
         ),
@@ -197,8 +201,7 @@ fn decoding_options_out_of_range_are_named() {
 fn flags_that_do_not_fit_together_are_refused_with_exit_code_2() {
     let model = Path::new("model");
     for (subcommand, flags) in [
-        ("translate", &["--top-k", "3"][..]),
-        ("translate", &["--sample", "--coverage-penalty", "1"]),
+        ("translate", &["--sample", "--coverage-penalty", "1"][..]),
         ("translate", &["--backend", "abacus"]),
         ("evaluate", &["--data", "valid.tsv", "--sentences", "0"]),
         ("attention", &["--source", "one", "--kind", "self"]),

@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use support::{fails, folder, program, succeeds, train, trained};
+use support::{fails, fixture, folder, program, succeeds, train, trained};
 use transformer_core::{LanguageModelConfig, TransformerConfig};
 use transformer_train::RunRecord;
 
@@ -117,6 +117,21 @@ fn a_language_model_is_described_as_one() {
         assert!(out.lines().any(|found| found == line), "{line}: {out}");
     }
     assert!(!out.contains("vocab_size"), "{out}");
+}
+
+#[test]
+fn the_search_of_a_pretrained_model_is_listed_as_flags() {
+    let out = succeeds(program("info").arg(fixture("pretrained/marian-en-fr")));
+    for line in [
+        "decoding, unless flags say otherwise",
+        "  --beam 4",
+        "  --length-penalty length^1",
+        "  --early-stopping false",
+        // 512 with the start token.
+        "  --max-length 511",
+    ] {
+        assert!(out.lines().any(|found| found == line), "{line}: {out}");
+    }
 }
 
 #[test]

@@ -14,8 +14,9 @@ pub struct Decoding {
     /// Hypotheses kept at each step; 1 is greedy decoding [default: 4]
     #[arg(long, value_name = "N")]
     beam: Option<usize>,
-    /// Power A of the length penalty ((5 + length) / 6)^A, which log-probabilities are divided by;
-    /// `average` divides them by the length [default: 0.6]
+    /// Power A of the length penalty ((5 + length) / 6)^A, which log-probabilities are divided by; `length^A` divides
+    /// them by a power of the length, as length_penalty A of Hugging Face's does, and `average` is `length^1`
+    /// [default: 0.6]
     #[arg(long, value_name = "A", value_parser = length_penalty, allow_negative_numbers = true)]
     length_penalty: Option<LengthPenalty>,
     /// Whether a sentence is done with as many translations as the beam has hypotheses (CTranslate2), or only when no
@@ -25,27 +26,18 @@ pub struct Decoding {
     /// Weight of the penalty for source tokens that no target token attends to [default: 0]
     #[arg(long, value_name = "B", allow_negative_numbers = true)]
     coverage_penalty: Option<f64>,
-    /// Draw each token by its probability instead of searching; --seed seeds it
+    /// Draw each token by its probability instead of searching. The draws of a sentence depend on --seed and on its
+    /// text: equal sentences get equal samples, and --n-best gives several of each
     #[arg(long, conflicts_with_all = ["beam", "length_penalty", "early_stopping", "coverage_penalty"])]
     sample: bool,
     /// Divisor of log-probabilities before a token is drawn [default: 1]
-    #[arg(
-        long,
-        value_name = "T",
-        requires = "sample",
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
     temperature: Option<f64>,
     /// Draw from the K most likely tokens; 0 for all [default: 0]
-    #[arg(long, value_name = "K", requires = "sample")]
+    #[arg(long, value_name = "K")]
     top_k: Option<usize>,
     /// Draw from the most likely tokens that together have probability P [default: 1]
-    #[arg(
-        long,
-        value_name = "P",
-        requires = "sample",
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     top_p: Option<f64>,
     /// Tokens that a translation must have, within --max-length [default: 0]
     #[arg(long, value_name = "N")]
@@ -103,8 +95,24 @@ impl Decoding {
             ..of_model
         };
         check_pairs_of_flags(&options, self.beam.is_some())?;
+        self.check_flags_of_samples(&options.strategy)?;
         options.validate().map_err(options_error)?;
         Ok(options)
+    }
+
+    /// Refuses flags of samples where none is drawn, neither by --sample nor by the model's file.
+    fn check_flags_of_samples(&self, strategy: &Strategy) -> Result<(), String> {
+        let given = [
+            ("--temperature", self.temperature.map(|t| t.to_string())),
+            ("--top-k", self.top_k.map(|k| k.to_string())),
+            ("--top-p", self.top_p.map(|p| p.to_string())),
+        ];
+        for (flag, value) in given {
+            if let (Some(value), Strategy::Beam { .. }) = (value, strategy) {
+                return Err(format!("{flag} {value}: is for samples; give --sample"));
+            }
+        }
+        Ok(())
     }
 
     fn strategy(&self, of_model: &Strategy, seed: u64) -> Strategy {
@@ -124,6 +132,46 @@ impl Decoding {
             (None, _) => Strategy::Sample(sampling),
         }
     }
+}
+
+/// The flags that ask for these options. Those that have their usual values are left out, but for the search's.
+pub fn flags_of(options: &DecodeOptions) -> Vec<String> {
+    let mut flags = match &options.strategy {
+        Strategy::Beam { size } => {
+            let length_penalty = match options.length_penalty {
+                LengthPenalty::None => "0".to_owned(),
+                LengthPenalty::Paper(alpha) => alpha.to_string(),
+                LengthPenalty::Power(alpha) => format!("length^{alpha}"),
+            };
+            vec![
+                format!("--beam {size}"),
+                format!("--length-penalty {length_penalty}"),
+                format!("--early-stopping {}", options.early_stopping),
+            ]
+        }
+        Strategy::Sample(sampling) => vec![
+            "--sample".to_owned(),
+            format!("--temperature {}", sampling.temperature),
+            format!("--top-k {}", sampling.top_k),
+            format!("--top-p {}", sampling.top_p),
+        ],
+    };
+    if let MaxLength::Tokens(most) = options.max_length {
+        flags.push(format!("--max-length {most}"));
+    }
+    if options.min_length > 0 {
+        flags.push(format!("--min-length {}", options.min_length));
+    }
+    if options.no_repeat_ngram > 0 {
+        flags.push(format!("--no-repeat-ngram {}", options.no_repeat_ngram));
+    }
+    if options.repetition_penalty != 1.0 {
+        flags.push(format!(
+            "--repetition-penalty {}",
+            options.repetition_penalty
+        ));
+    }
+    flags
 }
 
 /// Options that bound each other, in the words of the flags. The beam may be the model's.
@@ -150,12 +198,14 @@ fn check_pairs_of_flags(options: &DecodeOptions, has_beam: bool) -> Result<(), S
 }
 
 fn length_penalty(text: &str) -> Result<LengthPenalty, String> {
-    match text {
-        "average" => Ok(LengthPenalty::AVERAGE),
-        number => match number.parse() {
-            Ok(alpha) => Ok(LengthPenalty::Paper(alpha)),
-            Err(_) => Err("neither a number nor `average`".into()),
-        },
+    let number = |text: &str| {
+        let number = text.parse::<f64>();
+        number.map_err(|_| "neither a number, nor `average`, nor `length^` and a number".to_owned())
+    };
+    match text.strip_prefix("length^") {
+        Some(exponent) => number(exponent).map(LengthPenalty::Power),
+        None if text == "average" => Ok(LengthPenalty::AVERAGE),
+        None => number(text).map(LengthPenalty::Paper),
     }
 }
 
@@ -237,8 +287,51 @@ mod tests {
             ..of_model()
         };
         assert_eq!(over(&sampled, &[]).unwrap().strategy, drawn(1.0, 50));
+        assert_eq!(
+            over(&sampled, &["--top-k", "7"]).unwrap().strategy,
+            drawn(1.0, 7)
+        );
         let options = over(&sampled, &["--beam", "3"]).unwrap();
         assert_eq!(options.strategy, Strategy::Beam { size: 3 });
+    }
+
+    #[test]
+    fn a_length_penalty_is_the_paper_s_or_a_power_of_the_length() {
+        for (text, expected) in [
+            ("0.5", LengthPenalty::Paper(0.5)),
+            ("average", LengthPenalty::Power(1.0)),
+            ("length^2", LengthPenalty::Power(2.0)),
+        ] {
+            let options = over(&of_model(), &["--length-penalty", text]).unwrap();
+            assert_eq!(options.length_penalty, expected);
+        }
+        for wrong in ["", "length^", "length", "mean"] {
+            length_penalty(wrong).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn the_flags_of_options_ask_for_them() {
+        let beam = DecodeOptions {
+            length_penalty: LengthPenalty::Power(0.8),
+            early_stopping: false,
+            max_length: MaxLength::Tokens(99),
+            min_length: 2,
+            no_repeat_ngram: 3,
+            repetition_penalty: 1.5,
+            ..DecodeOptions::beam(6)
+        };
+        let sample = DecodeOptions::sample(Sampling {
+            temperature: 0.5,
+            top_k: 50,
+            top_p: 0.9,
+            seed: 9,
+        });
+        for options in [beam, sample] {
+            let flags = flags_of(&options).join(" ");
+            let flags: Vec<&str> = flags.split(' ').collect();
+            assert_eq!(over(&DecodeOptions::default(), &flags), Ok(options));
+        }
     }
 
     #[test]
@@ -246,6 +339,10 @@ mod tests {
         assert_eq!(
             over(&of_model(), &["--min-length", "100"]).unwrap_err(),
             "--min-length 100 is above --max-length 99"
+        );
+        assert_eq!(
+            over(&of_model(), &["--top-k", "3"]).unwrap_err(),
+            "--top-k 3: is for samples; give --sample"
         );
         let flags = Flags::parse_from(["transformer"]);
         assert_eq!(

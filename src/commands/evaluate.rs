@@ -9,13 +9,16 @@ use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::{TargetScore, TextError, Tokenizers, Translator};
+use transformer_core::{TargetScore, TextError, Translator};
 use transformer_program::note;
 use transformer_train::metrics::TextMetric;
-use transformer_train::{Corpus, CorpusFile, CorpusFiles, TokenizedPair, TrainingConfig, evaluate};
+use transformer_train::{
+    Corpus, CorpusFile, CorpusFiles, Objective, PairPlaces, TokenizedPair, TrainingConfig, evaluate,
+};
 
 use super::decoding::Decoding;
 use super::inference::{Inference, Models, TranslatorTask};
+use super::languages::UnknownLanguages;
 use super::{
     Common, Result, check_lengths, check_output, model_directory, refuse_overwriting,
     request_problem, write_file,
@@ -35,6 +38,8 @@ Examples:
 /// separate: `exact_match` is the share of the lines that are exactly right, and `wer` that of the lines that
 /// are not, the word error rate where a line is a word and its tokens are phones. `token_error_rate` is edits for
 /// each token: the word error rate where a line is a sentence, the phone error rate where it is a word.
+///
+/// A pair that is too long is named by its file and line, before anything is computed; the command then ends.
 ///
 /// With --precision int8 the translations are those of 8 bits. The loss is always that of the weights as the
 /// directory has them.
@@ -89,18 +94,23 @@ impl TranslatorTask for Evaluate {
     fn run_with<B: Backend>(self, models: Models<B>) -> Result {
         let files = self.data.iter().map(CorpusFile::tsv);
         let files = files.fold(CorpusFiles::new(), |files, file| files.with(file, 1.0));
-        let (corpus, unusable) = files.read()?;
+        let (corpus, places, unusable) = files.read_with_places()?;
         for line in unusable.left_out("pair") {
             note(line);
         }
         let translator = models.plain()?;
-        let pairs = self.tokenized(&corpus, translator.tokenizers())?;
+        let pairs = self.tokenized(&corpus, &places, &translator)?;
         let (sources, references) = self.measured(&corpus);
+        let mut unknown = UnknownLanguages::default();
+        for (index, source) in sources.iter().enumerate() {
+            unknown.check(translator.tokenizers(), source, || place(&places, index));
+        }
+        let of_pair = |error| of_pair(error, &places);
         // Before the loss, so that a sentence that cannot be translated is reported at once.
         translator.check(&sources).map_err(of_pair)?;
         let loss = match self.model.len() {
             1 => loss(&translator, pairs)?,
-            count => ensemble_perplexity(&translator, &corpus, count)?,
+            count => ensemble_perplexity(&translator, &corpus, count, &places)?,
         };
         let decoder = models.decoder_after(translator)?;
         let translations = decoder.translate_batch(&sources).map_err(of_pair)?;
@@ -144,12 +154,14 @@ fn ensemble_perplexity<B: Backend>(
     translator: &Translator<B>,
     corpus: &Corpus,
     models: usize,
+    places: &PairPlaces,
 ) -> Result<String> {
     let pairs = corpus.pairs().iter();
     let (sources, targets): (Vec<&str>, Vec<&str>) = pairs
         .map(|pair| (pair.source.as_str(), pair.target.as_str()))
         .unzip();
-    let scores = translator.score(&sources, &targets)?;
+    let scores = translator.score(&sources, &targets);
+    let scores = scores.map_err(|error| of_pair(error, places))?;
     let tokens: usize = scores.iter().map(|score| score.log_probs.len()).sum();
     let log_prob: f64 = scores.iter().map(TargetScore::log_prob).sum();
     let nll = -log_prob / tokens as f64;
@@ -161,12 +173,27 @@ fn ensemble_perplexity<B: Backend>(
 
 impl Evaluate {
     /// Every pair as tokens. One that is too long is an error here, before memory runs out.
-    fn tokenized(&self, corpus: &Corpus, tokenizers: &Tokenizers) -> Result<Vec<TokenizedPair>> {
+    fn tokenized<B: Backend>(
+        &self,
+        corpus: &Corpus,
+        places: &PairPlaces,
+        translator: &Translator<B>,
+    ) -> Result<Vec<TokenizedPair>> {
         let limit = self.decoding.max_source_length;
-        let pairs = corpus.tokenize(tokenizers, usize::MAX)?.pairs;
+        let pairs = corpus.tokenize(translator.tokenizers(), usize::MAX)?.pairs;
         for (index, pair) in pairs.iter().enumerate() {
-            check_lengths(pair.src_len(), pair.tgt_len(), limit).map_err(|problem| {
-                format!("pair {}: {problem}; see --max-source-length", index + 1)
+            let (source, target) = (pair.src_len(), pair.tgt_len());
+            check_lengths(source, target, limit).map_err(|problem| {
+                let place = place(places, index);
+                format!("{place}: {problem}; see --max-source-length")
+            })?;
+            // The model's learned positions, if it has some.
+            translator.model().check(pair).map_err(|problem| {
+                let side = match source >= target {
+                    true => "source",
+                    false => "target",
+                };
+                format!("{}: the {side} {problem}", place(places, index))
             })?;
         }
         Ok(pairs)
@@ -182,12 +209,18 @@ impl Evaluate {
     }
 }
 
-/// The error of a sentence that cannot be translated, with the number of its pair.
-fn of_pair(error: TextError) -> Box<dyn Error> {
+/// The file and the line of a pair.
+fn place(places: &PairPlaces, pair: usize) -> String {
+    let (file, line) = places.of(pair);
+    format!("{}: line {line}", file.display())
+}
+
+/// The error of a pair that cannot be translated or scored, with its file and line.
+fn of_pair(error: TextError, places: &PairPlaces) -> Box<dyn Error> {
     match error {
         TextError::Decode(error) => {
-            let (pair, problem) = (error.index + 1, request_problem(&error.problem));
-            format!("pair {pair}: the source {problem}").into()
+            let (place, problem) = (place(places, error.index), request_problem(&error.problem));
+            format!("{place}: the source {problem}").into()
         }
         error => error.into(),
     }

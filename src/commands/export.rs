@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
 use clap::Args;
@@ -42,7 +42,7 @@ impl Export {
     pub fn run(self, common: Common) -> Result {
         model_directory::check(&self.model, None)?;
         check_empty(&self.out)?;
-        // Before anything is written: the next try would find the directory not empty.
+        // Before weights are read, and by the model's own file: writing would refuse it by that of the new directory.
         TransformerConfig::load(&self.model)?.check_hugging_face(&self.model)?;
         run_on(common.backend, self)?
     }
@@ -65,14 +65,22 @@ impl BackendTask for Export {
         let is_new = !self.out.exists();
         let written = self.write(&tokenizers, &model, options);
         if written.is_err() {
-            // It was empty or missing. The first error is the one to report.
-            let _ = fs::remove_dir_all(&self.out);
-            if !is_new {
-                let _ = fs::create_dir(&self.out);
-            }
+            // The first error is the one to report.
+            let _ = clear(&self.out, is_new);
         }
         written?;
         Ok(writeln!(io::stdout(), "model: {}", self.out.display())?)
+    }
+}
+
+/// Removes what was written into a directory that was empty, or not there, so that the next try finds it so.
+fn clear(directory: &Path, is_new: bool) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        fs::remove_file(entry?.path())?;
+    }
+    match is_new {
+        true => fs::remove_dir(directory),
+        false => Ok(()),
     }
 }
 

@@ -9,10 +9,12 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use transformer_core::{
-    CONFIG_FILE, LanguageModelConfig, ModelError, Tokenizers, TransformerConfig, is_quantized,
+    CONFIG_FILE, DecodeOptions, LanguageModelConfig, ModelError, Tokenizers, TransformerConfig,
+    is_quantized,
 };
 use transformer_train::{AverageOutcome, KeptModel, RunRecord};
 
+use super::decoding::flags_of;
 use super::model_directory::no_model;
 use super::{Result, mib, validation_line, validation_numbers};
 
@@ -24,7 +26,7 @@ Examples:
 /// Describes a directory: a model, its tokenizer, the files, and the run that made them.
 ///
 /// Of the configuration, it lists the keys that differ from the paper's base model, whose value stands in
-/// brackets.
+/// brackets. What generation_config.json says of decoding is listed as the flags that ask for the same.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Info {
@@ -47,6 +49,7 @@ impl Info {
             model(&mut text, directory)?;
         }
         tokenizer(&mut text, directory)?;
+        decoding(&mut text, directory)?;
         files(&mut text, directory)?;
         if let Some(record) = record {
             run(&mut text, &record)?;
@@ -199,6 +202,18 @@ fn tokenizer(text: &mut String, directory: &Path) -> Result {
         let languages = tokenizer.languages();
         if !languages.is_empty() {
             writeln!(text, "    languages: {}", languages.join(", "))?;
+        }
+    }
+    Ok(())
+}
+
+/// The options of decoding in a directory; those of a checkpoint are in the directory of its run.
+fn decoding(text: &mut String, directory: &Path) -> Result {
+    let home = Tokenizers::directory_of(directory).unwrap_or_else(|| directory.to_owned());
+    if let Some(options) = DecodeOptions::of_directory(home)? {
+        writeln!(text, "decoding, unless flags say otherwise")?;
+        for flag in flags_of(&options) {
+            writeln!(text, "  {flag}")?;
         }
     }
     Ok(())

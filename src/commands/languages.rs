@@ -1,10 +1,19 @@
 //! Flags of the languages of a model that knows several.
 
+use std::collections::BTreeSet;
+
 use burn::tensor::backend::Backend;
 use clap::Args;
 use transformer_core::{NextToken, Tokenizers, Translator};
+use transformer_program::note;
 
 use super::Result;
+
+/// Most languages that are warned of, and that a warning lists.
+const MOST_LISTED: usize = 10;
+
+/// Most characters of a language in a warning.
+const MOST_SHOWN: usize = 40;
 
 /// The languages of a model that knows several.
 #[derive(Debug, Clone, Default, Args)]
@@ -44,6 +53,47 @@ impl Languages {
 
     fn names(&self) -> [Option<&str>; 2] {
         [self.source_lang.as_deref(), self.target_lang.as_deref()]
+    }
+}
+
+/// Warnings of sentences that begin with a language, such as `>>fra<<`, for which the model has no token.
+#[derive(Debug, Default)]
+pub struct UnknownLanguages {
+    named: BTreeSet<String>,
+}
+
+impl UnknownLanguages {
+    /// Warns of a sentence, which stands at `place`, unless its language was named before.
+    pub fn check(
+        &mut self,
+        tokenizers: &Tokenizers,
+        sentence: &str,
+        place: impl FnOnce() -> String,
+    ) {
+        let Some(language) = tokenizers.unknown_language(sentence.trim()) else {
+            return;
+        };
+        let shown: String = language.chars().take(MOST_SHOWN).collect();
+        let place = match self.named.len() < MOST_LISTED && self.named.insert(shown.clone()) {
+            true => place(),
+            false => return,
+        };
+        let known = listed(&tokenizers.source().languages());
+        note(format_args!(
+            "{place}: the model has no token `{shown}` and reads <unk> in its place; it has {known}"
+        ));
+    }
+}
+
+/// The languages of a model, for a warning.
+fn listed(known: &[String]) -> String {
+    match known.len().checked_sub(MOST_LISTED) {
+        _ if known.is_empty() => "none for any language".to_owned(),
+        None | Some(0) => known.join(", "),
+        Some(more) => {
+            let first = known[..MOST_LISTED].join(", ");
+            format!("{first} and {more} more, which `transformer info` lists")
+        }
     }
 }
 

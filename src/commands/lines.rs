@@ -222,14 +222,15 @@ impl Lines {
         }
     }
 
+    /// The name of the input, and the number of a line of the last chunk.
+    pub fn place(&self, index: usize) -> String {
+        format!("{}: line {}", self.name, self.number(index))
+    }
+
     /// Reports a problem with a line of the last chunk.
     pub fn report(&mut self, index: usize, problem: &dyn Display) {
         self.failed += 1;
-        note(format_args!(
-            "{}: line {}: {problem}",
-            self.name,
-            self.number(index)
-        ));
+        note(format_args!("{}: {problem}", self.place(index)));
     }
 
     /// Fails where a line was reported. `done` names the work on a line: `translated`, `scored`.

@@ -9,6 +9,7 @@ use transformer_core::{DecodeOptions, TargetScore, TextError};
 
 use super::decoder::Decoder;
 use super::inference::{Inference, Models, TranslatorTask};
+use super::languages::UnknownLanguages;
 use super::lines::Lines;
 use super::{Common, Result, check_lengths, options_error, request_problem};
 
@@ -69,8 +70,9 @@ impl TranslatorTask for Score {
     fn run_with<B: Backend>(self, models: Models<B>) -> Result {
         let translator = models.decoder()?;
         let mut lines = Lines::open(self.input.as_deref())?;
+        let mut unknown = UnknownLanguages::default();
         lines.answer(|lines, texts, output| {
-            for score in self.scores(&translator, &texts, lines)? {
+            for score in self.scores(&translator, &texts, lines, &mut unknown)? {
                 match score {
                     Some(score) => writeln!(
                         output,
@@ -103,6 +105,7 @@ impl Score {
         translator: &Decoder<B>,
         lines: &[Option<String>],
         reports: &mut Lines,
+        unknown: &mut UnknownLanguages,
     ) -> Result<Vec<Option<TargetScore>>> {
         let mut scores = vec![None; lines.len()];
         let mut pairs = Vec::with_capacity(lines.len());
@@ -112,7 +115,12 @@ impl Score {
                 continue;
             };
             match self.pair(translator, index, line)? {
-                Ok(pair) => pairs.push(pair),
+                Ok(pair) => {
+                    unknown.check(translator.tokenizers(), pair.source, || {
+                        reports.place(index)
+                    });
+                    pairs.push(pair);
+                }
                 Err(problem) => reports.report(index, &problem),
             }
         }

@@ -13,6 +13,7 @@ use transformer_program::note;
 use super::decoder::Decoder;
 use super::decoding::Decoding;
 use super::inference::{Inference, Models, TranslatorTask};
+use super::languages::UnknownLanguages;
 use super::lines::Lines;
 use super::{Common, Result, request_problem};
 
@@ -85,10 +86,14 @@ impl TranslatorTask for Translate {
         let aligner = aligner.filter(|_| self.alignments);
         let mut lines = Lines::open(self.input.as_deref())?;
         let mut progress = Progress::new();
+        let mut unknown = UnknownLanguages::default();
         lines.answer(|lines, texts, output| {
             // A line that could not be read is translated as an empty one.
             let texts = texts.into_iter().map(Option::unwrap_or_default);
             let mut sentences: Vec<String> = texts.collect();
+            for (index, sentence) in sentences.iter().enumerate() {
+                unknown.check(translator.tokenizers(), sentence, || lines.place(index));
+            }
             if lines.are_typed() && self.streams(translator.options()) {
                 return self.stream(&translator, &sentences[0], lines, output);
             }

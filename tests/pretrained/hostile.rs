@@ -174,7 +174,7 @@ fn sizes_that_do_not_agree_are_refused() {
     let problem = refused(copy.path(), "vocab.json");
     assert_eq!(
         problem,
-        "`<pad>` is token 1905, but the model's `pad_id` is 2283"
+        "`<pad>` is token 1905, but the model's `pad_token_id` is 2283"
     );
     let copy = with_json("bart", "config.json", |config| {
         config["eos_token_id"] = json!(7)
@@ -196,6 +196,16 @@ fn sizes_that_do_not_agree_are_refused() {
     });
     let problem = refused(copy.path(), "config.json");
     assert!(problem.starts_with("`vocab_size` is 0"), "{problem}");
+    let copy = with_json("bart", "config.json", |config| {
+        config["encoder_attention_heads"] = json!(7);
+        config["decoder_attention_heads"] = json!(7);
+        config["num_attention_heads"] = json!(7);
+    });
+    let problem = refused(copy.path(), "config.json");
+    assert!(
+        problem.ends_with("is not divisible by `encoder_attention_heads` 7"),
+        "{problem}"
+    );
 }
 
 /// A pipe would not even be opened, and a device has no end.
@@ -313,6 +323,12 @@ fn enormous_values_end_in_a_short_line() {
             refused(copy.path(), file);
         }
     }
+    let token = "x".repeat(10 << 20);
+    let copy = with("marian-en-fr", "vocab.json", |_| {
+        format!("{{\"{token}\": 0, \"{token}\": 1}}").into()
+    });
+    let problem = refused(copy.path(), "vocab.json");
+    assert!(problem.contains("`xxx") && problem.len() < 200, "{problem}");
 }
 
 #[test]

@@ -87,6 +87,28 @@ fn a_directory_is_decoded_as_its_generation_config_says() {
     }
 }
 
+#[test]
+fn a_language_that_the_model_lacks_is_named_once() {
+    let model = directory("marian-multi");
+    let input = ">>fra<< Hello.\n>>tlh<< Hello.\n>>tlh<< Where are you?\nHello.\n";
+    let mut command = with_model("translate", &model);
+    let output = run_on_input(command.args(["--beam", "1"]), input.as_bytes());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let error = stderr(&output);
+    let warnings: Vec<&str> = error
+        .lines()
+        .filter(|line| line.contains("<unk>"))
+        .collect();
+    let expected = "standard input: line 2: the model has no token `>>tlh<<` and reads <unk> in its place; it has ";
+    let [warning] = warnings[..] else {
+        panic!("{error}");
+    };
+    assert!(
+        warning.starts_with(expected) && warning.contains(">>fra<<"),
+        "{warning}"
+    );
+}
+
 /// Number by number as `transformers` wrote them.
 #[test]
 fn an_exported_model_has_the_tensors_that_it_was_read_from() {
@@ -247,6 +269,18 @@ fn a_pretrained_model_is_fine_tuned_saved_and_exported() {
         // It goes on by its directory alone.
         succeeds(&mut train("4", &["--resume"]));
         assert_eq!(DecodeOptions::of_directory(&tuned).unwrap(), expected);
+        if forced.is_some() {
+            // The same language by another name, and another one.
+            succeeds(&mut train("5", &["--resume", "--target-lang", "deu_Latn"]));
+            let error = fails(&mut train("6", &["--resume", "--target-lang", "fra"]));
+            let run = tuned.display();
+            let start = format!("error: --target-lang fra: the run in {run} was made with deu");
+            let end = format!("; begin another one by --init {run} and another --out");
+            assert!(
+                error.starts_with(&start) && error.ends_with(&end),
+                "{error}"
+            );
+        }
     }
 }
 
@@ -376,27 +410,51 @@ fn every_command_reads_a_pretrained_directory() {
     assert_eq!(ensemble.lines().collect::<Vec<_>>(), alone);
 }
 
-/// In single precision and in one file; others are refused by the file.
+/// In one file and in single precision, whatever the files of the models are: the average of equal models is that model.
 #[test]
 fn directories_are_averaged() {
     let folder = folder();
-    let average = |name: &str| {
-        let mut command = with_model("average", &directory(name));
-        let out = folder.path().join(name);
-        command.arg(directory(name)).arg("--out").arg(&out);
-        (command, out)
-    };
-    let (mut command, out) = average("marian-en-fr");
-    succeeds(&mut command);
-    let expected = translated(&directory("marian-en-fr"), &[], SENTENCES);
-    assert_eq!(translated(&out, &[], SENTENCES), expected);
-    for name in ["nllb-sharded", "bart-old-bin"] {
-        let (mut command, out) = average(name);
-        let error = fails(&mut command);
-        let file = directory(name).join("model.safetensors");
-        assert!(error.contains(&file.display().to_string()), "{error}");
-        assert!(!out.exists());
+    for (name, flags) in [
+        ("marian-en-fr", &[][..]),
+        ("bart-f16", &[]),
+        ("bart-old-bin", &[]),
+        ("nllb-sharded", &["--target-lang", "fra_Latn"]),
+    ] {
+        let (model, out) = (directory(name), folder.path().join(name));
+        let mut command = with_model("average", &model);
+        succeeds(command.arg(&model).arg("--out").arg(&out));
+        let expected = translated(&model, flags, SENTENCES);
+        assert_eq!(translated(&out, flags, SENTENCES), expected, "{name}");
+        let config = read_json(&out.join("config.json"));
+        assert_eq!(config["dtype"], "float32", "{name}");
+        for (tensor, (shape, numbers)) in tensors(&out) {
+            let count: usize = shape.iter().product();
+            assert_eq!(numbers.len(), 4 * count, "{name}: {tensor}");
+        }
     }
+    // Number by number, where the file is the same.
+    assert!(tensors(&folder.path().join("marian-en-fr")) == tensors(&directory("marian-en-fr")));
+
+    // Other versions of the library may have written them, but the types of the weights must agree.
+    let copy = copied("bart");
+    let config = copy.path().join("config.json");
+    change_json(&config, |config| {
+        config["transformers_version"] = json!("4.0")
+    });
+    let average = |other: &Path, out: &str| {
+        let mut command = with_model("average", copy.path());
+        command.arg(other).arg("--out").arg(folder.path().join(out));
+        command
+    };
+    succeeds(&mut average(&directory("bart"), "versions"));
+    let error = fails(&mut average(&directory("bart-f16"), "types"));
+    let file = directory("bart-f16").join("config.json");
+    let expected = format!(
+        "error: {}: `dtype` is \"float16\", but \"float32\" in {}",
+        file.display(),
+        config.display()
+    );
+    assert_eq!(error, expected);
 }
 
 /// The ids that Hugging Face's tokenizers give, without the token that ends a text.

@@ -1,5 +1,6 @@
 //! Errors, which name the file, key or tensor and carry the numbers.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
@@ -332,7 +333,7 @@ pub enum PytorchError {
         parameters: Vec<String>,
     },
     /// The file is damaged, or is no state dict.
-    #[error("{}: not a state dict: {problem}", path.display())]
+    #[error("{}: not a state dict: {}", path.display(), one_line(problem))]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -367,33 +368,46 @@ impl PytorchError {
 fn with_file_keys(problem: &DecodeOptionsError) -> String {
     let keys = [
         ("`beam`", "`num_beams`"),
-        ("`banned_tokens`", "`bad_words_ids`"),
+        ("`banned_tokens`", "`bad_words_ids` or `suppress_tokens`"),
         ("`forced_first`", "`forced_bos_token_id`"),
     ];
     let replaced = |text: String, (ours, key): (&str, &str)| text.replace(ours, key);
     keys.into_iter().fold(problem.to_string(), replaced)
 }
 
-/// Most characters of a problem with a file.
+/// Most characters of a problem with a file, and those of the end of a longer one; parsers say the line there.
 const MOST: usize = 10_000;
-/// Those of the end of a longer one; parsers say the line there.
 const END: usize = 100;
 
-/// A problem with a file in one line, without its middle where it is long: it may hold a part of the file.
+/// The same of a word of it, such as a token or a name in the file.
+const MOST_OF_WORD: usize = 100;
+const END_OF_WORD: usize = 20;
+
+/// A problem with a file in one line, without the middle of itself and of its words where they are long: it may hold
+/// a part of the file.
 pub(crate) fn one_line(problem: impl Display) -> String {
-    let text = problem.to_string();
-    let text = match text.char_indices().nth(MOST) {
-        None => text,
-        Some((beginning, _)) => {
-            let end = text.char_indices().nth_back(END - 1);
-            let end = end.map_or(beginning, |(end, _)| end.max(beginning));
-            format!("{}…{}", &text[..beginning], &text[end..])
+    let mut text = String::new();
+    for (index, word) in problem.to_string().split(' ').enumerate() {
+        if index > 0 {
+            text.push(' ');
         }
-    };
+        text.push_str(&without_middle(word, MOST_OF_WORD, END_OF_WORD));
+    }
+    let text = without_middle(&text, MOST, END);
     match text.contains(char::is_control) {
         true => text.escape_debug().to_string(),
-        false => text,
+        false => text.into_owned(),
     }
+}
+
+/// A text; of one that has more than `most` characters so many, and the last `end`.
+fn without_middle(text: &str, most: usize, end: usize) -> Cow<'_, str> {
+    let Some((beginning, _)) = text.char_indices().nth(most) else {
+        return Cow::Borrowed(text);
+    };
+    let end = text.char_indices().nth_back(end - 1);
+    let end = end.map_or(beginning, |(end, _)| end.max(beginning));
+    Cow::Owned(format!("{}…{}", &text[..beginning], &text[end..]))
 }
 
 fn listed(problems: &[TensorProblem]) -> String {
@@ -646,12 +660,18 @@ mod tests {
     fn a_problem_is_one_line_of_its_beginning_and_its_end() {
         assert_eq!(one_line("`ä` is unknown"), "`ä` is unknown");
         assert_eq!(one_line("`a\nb`"), "`a\\nb`");
-        let long = format!("begins {}ends", "ä".repeat(1 << 20));
+        let token = "ä".repeat(1 << 20);
+        let (begin, end) = ("ä".repeat(MOST_OF_WORD - 1), "ä".repeat(END_OF_WORD - 1));
+        assert_eq!(
+            one_line(format!("`{token}` is unknown")),
+            format!("`{begin}…{end}` is unknown")
+        );
+        let long = format!("begins {}ends", "ä ".repeat(1 << 20));
         let line = one_line(&long);
         assert_eq!(line.chars().count(), MOST + 1 + END);
-        assert!(line.starts_with("begins ä") && line.ends_with("äends"));
+        assert!(line.starts_with("begins ä ä") && line.ends_with("ä ends"));
         // Of one that is a little too long, no part is there twice.
-        let long = "ab".repeat(MOST / 2 + 1);
+        let long = "a ".repeat(MOST / 2 + 1);
         assert_eq!(
             one_line(&long),
             format!("{}…{}", &long[..MOST], &long[MOST..])

@@ -72,6 +72,7 @@ mod pytorch;
 mod quantized;
 mod self_attention;
 mod special_tokens;
+mod stored_weights;
 mod sublayer;
 #[cfg(feature = "text")]
 mod text;
@@ -130,6 +131,7 @@ pub use pytorch::{PytorchExport, PytorchSystem};
 pub use quantized::quantize;
 pub use self_attention::SelfAttention;
 pub use special_tokens::{SPECIAL_TOKENS, SpecialTokens};
+pub use stored_weights::{StoredWeights, TensorKind};
 pub use sublayer::{Sublayer, SublayerConfig};
 #[cfg(feature = "text")]
 pub use text::{TextError, TextSearch, Tokenizer, Tokenizers, Translation, Translator};

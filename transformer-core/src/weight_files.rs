@@ -158,6 +158,7 @@ fn matched(
     let StateDict {
         mut tensors,
         others,
+        ..
     } = dict;
     let mut matched = BTreeMap::new();
     let mut problems = Vec::new();

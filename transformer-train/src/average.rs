@@ -1,19 +1,22 @@
 //! Checkpoint averaging (§6.1): one model whose weights are the means of the weights of several.
 //!
 //! It reads and writes the files of model directories, and knows no model: it serves every type of
-//! model whose weights are in `model.safetensors`.
+//! model whose weights are in `model.safetensors`, and those in the other files of Hugging Face's directories.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use burn::tensor::{bf16, f16};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use transformer_core::{
-    CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILES, WEIGHTS_FILE, replace_file, run_of_checkpoint,
+    CONFIG_FILE, GENERATION_FILE, StoredWeights, TOKENIZER_FILES, TensorKind, WEIGHTS_FILE,
+    replace_file, run_of_checkpoint,
 };
 
 use crate::checkpoint::{RUN_FILE, holds_model, whole_checkpoints};
@@ -81,12 +84,14 @@ fn last_checkpoints(run: &Path) -> Result<Vec<PathBuf>, AverageError> {
 /// # }
 /// ```
 ///
-/// `models` are directories of models or of checkpoints, of any one type of model; a directory that is
-/// given twice counts twice. `out`, which is created if missing, gets their configuration, their weights,
-/// their tokenizers and the first one's `generation_config.json`, which for a checkpoint are those of its run.
-/// The average of one model is that model, bit for bit.
+/// `models` are directories of models or of checkpoints, of any one type of model, ours or Hugging Face's; a directory
+/// that is given twice counts twice. `out`, which is created if missing, gets their configuration, their weights in
+/// `model.safetensors`, their tokenizers and the first one's `generation_config.json`, which for a checkpoint are those
+/// of its run.
+/// The average of one model is that model, bit for bit, if its weights are in 32 or in 64 bits.
 ///
-/// Weights in 32 and in 64 bits are summed in 64 bits. Tensors of other types, such as tables of indices,
+/// Weights are summed in 64 bits. Those in 16 bits are written in 32, and keys for the type of weights in a
+/// configuration of Hugging Face's then say so. Tensors of other types, such as tables of indices,
 /// have no mean; they must be the same in all models. Memory holds one tensor at a time, and its sum.
 ///
 /// # Errors
@@ -104,7 +109,7 @@ pub fn average_models<P: AsRef<Path>>(
     let models: Vec<&Path> = models.iter().map(AsRef::as_ref).collect();
     let weights = models
         .iter()
-        .map(|model| WeightsFile::open(model))
+        .map(StoredWeights::open)
         .collect::<Result<Vec<_>, _>>()?;
     let Some((first, others)) = weights.split_first() else {
         return Err(AverageError::NoModel);
@@ -112,9 +117,14 @@ pub fn average_models<P: AsRef<Path>>(
     let config = common_config(&models)?;
     let tokenizers = common_tokenizers(&models)?;
     let options = options(&models)?;
+    let tensors = tensors(first)?;
     for other in others {
-        other.check_like(first)?;
+        check_like(first, &tensors, other)?;
     }
+    let config = match tensors.iter().any(|tensor| tensor.is_in_half()) {
+        true => config.map(in_single_precision),
+        false => config.map(|config| config.bytes),
+    };
 
     fs::create_dir_all(out).map_err(AverageError::io(out))?;
     let copies = config
@@ -130,45 +140,69 @@ pub fn average_models<P: AsRef<Path>>(
         .collect();
     files.push(NewFile {
         path: out.join(WEIGHTS_FILE),
-        content: Content::Mean { first, others },
+        content: Content::Mean {
+            first,
+            others,
+            tensors: &tensors,
+        },
     });
     write_all(&files)
 }
 
-/// The configuration of all models, as the first one's file has it; `None` if they have none.
-fn common_config(models: &[&Path]) -> Result<Option<Vec<u8>>, AverageError> {
-    let mut first: Option<ConfigFile> = None;
+/// The configuration of all models, which is the first one's file; `None` if they have none.
+fn common_config(models: &[&Path]) -> Result<Option<ConfigFile>, AverageError> {
+    let mut first: Option<Config> = None;
     for model in models {
-        let config = ConfigFile::read(model)?;
+        let config = Config::read(model)?;
         match &first {
             None => first = Some(config),
             Some(first) => config.check_like(first)?,
         }
     }
-    Ok(first.and_then(|first| first.bytes))
+    Ok(first.and_then(|first| first.file))
 }
 
-/// A model's configuration. A module without one has no file, and no keys.
-struct ConfigFile {
+/// A model's configuration. A module without one has no file.
+struct Config {
     path: PathBuf,
-    bytes: Option<Vec<u8>>,
+    file: Option<ConfigFile>,
+}
+
+struct ConfigFile {
+    bytes: Vec<u8>,
     keys: Map<String, Value>,
 }
 
-impl ConfigFile {
+/// Keys of Hugging Face's that say where a model comes from, and nothing about it.
+const ORIGIN_KEYS: [&str; 2] = ["_name_or_path", "transformers_version"];
+
+/// Keys of Hugging Face's for the type of the weights, of older and newer versions.
+const DTYPE_KEYS: [&str; 2] = ["torch_dtype", "dtype"];
+
+impl Config {
     fn read(model: &Path) -> Result<Self, AverageError> {
         let path = model.join(CONFIG_FILE);
-        let bytes = read_if_there(&path)?;
-        let keys = match &bytes {
-            Some(bytes) => serde_json::from_slice(bytes)
-                .map_err(|error| AverageError::io(&path)(error.into()))?,
-            None => Map::new(),
+        let file = match read_if_there(&path)? {
+            None => None,
+            Some(bytes) => {
+                let keys = serde_json::from_slice(&bytes)
+                    .map_err(|error| AverageError::io(&path)(error.into()))?;
+                Some(ConfigFile { bytes, keys })
+            }
         };
-        Ok(Self { path, bytes, keys })
+        Ok(Self { path, file })
+    }
+
+    /// The keys that say something about the model.
+    fn keys(&self) -> Map<String, Value> {
+        let keys = self.file.as_ref().map(|file| file.keys.clone());
+        let mut keys = keys.unwrap_or_default();
+        keys.retain(|key, _| !ORIGIN_KEYS.contains(&key.as_str()));
+        keys
     }
 
     fn check_like(&self, first: &Self) -> Result<(), AverageError> {
-        match first_difference(&first.keys, &self.keys) {
+        match first_difference(&first.keys(), &self.keys()) {
             None => Ok(()),
             Some(Difference { key, before, now }) => Err(AverageError::Different {
                 path: self.path.clone(),
@@ -179,6 +213,20 @@ impl ConfigFile {
             }),
         }
     }
+}
+
+/// The file of a configuration, of weights that are written in single precision.
+fn in_single_precision(config: ConfigFile) -> Vec<u8> {
+    let mut keys = config.keys;
+    let present = DTYPE_KEYS.into_iter().filter(|&key| keys.contains_key(key));
+    let present: Vec<_> = present.collect();
+    if present.is_empty() {
+        return config.bytes;
+    }
+    for key in present {
+        keys.insert(key.to_owned(), Value::from("float32"));
+    }
+    format!("{:#}\n", Value::Object(keys)).into_bytes()
 }
 
 /// The file of how models are to be decoded, of the first that has one: a checkpoint's is in the directory of its run.
@@ -255,8 +303,9 @@ struct NewFile<'a> {
 enum Content<'a> {
     Bytes(Vec<u8>),
     Mean {
-        first: &'a WeightsFile,
-        others: &'a [WeightsFile],
+        first: &'a StoredWeights,
+        others: &'a [StoredWeights],
+        tensors: &'a [Tensor],
     },
 }
 
@@ -286,7 +335,11 @@ fn write_all(files: &[NewFile]) -> Result<(), AverageError> {
     let written = replace_file(&file.path, |side| -> Result<(), Failure> {
         match &file.content {
             Content::Bytes(bytes) => fs::write(side, bytes)?,
-            Content::Mean { first, others } => write_mean(first, others, side)?,
+            Content::Mean {
+                first,
+                others,
+                tensors,
+            } => write_mean(first, others, tensors, side)?,
         }
         Ok(write_all(rest)?)
     });
@@ -296,182 +349,173 @@ fn write_all(files: &[NewFile]) -> Result<(), AverageError> {
     })
 }
 
-/// Writes the file of the means: it begins as the first one does, and has its tensors in that order.
-fn write_mean(first: &WeightsFile, others: &[WeightsFile], path: &Path) -> Result<(), Failure> {
+/// A tensor of the models.
+struct Tensor {
+    name: String,
+    dtype: Dtype,
+    shape: Vec<usize>,
+}
+
+impl Tensor {
+    fn is_in_half(&self) -> bool {
+        matches!(self.dtype, Dtype::F16 | Dtype::BF16)
+    }
+
+    fn has_mean(&self) -> bool {
+        numbers(self.dtype, &[]).is_some()
+    }
+
+    /// The type in which it is written.
+    fn written(&self) -> Dtype {
+        match self.is_in_half() {
+            true => Dtype::F32,
+            false => self.dtype,
+        }
+    }
+}
+
+/// The tensors of a model in the order in which they are written, that of the safetensors library.
+fn tensors(weights: &StoredWeights) -> Result<Vec<Tensor>, AverageError> {
+    let mut tensors = Vec::new();
+    for name in weights.names() {
+        let Some(TensorKind { dtype, shape }) = weights.kind(name) else {
+            continue;
+        };
+        let dtype = serde_json::from_value(Value::from(dtype))
+            .map_err(|error| AverageError::io(weights.path())(error.into()))?;
+        tensors.push(Tensor {
+            name: name.to_owned(),
+            dtype,
+            shape,
+        });
+    }
+    // Stable: those of one type stay in the order of their names.
+    tensors.sort_by_key(|tensor| Reverse(tensor.written()));
+    Ok(tensors)
+}
+
+/// Checks that a model's tensors are those of the first, by name, type and shape, and those without a mean also by
+/// their numbers.
+fn check_like(
+    first: &StoredWeights,
+    tensors: &[Tensor],
+    other: &StoredWeights,
+) -> Result<(), AverageError> {
+    let names: BTreeSet<&str> = first.names().chain(other.names()).collect();
+    for name in names {
+        let [found, expected] = [other, first].map(|weights| weights.kind(name));
+        if found != expected {
+            let described = |kind: Option<TensorKind>| match kind {
+                Some(kind) => kind.to_string(),
+                None => or_absent(None).to_owned(),
+            };
+            return Err(AverageError::Different {
+                path: other.path().to_owned(),
+                name: name.to_owned(),
+                found: described(found),
+                first: first.path().to_owned(),
+                expected: described(expected),
+            });
+        }
+    }
+    for tensor in tensors.iter().filter(|tensor| !tensor.has_mean()) {
+        let name = &tensor.name;
+        if other.bytes(name)? != first.bytes(name)? {
+            return Err(AverageError::NotAveraged {
+                path: other.path().to_owned(),
+                name: name.clone(),
+                dtype: tensor.dtype.to_string(),
+                first: first.path().to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Writes the file of the means.
+fn write_mean(
+    first: &StoredWeights,
+    others: &[StoredWeights],
+    tensors: &[Tensor],
+    path: &Path,
+) -> Result<(), Failure> {
     let mut file = BufWriter::new(File::create(path)?);
-    file.write_all(&first.start)?;
-    for name in first.tensors.offset_keys() {
-        file.write_all(&mean(&name, first, others)?)?;
+    let header = header(tensors, first.format())?;
+    file.write_all(&(header.len() as u64).to_le_bytes())?;
+    file.write_all(&header)?;
+    for tensor in tensors {
+        file.write_all(&mean(tensor, first, others)?)?;
     }
     Ok(file.flush()?)
 }
 
+/// The header of a safetensors file, padded so that the numbers are aligned.
+fn header(tensors: &[Tensor], format: Option<&str>) -> io::Result<Vec<u8>> {
+    let mut infos = Vec::with_capacity(tensors.len());
+    let mut end = 0;
+    for tensor in tensors {
+        let (start, dtype) = (end, tensor.written());
+        end += tensor.shape.iter().product::<usize>() * dtype.bitsize() / 8;
+        let info = TensorInfo {
+            dtype,
+            shape: tensor.shape.clone(),
+            data_offsets: (start, end),
+        };
+        infos.push((tensor.name.clone(), info));
+    }
+    let format = format.map(|format| HashMap::from([("format".to_owned(), format.to_owned())]));
+    let header = Metadata::new(format, infos).map_err(io::Error::other)?;
+    let mut header = serde_json::to_vec(&header)?;
+    header.resize(header.len().next_multiple_of(ALIGNMENT), b' ');
+    Ok(header)
+}
+
+/// The header's length is a multiple of so many bytes.
+const ALIGNMENT: usize = 8;
+
 /// The mean of a tensor, as bytes.
-fn mean(name: &str, first: &WeightsFile, others: &[WeightsFile]) -> Result<Vec<u8>, AverageError> {
-    let bytes = first.read(name)?;
-    let Some(float) = Float::of(first.tensor(name).dtype) else {
+fn mean(
+    tensor: &Tensor,
+    first: &StoredWeights,
+    others: &[StoredWeights],
+) -> Result<Vec<u8>, AverageError> {
+    let bytes = first.bytes(&tensor.name)?;
+    // Not from zero, which would make a sum of negative zeros positive.
+    let Some(mut sums) = numbers(tensor.dtype, &bytes) else {
         return Ok(bytes);
     };
-    // Not from zero, which would make a sum of negative zeros positive.
-    let mut sums = float.numbers(&bytes);
     for other in others {
-        let numbers = float.numbers(&other.read(name)?);
+        let numbers = numbers(tensor.dtype, &other.bytes(&tensor.name)?).unwrap_or_default();
         for (sum, number) in sums.iter_mut().zip(numbers) {
             *sum += number;
         }
     }
     let count = (1 + others.len()) as f64;
-    for sum in &mut sums {
-        *sum /= count;
-    }
-    Ok(float.bytes(&sums))
+    let means = sums.iter().map(|sum| sum / count);
+    Ok(match tensor.written() {
+        Dtype::F64 => means.flat_map(f64::to_le_bytes).collect(),
+        _ => means.flat_map(|mean| (mean as f32).to_le_bytes()).collect(),
+    })
 }
 
-/// The types of numbers that are averaged.
-#[derive(Clone, Copy)]
-enum Float {
-    F32,
-    F64,
-}
-
-impl Float {
-    fn of(dtype: Dtype) -> Option<Self> {
-        match dtype {
-            Dtype::F32 => Some(Self::F32),
-            Dtype::F64 => Some(Self::F64),
-            _ => None,
-        }
-    }
-
-    fn numbers(self, bytes: &[u8]) -> Vec<f64> {
-        match self {
-            Self::F32 => {
-                let (numbers, _) = bytes.as_chunks::<4>();
-                let number = |bytes: &[u8; 4]| f64::from(f32::from_le_bytes(*bytes));
-                numbers.iter().map(number).collect()
-            }
-            Self::F64 => {
-                let (numbers, _) = bytes.as_chunks::<8>();
-                let number = |bytes: &[u8; 8]| f64::from_le_bytes(*bytes);
-                numbers.iter().map(number).collect()
-            }
-        }
-    }
-
-    fn bytes(self, numbers: &[f64]) -> Vec<u8> {
-        match self {
-            Self::F32 => {
-                let bytes = |number: &f64| (*number as f32).to_le_bytes();
-                numbers.iter().flat_map(bytes).collect()
-            }
-            Self::F64 => {
-                let bytes = |number: &f64| number.to_le_bytes();
-                numbers.iter().flat_map(bytes).collect()
-            }
-        }
-    }
-}
-
-/// The weights of a model on the disk, of which one tensor is read at a time.
-struct WeightsFile {
-    path: PathBuf,
-    file: File,
-    /// The file up to its first tensor.
-    start: Vec<u8>,
-    tensors: Metadata,
-}
-
-/// Bytes before the header, which hold its length.
-const LENGTH: usize = size_of::<u64>();
-
-impl WeightsFile {
-    fn open(model: &Path) -> Result<Self, AverageError> {
-        let path = model.join(WEIGHTS_FILE);
-        let file = File::open(&path).map_err(AverageError::io(&path))?;
-        let (start, tensors) = read_start(&file).map_err(AverageError::io(&path))?;
-        Ok(Self {
-            path,
-            file,
-            start,
-            tensors,
-        })
-    }
-
-    /// Checks that the tensors are those of the first file, by name, type and shape, and those without a
-    /// mean also by their numbers.
-    fn check_like(&self, first: &Self) -> Result<(), AverageError> {
-        let described = |tensor: Option<&TensorInfo>| match tensor {
-            Some(TensorInfo { dtype, shape, .. }) => format!("{dtype} {shape:?}"),
-            None => or_absent(None).to_owned(),
-        };
-        let mut names: BTreeSet<String> = first.tensors.offset_keys().into_iter().collect();
-        names.extend(self.tensors.offset_keys());
-        for name in names {
-            let [found, expected] = [self, first].map(|file| described(file.tensors.info(&name)));
-            if found != expected {
-                return Err(AverageError::Different {
-                    path: self.path.clone(),
-                    name,
-                    found,
-                    first: first.path.clone(),
-                    expected,
-                });
-            }
-            let dtype = self.tensor(&name).dtype;
-            if Float::of(dtype).is_none() && self.read(&name)? != first.read(&name)? {
-                return Err(AverageError::NotAveraged {
-                    path: self.path.clone(),
-                    name,
-                    dtype: dtype.to_string(),
-                    first: first.path.clone(),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// The description of a tensor that is there.
-    fn tensor(&self, name: &str) -> &TensorInfo {
-        let tensor = self.tensors.info(name);
-        tensor.expect("all files have been checked to have the same tensors")
-    }
-
-    /// The bytes of a tensor that is there.
-    fn read(&self, name: &str) -> Result<Vec<u8>, AverageError> {
-        let (begin, end) = self.tensor(name).data_offsets;
-        let mut bytes = vec![0; end - begin];
-        let mut file = &self.file;
-        file.seek(SeekFrom::Start((self.start.len() + begin) as u64))
-            .and_then(|_| file.read_exact(&mut bytes))
-            .map_err(AverageError::io(&self.path))?;
-        Ok(bytes)
-    }
-}
-
-/// Reads a file up to its first tensor: the length of the header, and the header, which describes the
-/// tensors. Their bytes have been checked to fill the rest of the file.
-fn read_start(mut file: &File) -> io::Result<(Vec<u8>, Metadata)> {
-    let damaged = |problem: String| io::Error::new(io::ErrorKind::InvalidData, problem);
-    let size = file.metadata()?.len();
-    let Some(rest) = size.checked_sub(LENGTH as u64) else {
-        return Err(damaged(format!("{size} bytes are no safetensors file")));
-    };
-    let mut length = [0; LENGTH];
-    file.read_exact(&mut length)?;
-    let header = u64::from_le_bytes(length);
-    // Checked before anything is allocated: a damaged length can be any number.
-    let Some(data) = rest.checked_sub(header) else {
-        let problem = format!("{size} bytes, but a header of {header} bytes");
-        return Err(damaged(problem));
-    };
-    let mut start = length.to_vec();
-    file.take(header).read_to_end(&mut start)?;
-    let tensors: Metadata = serde_json::from_slice(&start[LENGTH..])
-        .map_err(|error| damaged(format!("not the header of a safetensors file: {error}")))?;
-    let described = tensors.data_len() as u64;
-    if described != data {
-        let problem = format!("{data} bytes of tensors, but the header describes {described}");
-        return Err(damaged(problem));
-    }
-    Ok((start, tensors))
+/// Numbers in 64 bits; `None` if they are of a type that has no mean.
+fn numbers(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f64>> {
+    let (halves, _) = bytes.as_chunks::<2>();
+    let (singles, _) = bytes.as_chunks::<4>();
+    let (doubles, _) = bytes.as_chunks::<8>();
+    let halves = halves.iter().copied();
+    let singles = singles.iter().copied();
+    Some(match dtype {
+        Dtype::F16 => halves
+            .map(|half| f16::from_le_bytes(half).to_f64())
+            .collect(),
+        Dtype::BF16 => halves
+            .map(|half| bf16::from_le_bytes(half).to_f64())
+            .collect(),
+        Dtype::F32 => singles
+            .map(|single| f64::from(f32::from_le_bytes(single)))
+            .collect(),
+        Dtype::F64 => doubles.iter().copied().map(f64::from_le_bytes).collect(),
+        _ => return None,
+    })
 }

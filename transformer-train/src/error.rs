@@ -390,6 +390,9 @@ pub enum AverageError {
         /// The system's error, or the damage.
         source: std::io::Error,
     },
+    /// Weights are missing or damaged, or the configuration beside them is.
+    #[error(transparent)]
+    Model(#[from] ModelError),
 }
 
 impl AverageError {

@@ -102,8 +102,9 @@ pub use config_rule::ConfigRule;
 pub use criterion::{Criterion, Goal};
 pub use data::{
     BatchError, BatchSampler, Checksum, Corpus, CorpusError, CorpusFile, CorpusFiles, Example,
-    ExampleProblem, ExampleSource, Lengths, MAX_LINE_BYTES, Pair, TRAINING_FILE, TextLine,
-    TextLines, TextReader, TokenizedPair, UnusablePairs, Update, VALIDATION_FILE, read_sentences,
+    ExampleProblem, ExampleSource, Lengths, MAX_LINE_BYTES, Pair, PairPlaces, TRAINING_FILE,
+    TextLine, TextLines, TextReader, TokenizedPair, UnusablePairs, Update, VALIDATION_FILE,
+    read_sentences,
 };
 #[cfg(feature = "text")]
 pub use data::{

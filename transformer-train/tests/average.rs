@@ -127,6 +127,30 @@ fn each_weight_is_the_mean_of_its_values() {
 }
 
 #[test]
+fn halves_are_averaged_in_single_precision() {
+    let models = Models::new();
+    // The bits of 1 and 2, and of 1 and 1 + 2^-7, whose means 16 bits of the second type do not have.
+    let halves = |f16: u16, bf16: u16| {
+        [
+            ("f16", Dtype::F16, vec![1], f16.to_le_bytes().to_vec()),
+            ("bf16", Dtype::BF16, vec![1, 1], bf16.to_le_bytes().to_vec()),
+        ]
+    };
+    let first = models.model("first", &halves(0x3c00, 0x3f80));
+    let second = models.model("second", &halves(0x4000, 0x3f81));
+    let config = r#"{"model_type": "bart", "torch_dtype": "float16", "d_model": 8}"#;
+    for model in [&first, &second] {
+        fs::write(model.join("config.json"), config).unwrap();
+    }
+    let out = models.path("averaged");
+    average_models(&[first, second], &out).unwrap();
+    assert_eq!(read_f32s(&out, "f16"), [1.5]);
+    assert_eq!(read_f32s(&out, "bf16"), [1.0 + 1.0 / 256.0]);
+    let written = fs::read_to_string(out.join("config.json")).unwrap();
+    assert!(written.contains(r#""torch_dtype": "float32""#), "{written}");
+}
+
+#[test]
 fn the_average_of_one_is_itself_bit_for_bit() {
     let models = Models::new();
     let numbers = [

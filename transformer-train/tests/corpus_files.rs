@@ -56,6 +56,24 @@ fn read(files: &CorpusFiles) -> Result<Corpus, CorpusError> {
 }
 
 #[test]
+fn every_pair_is_found_again_by_its_file_and_line() {
+    let folder = folder();
+    let tsv = file(&folder, "a.tsv", "a\tb\n\nonly\t\nc\td\n");
+    let [source, target] =
+        [("b.en", "e\n\nf\n"), ("b.fr", "g\n\nh\n")].map(|(name, text)| file(&folder, name, text));
+    let files = CorpusFiles::new()
+        .with(CorpusFile::tsv(&tsv), 1.0)
+        .with(CorpusFile::parallel(&source, &target), 1.0);
+    let (corpus, places, unusable) = files.read_with_places().unwrap();
+    assert_eq!((corpus.len(), unusable.count()), (4, 1));
+    let found: Vec<_> = (0..corpus.len()).map(|pair| places.of(pair)).collect();
+    assert_eq!(
+        found,
+        [(&*tsv, 1), (&*tsv, 4), (&*source, 1), (&*source, 3)]
+    );
+}
+
+#[test]
 fn pairs_are_those_of_the_files_in_their_order() {
     let folder = folder();
     let files = files(&folder);

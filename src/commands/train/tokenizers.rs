@@ -6,7 +6,7 @@ use transformer_core::{
     SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, Tokenizer, Tokenizers,
 };
 use transformer_program::note;
-use transformer_program::run_file::TokenizerKeys;
+use transformer_program::run_file::{InitKeys, TokenizerKeys};
 use transformer_train::{TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer};
 
 use super::data::Training;
@@ -23,7 +23,11 @@ use crate::commands::Result;
 /// When a file cannot be read, or the tokenizers do not fit the run.
 pub fn given_tokenizers(plan: &mut Plan, earlier: Option<&Earlier>) -> Result<Option<Tokenizers>> {
     let tokenizers = match earlier.filter(|run| Tokenizers::are_in(run.directory())) {
-        Some(earlier) => Some(between_languages(saved(plan, earlier)?, plan)?),
+        Some(earlier) => {
+            let saved = saved(plan, earlier)?;
+            check_languages(plan, earlier, &saved)?;
+            Some(between_languages(saved, plan)?)
+        }
         None => named(plan)?,
     };
     if let Some(tokenizers) = &tokenizers {
@@ -156,6 +160,56 @@ fn saved(plan: &mut Plan, earlier: &Earlier) -> Result<Tokenizers> {
     let both = [tokenizers.source(), tokenizers.target()];
     check_dropout(plan, &both, earlier.directory())?;
     Ok(tokenizers)
+}
+
+/// Checks that the languages are those that the updates of the run were made with, by whichever of their names.
+///
+/// # Errors
+/// The first key with another language.
+fn check_languages(plan: &Plan, earlier: &Earlier, saved: &Tokenizers) -> Result {
+    let made = earlier.file.as_ref().filter(|_| earlier.updates() > 0);
+    let Some(before) = made.map(|file| &file.run.init) else {
+        return Ok(());
+    };
+    let now = &plan.run.init;
+    let languages = |init: &InitKeys| (init.source_lang.clone(), init.target_lang.clone());
+    if languages(now) == languages(before) {
+        return Ok(());
+    }
+    let bytes = |source: &Option<String>, target: &Option<String>| -> Result<_> {
+        let tokenizers = saved.clone();
+        let tokenizers = tokenizers.with_languages(source.as_deref(), target.as_deref())?;
+        Ok(tokenizers.to_bytes()?)
+    };
+    let of_run = bytes(&before.source_lang, &before.target_lang)?;
+    let with_source = bytes(&now.source_lang, &before.target_lang)?;
+    let with_target = bytes(&before.source_lang, &now.target_lang)?;
+    for (key, given, was, bytes) in [
+        (
+            "init.source_lang",
+            &now.source_lang,
+            &before.source_lang,
+            with_source,
+        ),
+        (
+            "init.target_lang",
+            &now.target_lang,
+            &before.target_lang,
+            with_target,
+        ),
+    ] {
+        if let Some(given) = given
+            && bytes != of_run
+        {
+            let run = earlier.directory().display();
+            let was = was.as_deref().unwrap_or("the language of its model");
+            let rule = format!(
+                "the run in {run} was made with {was}; begin another one by --init {run} and another --out"
+            );
+            return Err(plan.refuse(key, given, rule).into());
+        }
+    }
+    Ok(())
 }
 
 /// A tokenizer trained on sentences. The size of its vocabulary was checked with the other keys.

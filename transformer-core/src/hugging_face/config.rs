@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::keys::{Keys, shown};
 use crate::config::TransformerConfig;
-use crate::error::ModelError;
+use crate::error::{ConfigError, ModelError};
 use crate::layer_config::{LayerNormFormula, NormPlacement, Positions, WeightTying};
 use crate::ops::Activation;
 
@@ -159,14 +159,20 @@ pub(super) fn config(
             let file = generation.filter(starts).filter(|_| of_start);
             Err(ModelError::HuggingFaceConfig {
                 path: file.unwrap_or(keys).path().to_owned(),
-                problem: source.with_names(key_of),
+                problem: match source {
+                    // The advice is for our configuration.
+                    ConfigError::HeadsDoNotDivide { d_model, n_heads } => format!(
+                        "`d_model` {d_model} is not divisible by `encoder_attention_heads` {n_heads}"
+                    ),
+                    source => source.with_names(key_of),
+                },
             })
         }
     }
 }
 
 /// The file's key for one of our configuration's.
-fn key_of(own: &'static str) -> &'static str {
+pub(crate) fn key_of(own: &'static str) -> &'static str {
     match own {
         "src_vocab_size" => "vocab_size",
         "tgt_vocab_size" => "decoder_vocab_size",

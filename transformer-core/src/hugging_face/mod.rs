@@ -31,9 +31,12 @@ use crate::transformer::Transformer;
 use config::ModelType;
 use keys::Keys;
 
+#[cfg(feature = "text")]
+pub(crate) use config::key_of;
 pub use generation::GENERATION_FILE;
 #[cfg(feature = "text")]
 pub(crate) use generation::{options_of_directory, start_token_of_directory};
+pub(crate) use weights::open as open_weights;
 
 /// A directory whose tensors are those of its configuration, by name, type and shape. No number has been read
 /// but those of the logits' bias.

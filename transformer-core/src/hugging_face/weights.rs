@@ -22,7 +22,7 @@ struct Index {
 
 /// The tensors of a directory, and the file that names them. Of several files with weights Hugging Face's choice
 /// is read.
-pub(super) fn open(directory: &Path) -> Result<(PathBuf, StateDict), ModelError> {
+pub(crate) fn open(directory: &Path) -> Result<(PathBuf, StateDict), ModelError> {
     for name in [WEIGHTS_FILE, PYTORCH_FILE] {
         let whole = directory.join(name);
         if is_there(&whole) {

@@ -42,7 +42,11 @@ pub(super) fn read(mut file: File, size: u64) -> Result<StateDict, String> {
     }
     let file = Rc::new(file);
     let first = size - found;
-    let mut dict = StateDict::default();
+    let entries = header.metadata().as_ref();
+    let mut dict = StateDict {
+        format: entries.and_then(|entries| entries.get("format").cloned()),
+        ..StateDict::default()
+    };
     for (name, info) in header.tensors() {
         let (start, end) = info.data_offsets;
         let storage = Storage::new(

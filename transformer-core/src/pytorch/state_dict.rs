@@ -22,6 +22,8 @@ pub(crate) struct StateDict {
     pub tensors: BTreeMap<String, StoredTensor>,
     /// Names of entries that are not tensors.
     pub others: Vec<String>,
+    /// The library that wrote a safetensors file, as its header says: `pt`, `burn`.
+    pub format: Option<String>,
 }
 
 /// Why a file cannot be read.

@@ -104,6 +104,22 @@ impl ElementType {
         }
     }
 
+    /// Bytes of a number; `None` for types of safetensors files that no other file has.
+    fn width(&self) -> Option<usize> {
+        match self {
+            Self::F32 => Some(4),
+            Self::F16 | Self::Bf16 => Some(2),
+            Self::I8 => Some(1),
+            Self::Other(name) => match name.as_str() {
+                "f64" | "i64" => Some(8),
+                "i32" => Some(4),
+                "i16" => Some(2),
+                "u8" | "bool" => Some(1),
+                _ => None,
+            },
+        }
+    }
+
     /// Whether its numbers can be read in single precision.
     pub fn is_float(&self) -> bool {
         match self {
@@ -196,17 +212,28 @@ impl StoredTensor {
         if self.element != ElementType::I8 {
             return Err(invalid(format!("numbers of type {}", self.element.name())));
         }
+        Ok(self.bytes()?.into_iter().map(u8::cast_signed).collect())
+    }
+
+    /// Its numbers in the order of their indices, as the file has them, in little endian.
+    ///
+    /// # Errors
+    /// When they are damaged, or cannot be read.
+    pub fn bytes(&self) -> io::Result<Vec<u8>> {
+        let Some(width) = self.element.width() else {
+            // In a safetensors file, each tensor has a storage of its own.
+            return self.storage.bytes();
+        };
         self.storage.check()?;
         let len: usize = self.shape.iter().product();
-        let bytes = match self.is_contiguous() {
+        match self.is_contiguous() {
             true => {
-                let mut bytes = vec![0; len];
-                self.storage.read(self.offset, &mut bytes)?;
-                bytes
+                let mut bytes = vec![0; len * width];
+                self.storage.read(self.offset * width, &mut bytes)?;
+                Ok(bytes)
             }
-            false => self.gathered(len, 1)?,
-        };
-        Ok(bytes.into_iter().map(u8::cast_signed).collect())
+            false => self.gathered(len, width),
+        }
     }
 
     fn is_contiguous(&self) -> bool {

@@ -1,10 +1,12 @@
 //! Errors of text.
 
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::languages::listed;
+use crate::config_file::is_of_hugging_face;
 use crate::error::{DecodeError, DecodeOptionsError, ModelError, one_line};
+use crate::hugging_face::key_of;
 
 /// Text that cannot be read, written or translated.
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +117,26 @@ impl TextError {
         move |problem| Self::File {
             path,
             problem: one_line(problem),
+        }
+    }
+
+    /// The error with the key that a file of Hugging Face's has, if the model's directory is one of theirs.
+    pub(super) fn in_keys_of(self, directory: &Path) -> Self {
+        match self {
+            Self::SpecialToken {
+                path,
+                name,
+                found,
+                key,
+                expected,
+            } if is_of_hugging_face(directory).unwrap_or(false) => Self::SpecialToken {
+                path,
+                name,
+                found,
+                key: key_of(key),
+                expected,
+            },
+            error => error,
         }
     }
 }

@@ -62,6 +62,12 @@ impl Marian {
         language.into_iter().chain(pieces).collect()
     }
 
+    /// The language that a text begins with, if the vocabulary lacks it.
+    pub fn unknown_language<'a>(&self, text: &'a str) -> Option<&'a str> {
+        let (language, _) = split_language(text);
+        language.filter(|language| self.vocabulary.id(language).is_none())
+    }
+
     /// The text of tokens; special ones are left out.
     pub fn decode(&self, tokens: &[u32]) -> String {
         let tokens = tokens.iter().copied();

@@ -280,6 +280,12 @@ impl Tokenizers {
         Ok(())
     }
 
+    /// The language that a source of one of Marian's models begins with, such as `>>fra<<`, if there is no token for it:
+    /// it is then read as `<unk>`, as by Hugging Face.
+    pub fn unknown_language<'a>(&self, text: &'a str) -> Option<&'a str> {
+        self.source.marian()?.unknown_language(text)
+    }
+
     /// The token of the language that every target has to begin with, if one was chosen.
     pub fn target_first(&self) -> Option<u32> {
         self.target_language
@@ -479,12 +485,23 @@ impl Tokenizers {
         special_tokens: SpecialTokens,
         directory: impl AsRef<Path>,
     ) -> Result<(), TextError> {
+        let directory = directory.as_ref();
+        let checked = self.check_sides([source, target], special_tokens, directory);
+        checked.map_err(|error| error.in_keys_of(directory))
+    }
+
+    fn check_sides(
+        &self,
+        [source, target]: [usize; 2],
+        special_tokens: SpecialTokens,
+        directory: &Path,
+    ) -> Result<(), TextError> {
         let sizes: &[usize] = match self.target {
             None => &[source.min(target)],
             Some(_) => &[source, target],
         };
         for ((name, tokenizer), &vocab_size) in self.sides().into_iter().zip(sizes) {
-            let path = directory.as_ref().join(name);
+            let path = directory.join(name);
             tokenizer.check(&path, vocab_size, special_tokens)?;
         }
         // A smaller vocabulary of another of Marian's models may have the same `</s>`.
@@ -494,7 +511,7 @@ impl Tokenizers {
             .and_then(|side| side.vocabulary().id(PADDING))
         {
             Some(found) if found != special_tokens.pad => Err(TextError::SpecialToken {
-                path: directory.as_ref().join(VOCABULARY_FILE),
+                path: directory.join(VOCABULARY_FILE),
                 name: PADDING,
                 found,
                 key: "pad_id",

@@ -154,19 +154,31 @@ impl CorpusFiles {
     /// # Errors
     /// The first file that cannot be read.
     pub fn read(&self) -> Result<(Corpus, UnusablePairs), CorpusError> {
+        let (corpus, _, unusable) = self.read_with_places()?;
+        Ok((corpus, unusable))
+    }
+
+    /// [`read`](Self::read), and where each pair stands, for messages about it.
+    ///
+    /// # Errors
+    /// The first file that cannot be read.
+    pub fn read_with_places(&self) -> Result<(Corpus, PairPlaces, UnusablePairs), CorpusError> {
         let mut pairs = Vec::new();
+        let mut places = PairPlaces::default();
         let mut unusable = UnusablePairs::default();
         for (file, _) in &self.corpora {
             let mut reader = file.open()?;
-            for pair in reader.by_ref() {
+            places.files.push((reader.path().to_owned(), pairs.len()));
+            while let Some(pair) = reader.next() {
                 let pair = pair?;
                 if !self.holds_out(&pair) {
                     pairs.push(pair);
+                    places.lines.push(reader.line());
                 }
             }
             unusable += reader.unusable();
         }
-        Ok((pairs.into_iter().collect(), unusable))
+        Ok((pairs.into_iter().collect(), places, unusable))
     }
 
     /// Calls `read` with both sides of each pair in turn: the text on which a tokenizer is trained.
@@ -279,6 +291,27 @@ impl CorpusFiles {
         let mut sources: Vec<_> = self.held_out.iter().map(String::as_str).collect();
         sources.sort_unstable();
         sources
+    }
+}
+
+/// Where the pairs of a corpus stand in its files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PairPlaces {
+    /// Each file, and the number of pairs before it.
+    files: Vec<(PathBuf, usize)>,
+    /// The line of each pair.
+    lines: Vec<usize>,
+}
+
+impl PairPlaces {
+    /// The file and the line, from 1, of a pair, from 0. Of two line-aligned files, it is that of the sources.
+    ///
+    /// # Panics
+    /// When there are fewer pairs.
+    pub fn of(&self, pair: usize) -> (&Path, usize) {
+        let line = self.lines[pair];
+        let begun = self.files.partition_point(|(_, before)| *before <= pair);
+        (&self.files[begun - 1].0, line)
     }
 }
 

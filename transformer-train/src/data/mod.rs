@@ -42,7 +42,7 @@ pub use cache::{CacheOptions, PairCache};
 pub use corpus::{Corpus, Pair, TRAINING_FILE, VALIDATION_FILE};
 pub use error::CorpusError;
 pub use example::{Checksum, Example, ExampleProblem, Lengths, TokenizedPair};
-pub use files::{CorpusFile, CorpusFiles};
+pub use files::{CorpusFile, CorpusFiles, PairPlaces};
 #[cfg(feature = "text")]
 pub use filters::{Filtered, LeftOut, PairFilters};
 pub use lines::read_sentences;

@@ -51,7 +51,6 @@ impl PairReader {
     }
 
     /// The line of the pair that was read last, from 1.
-    #[cfg(feature = "text")]
     pub fn line(&self) -> usize {
         self.lines().number()
     }

@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use crate::simd::{exp, max, sum, vectorised};
+use crate::sizes::check_rows;
 
 /// `ln Σ eˣ`, given the largest.
 #[inline(always)]
@@ -16,7 +17,11 @@ pub fn log_sum_exp(x: &[f32], largest: f32) -> f32 {
 }
 
 /// The logarithm of the softmax of each row of `width` numbers.
+///
+/// # Panics
+/// When the numbers are not whole rows.
 pub fn log_softmax(x: &[f32], width: usize) -> Vec<f32> {
+    check_rows(x.len(), width);
     let mut output = vec![0.0; x.len()];
     output
         .par_chunks_mut(width.max(1))

@@ -124,14 +124,13 @@ pub fn cross_entropy_backward(
 
 /// The width of logits with a row for each label; at least one, as `chunks` requires.
 fn vocab_size(logits: &[f32], labels: &[usize]) -> usize {
-    let rows = labels.len().max(1);
     assert!(
-        logits.len().is_multiple_of(rows) && (labels.is_empty() <= logits.is_empty()),
+        logits.len().is_multiple_of(labels.len()),
         "{} logits for {} labels",
         logits.len(),
         labels.len()
     );
-    let vocab_size = logits.len() / rows;
+    let vocab_size = logits.len() / labels.len().max(1);
     let largest = labels.iter().max();
     assert!(
         largest.is_none_or(|&label| label < vocab_size),

@@ -84,8 +84,8 @@ fn tile_of_rows<T: Tiles>(product: &mut T, rows: usize, row: usize, panel: usize
     }
 }
 
-/// Has the processor fetch a half of row `k` of the next panel, while this one is multiplied: the first tile
-/// of rows one half, the others the other one.
+/// Has the processor fetch row `k` of the next panel while this one is multiplied: the first half in the tile that
+/// begins with row 0, the second half in the others.
 #[inline(always)]
 pub fn prefetch_next<R>(panel: &[R], k: usize, row: usize) {
     const { assert!(size_of::<R>() == 128) };

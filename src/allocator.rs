@@ -18,6 +18,8 @@ static ALLOCATOR: PageKeeper = PageKeeper;
 
 /// jemalloc's settings, which it looks for under this name. The last lets a small tensor have a part of a
 /// freed block of any size; by default it would get new pages, and memory would grow without end.
+// SAFETY: jemalloc's own symbol of this name is weak, so that this one replaces it. It is what jemalloc declares: a
+// pointer to text that ends with a zero, and that lives as long as the program.
 #[used]
 #[unsafe(export_name = "malloc_conf")]
 static SETTINGS: &[u8; 67] =
@@ -26,25 +28,92 @@ static SETTINGS: &[u8; 67] =
 /// jemalloc, except that zeros are written here.
 struct PageKeeper;
 
-// SAFETY: every call is jemalloc's; zeros are written to a block of that size.
+// SAFETY: every block is jemalloc's, from the layout that was asked for. None of the methods panics.
 unsafe impl GlobalAlloc for PageKeeper {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: what jemalloc asks of its caller is what this method asks of its own.
         unsafe { Jemalloc.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: what jemalloc asks of its caller is what this method asks of its own.
         let block = unsafe { Jemalloc.alloc(layout) };
         if !block.is_null() {
+            // SAFETY: the block has so many bytes, and nobody else knows it yet.
             unsafe { block.write_bytes(0, layout.size()) };
         }
         block
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the block is jemalloc's, as all are, and what it asks of its caller is what this method asks of its
+        // own.
         unsafe { Jemalloc.dealloc(block, layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the block is jemalloc's, as all are, and what it asks of its caller is what this method asks of its
+        // own.
         unsafe { Jemalloc.realloc(block, layout, size) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+
+    use super::*;
+
+    /// Bytes, pages, and more than jemalloc keeps by default.
+    const SIZES: [usize; 5] = [1, 100, 5000, 1 << 16, 9 << 20];
+
+    /// Memory that was freed is not zero.
+    #[test]
+    fn zeros_are_zeros_in_memory_that_was_used() {
+        for size in SIZES {
+            for _ in 0..10 {
+                drop(black_box(vec![0xff_u8; size]));
+                let zeros = black_box(vec![0_u8; size]);
+                assert!(zeros.iter().all(|&byte| byte == 0), "{size} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_stay_when_their_block_grows_or_shrinks() {
+        let mut bytes: Vec<u8> = Vec::new();
+        for size in SIZES {
+            let grown = (bytes.len()..size).map(|at| (at % 251) as u8);
+            bytes.extend(grown);
+            bytes.shrink_to_fit();
+            let expected = (0..size).map(|at| (at % 251) as u8);
+            assert!(bytes.iter().copied().eq(expected), "{size} bytes");
+        }
+        bytes.truncate(300);
+        bytes.shrink_to_fit();
+        assert!(
+            bytes
+                .iter()
+                .copied()
+                .eq((0..300).map(|at| (at % 251) as u8))
+        );
+    }
+
+    #[test]
+    fn blocks_are_aligned() {
+        #[derive(Clone)]
+        #[repr(align(4096))]
+        struct Page([u8; 4096]);
+        for pages in [1, 3, 100] {
+            let pages = black_box(vec![Page([1; 4096]); pages]);
+            assert_eq!(pages.as_ptr().addr() % 4096, 0);
+            assert!(pages.iter().all(|page| page.0 == [1; 4096]));
+        }
+    }
+
+    /// It reads them as text that ends with a zero.
+    #[test]
+    fn settings_end_with_a_zero() {
+        assert_eq!(SETTINGS.iter().position(|&byte| byte == 0), Some(66));
     }
 }

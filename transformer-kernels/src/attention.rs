@@ -157,6 +157,18 @@ pub fn scaled_dot_product_attention<B: Backend>(
     mask: Option<&Mask<B>>,
     p: f64,
 ) -> (Tensor<B, 4>, Tensor<B, 4>) {
+    let [batch, n_heads, query_len, d_k] = query.dims();
+    let ([_, _, key_len, _], [_, _, _, d_v]) = (key.dims(), value.dims());
+    // Burn would broadcast what differs, where one of both sizes is 1.
+    assert_eq!(
+        [key.dims(), value.dims()],
+        [d_k, d_v].map(|width| [batch, n_heads, key_len, width]),
+        "keys and values for queries {:?}",
+        query.dims()
+    );
+    if let Some(mask) = mask {
+        mask.check([batch, n_heads, query_len, key_len], query.dtype());
+    }
     attend(query, &[[key, value]], mask, p)
 }
 

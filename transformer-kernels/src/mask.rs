@@ -253,10 +253,15 @@ fn row_by_row<B: Backend>(bias: &Tensor<B, 4>, rows: &Tensor<B, 4, Bool>) -> Ten
     }
 }
 
-/// What blocked scores are given: half the lowest finite number. Added to any score it stays finite, and its
+/// The score of a blocked key in `f32`: half the lowest finite number. Added to any score it stays finite, and its
 /// exponential is zero relative to that of any score that is not blocked.
+pub(crate) const LOWEST: f32 = f32::MIN / 2.0;
+
+/// [`LOWEST`], for scores of this type.
 fn lowest(dtype: DType) -> f64 {
-    dtype.finfo().map_or(f64::from(f32::MIN), |f| f.min) / 2.0
+    dtype
+        .finfo()
+        .map_or(f64::from(LOWEST), |range| range.min / 2.0)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Numbers in 8 bits, with a scale for each row.
 
+use crate::sizes::check_rows;
+
 /// Rounds each number of rows of `width` to 8 bits: `scale · q`, with whole numbers `q` from -127 to 127 and
 /// the row's scale, the largest magnitude over 127. Returns all `q`, and the scale of each row.
 ///
@@ -16,12 +18,9 @@
 /// assert_eq!(scales, [2.0, 0.0]);
 /// ```
 pub fn quantized_rows(values: &[f32], width: usize) -> (Vec<i8>, Vec<f32>) {
+    check_rows(values.len(), width);
+    // At least one, as `chunks` requires.
     let width = width.max(1);
-    assert!(
-        values.len().is_multiple_of(width),
-        "{} numbers are not whole rows of {width}",
-        values.len()
-    );
     let mut q = vec![0; values.len()];
     let rows = values.chunks(width).zip(q.chunks_mut(width));
     let scales = rows.map(|(values, q)| quantize_row::<0>(values, q));

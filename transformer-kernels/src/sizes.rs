@@ -17,6 +17,14 @@ pub fn count(shape: &[usize]) -> usize {
     product.unwrap_or_else(|| panic!("{shape:?} are more numbers than memory can hold"))
 }
 
+/// Panics unless so many numbers are whole rows; of width zero there are none.
+pub fn check_rows(numbers: usize, width: usize) {
+    assert!(
+        numbers.is_multiple_of(width),
+        "{numbers} numbers are not whole rows of {width}"
+    );
+}
+
 /// Reshapes a tensor; sizes of the new shape may be zero, which Burn's own `reshape` reads as "keep the
 /// size of this dimension".
 pub fn reshaped<B: Backend, const D: usize, const D2: usize>(

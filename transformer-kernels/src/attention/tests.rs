@@ -344,6 +344,23 @@ fn a_bias_of_another_type_is_refused() {
     attend_with(&Mask::from_bias(bias.cast(burn::tensor::DType::F64)));
 }
 
+#[test]
+#[should_panic(expected = "a mask [1, 1, 5, 5] for scores [1, 2, 1, 5]")]
+fn a_mask_of_more_queries_is_not_broadcast() {
+    let [query, key] =
+        [1, 5].map(|len| plain_numbers::<burn_ndarray::NdArray, 4>(1, [1, 2, len, 4]));
+    let mask = Mask::<burn_ndarray::NdArray>::causal(0, 5, 5, &Default::default());
+    scaled_dot_product_attention(query, key.clone(), key, Some(&mask), 0.0);
+}
+
+#[test]
+#[should_panic(expected = "keys and values for queries [1, 2, 3, 4]")]
+fn keys_of_one_head_are_not_broadcast() {
+    let [query, key] =
+        [2, 1].map(|n_heads| plain_numbers::<burn_ndarray::NdArray, 4>(1, [1, n_heads, 3, 4]));
+    scaled_dot_product_attention(query, key.clone(), key, None, 0.0);
+}
+
 /// The composition against the formula: a sum over keys for every query.
 #[test]
 fn composition_is_the_formula() {

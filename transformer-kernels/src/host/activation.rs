@@ -5,6 +5,7 @@ use rayon::prelude::*;
 use super::{TASK, rows_of_task, task_of_rows};
 use crate::random::Keep;
 use crate::simd::vectorised;
+use crate::sizes::check_rows;
 
 /// `dropout(max(0, x + b))` of rows as wide as the bias.
 ///
@@ -19,11 +20,7 @@ use crate::simd::vectorised;
 /// ```
 pub fn relu_dropout(x: &[f32], bias: &[f32], keep: Option<Keep>) -> Vec<f32> {
     let width = bias.len();
-    assert!(
-        x.len().is_multiple_of(width.max(1)),
-        "{} numbers are not whole rows for a bias of {width}",
-        x.len()
-    );
+    check_rows(x.len(), width);
     let mut output = vec![0.0; x.len()];
     let task = task_of_rows(width);
     output

@@ -31,8 +31,9 @@ impl<'a> HeadRows<'a> {
     ) -> Self {
         let shape = [batch, len, row_width];
         assert_eq!(values.len(), count(&shape), "numbers of rows {shape:?}");
+        let end = column.checked_add(count(&[n_heads, width]));
         assert!(
-            column + count(&[n_heads, width]) <= row_width,
+            end.is_some_and(|end| end <= row_width),
             "{n_heads} heads of {width} from column {column} of {row_width}"
         );
         Self {
@@ -98,6 +99,7 @@ pub fn join_heads(
     widths: &[usize],
     [batch, n_heads, len]: [usize; 3],
 ) -> Vec<f32> {
+    assert_eq!(parts.len(), widths.len(), "parts, and their widths");
     for (part, &width) in parts.iter().zip(widths) {
         let shape = [batch, n_heads, len, width];
         assert_eq!(part.len(), count(&shape), "numbers of heads {shape:?}");

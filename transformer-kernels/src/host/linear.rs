@@ -6,6 +6,7 @@ use super::matrix::Matrix;
 use super::task_of_rows;
 use crate::linear::WeightLayout;
 use crate::simd::vectorised;
+use crate::sizes::count;
 
 /// The sizes of a linear map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,12 +24,12 @@ pub struct LinearShape {
 impl LinearShape {
     /// `[rows, d_input]`
     fn input<'a>(&self, values: &'a [f32]) -> Matrix<'a> {
-        Matrix::new(values, self.rows, self.d_input, self.d_input)
+        whole(values, self.rows, self.d_input)
     }
 
     /// `[rows, d_output]`
     fn output<'a>(&self, values: &'a [f32]) -> Matrix<'a> {
-        Matrix::new(values, self.rows, self.d_output, self.d_output)
+        whole(values, self.rows, self.d_output)
     }
 
     /// `[d_input, d_output]`
@@ -37,12 +38,17 @@ impl LinearShape {
             d_input, d_output, ..
         } = *self;
         match self.layout {
-            WeightLayout::InputByOutput => Matrix::new(values, d_input, d_output, d_output),
-            WeightLayout::OutputByInput => {
-                Matrix::new(values, d_output, d_input, d_input).transposed()
-            }
+            WeightLayout::InputByOutput => whole(values, d_input, d_output),
+            WeightLayout::OutputByInput => whole(values, d_output, d_input).transposed(),
         }
     }
+}
+
+/// A matrix of all these numbers.
+fn whole(values: &[f32], rows: usize, columns: usize) -> Matrix<'_> {
+    let shape = [rows, columns];
+    assert_eq!(values.len(), count(&shape), "numbers of a matrix {shape:?}");
+    Matrix::new(values, rows, columns, columns)
 }
 
 /// `x W + b` of every row.
@@ -102,5 +108,22 @@ pub fn linear_weight_gradient(grad: &[f32], x: &[f32], shape: LinearShape) -> Ve
     match shape.layout {
         WeightLayout::InputByOutput => x.transposed().product(grad),
         WeightLayout::OutputByInput => grad.transposed().product(x),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "numbers of a matrix [2, 3]")]
+    fn more_numbers_than_the_shape_has_are_refused() {
+        let shape = LinearShape {
+            rows: 2,
+            d_input: 3,
+            d_output: 1,
+            layout: WeightLayout::InputByOutput,
+        };
+        linear(&[0.0; 7], &[0.0; 3], None, shape);
     }
 }

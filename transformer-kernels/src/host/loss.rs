@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use crate::simd::{exp, max, sum, vectorised};
+use crate::sizes::check_rows;
 
 /// `ln Σ eˣ`, given the largest.
 #[inline(always)]
@@ -16,7 +17,11 @@ pub fn log_sum_exp(x: &[f32], largest: f32) -> f32 {
 }
 
 /// The logarithm of the softmax of each row of `width` numbers.
+///
+/// # Panics
+/// When the numbers are not whole rows.
 pub fn log_softmax(x: &[f32], width: usize) -> Vec<f32> {
+    check_rows(x.len(), width);
     let mut output = vec![0.0; x.len()];
     output
         .par_chunks_mut(width.max(1))
@@ -119,14 +124,13 @@ pub fn cross_entropy_backward(
 
 /// The width of logits with a row for each label; at least one, as `chunks` requires.
 fn vocab_size(logits: &[f32], labels: &[usize]) -> usize {
-    let rows = labels.len().max(1);
     assert!(
-        logits.len().is_multiple_of(rows) && (labels.is_empty() <= logits.is_empty()),
+        logits.len().is_multiple_of(labels.len()),
         "{} logits for {} labels",
         logits.len(),
         labels.len()
     );
-    let vocab_size = logits.len() / rows;
+    let vocab_size = logits.len() / labels.len().max(1);
     let largest = labels.iter().max();
     assert!(
         largest.is_none_or(|&label| label < vocab_size),

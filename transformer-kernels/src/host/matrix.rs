@@ -65,6 +65,7 @@ impl<'a> Matrix<'a> {
     /// When they are not, or there are not so many.
     pub fn row(self, row: usize) -> &'a [f32] {
         assert_eq!(self.column_stride, 1, "step from column to column");
+        assert!(row < self.rows, "row {row} of {}", self.rows);
         if self.columns == 0 {
             return &[];
         }
@@ -153,9 +154,9 @@ impl<'a> Matrix<'a> {
             Parallelism::Rayon(0)
         };
         let spare = &mut out.spare_capacity_mut()[..count];
-        self.compute(other, 1.0, Destination::Overwrite(spare), threads);
+        self.compute(other, 1.0, Destination::Initialise(spare), threads);
         #[allow(unsafe_code, reason = "gemm writes into uninitialised memory")]
-        // SAFETY: each of the `count` results has been written.
+        // SAFETY: the capacity is `count` at least, and `compute` has initialised the first `count` numbers.
         unsafe {
             out.set_len(count);
         }
@@ -167,9 +168,6 @@ impl<'a> Matrix<'a> {
     /// # Panics
     /// When the sizes do not agree.
     pub fn multiply(self, other: Matrix<'_>, scale: f32, out: &mut [f32]) {
-        #[allow(unsafe_code, reason = "to share `compute` with `product`")]
-        // SAFETY: `compute` initialises every element and reads none.
-        let out = unsafe { &mut *(out as *mut [f32] as *mut [MaybeUninit<f32>]) };
         self.compute(other, scale, Destination::Overwrite(out), Parallelism::None);
     }
 
@@ -185,20 +183,22 @@ impl<'a> Matrix<'a> {
         assert_eq!(self.columns, other.rows, "inner sizes of a product");
         let size = count(&[self.rows, other.columns]);
         let (adds, len, pointer): (bool, usize, *mut f32) = match out {
-            Destination::Overwrite(out) if self.columns == 0 => {
+            Destination::Initialise(out) if self.columns == 0 => {
                 assert_eq!(out.len(), size, "size of a product");
                 out.fill(MaybeUninit::new(0.0));
                 return;
             }
-            Destination::Overwrite(out) => (false, out.len(), out.as_mut_ptr().cast()),
+            Destination::Initialise(out) => (false, out.len(), out.as_mut_ptr().cast()),
+            Destination::Overwrite(out) => (false, out.len(), out.as_mut_ptr()),
             Destination::Add(out) => (true, out.len(), out.as_mut_ptr()),
         };
         assert_eq!(len, size, "size of a product");
         self.check();
         other.check();
         #[allow(unsafe_code, reason = "gemm takes pointers")]
-        // SAFETY: both views lie within their slices, and the pointer is to an element for each result, which
-        // gemm reads only where they are added to.
+        // SAFETY: both views lie within their slices, as `check` has asserted, or have no numbers, and then gemm
+        // reads none. The pointer is to `self.rows · other.columns` numbers, borrowed mutably, which gemm writes,
+        // all of them, and reads only if `adds`.
         unsafe {
             gemm::gemm(
                 self.rows,
@@ -227,8 +227,10 @@ impl<'a> Matrix<'a> {
 
 /// Where a product goes.
 enum Destination<'a> {
-    /// Every element is written, and none is read.
-    Overwrite(&'a mut [MaybeUninit<f32>]),
+    /// Into memory of which every number is written, and none is read.
+    Initialise(&'a mut [MaybeUninit<f32>]),
+    /// Over other numbers.
+    Overwrite(&'a mut [f32]),
     /// The product is added.
     Add(&'a mut [f32]),
 }
@@ -243,6 +245,124 @@ mod tests {
     fn counts_that_wrap_are_refused() {
         let many = 1 << (usize::BITS / 2);
         Matrix::new(&[], many, 0, 0).product(Matrix::new(&[], 0, many, many));
+    }
+
+    /// Sizes and strides that gemm has a path of its own for: few inner columns, one row or column, whole and broken
+    /// vectors, transposed views, and enough work for several threads. Around every view and result there is NaN,
+    /// which a number that is read by mistake turns a result into, and which nobody may overwrite.
+    #[test]
+    fn nothing_but_the_views_is_read_and_nothing_but_the_result_is_written() {
+        for [rows, inner, columns] in [
+            [1, 40, 9],
+            [16, 16, 16],
+            [65, 1, 1],
+            [65, 2, 33],
+            [66, 3, 1],
+            [70, 17, 16],
+            [97, 64, 31],
+            [129, 5, 300],
+            [300, 130, 110],
+        ] {
+            let sizes = [rows, inner, columns];
+            let x = Framed::new([rows, inner], 1);
+            let w = Framed::new([inner, columns], 2);
+            let (x_turned, w_turned) = (x.transposed(), w.transposed());
+            let expected = product_of(&x, &w, sizes);
+            for (x, w) in [
+                (x.view(), w.view()),
+                (x_turned.view().transposed(), w.view()),
+                (x.view(), w_turned.view().transposed()),
+            ] {
+                assert_eq!(x.product(w), expected, "{sizes:?}");
+                // Not at the beginning of a vector.
+                let mut out = vec![f32::NAN; rows * columns + 10];
+                let (before, after) = (3, 3 + rows * columns);
+                x.multiply(w, 1.0, &mut out[before..after]);
+                assert_eq!(out[before..after], expected, "{sizes:?}");
+                x.add_product(w, 1.0, &mut out[before..after]);
+                let doubled: Vec<f32> = expected.iter().map(|y| y + y).collect();
+                assert_eq!(out[before..after], doubled, "{sizes:?}");
+                let mut others = out[..before].iter().chain(&out[after..]);
+                assert!(others.all(|y| y.is_nan()), "{sizes:?}");
+            }
+        }
+    }
+
+    /// A matrix of small whole numbers, whose products and sums are exact, in a larger one of NaN.
+    struct Framed {
+        values: Vec<f32>,
+        sizes: [usize; 2],
+    }
+
+    impl Framed {
+        /// Rows and columns of NaN around the matrix.
+        const FRAME: usize = 2;
+
+        fn new(sizes: [usize; 2], seed: usize) -> Self {
+            Self::of(sizes, |row, column| {
+                ((row * 37 + column * 5 + seed * 11) % 17) as f32 - 8.0
+            })
+        }
+
+        fn of(sizes: [usize; 2], number: impl Fn(usize, usize) -> f32) -> Self {
+            let [rows, columns] = sizes;
+            let stride = columns + 2 * Self::FRAME;
+            let mut values = vec![f32::NAN; (rows + 2 * Self::FRAME) * stride];
+            for row in 0..rows {
+                for column in 0..columns {
+                    values[(row + Self::FRAME) * stride + Self::FRAME + column] =
+                        number(row, column);
+                }
+            }
+            Self { values, sizes }
+        }
+
+        fn number(&self, row: usize, column: usize) -> f32 {
+            let stride = self.sizes[1] + 2 * Self::FRAME;
+            self.values[(row + Self::FRAME) * stride + Self::FRAME + column]
+        }
+
+        fn view(&self) -> Matrix<'_> {
+            let [rows, columns] = self.sizes;
+            let stride = columns + 2 * Self::FRAME;
+            let first = Self::FRAME * stride + Self::FRAME;
+            Matrix::new(&self.values[first..], rows, columns, stride)
+        }
+
+        fn transposed(&self) -> Self {
+            let [rows, columns] = self.sizes;
+            Self::of([columns, rows], |row, column| self.number(column, row))
+        }
+    }
+
+    fn product_of(x: &Framed, w: &Framed, [rows, inner, columns]: [usize; 3]) -> Vec<f32> {
+        let mut out = Vec::with_capacity(rows * columns);
+        for row in 0..rows {
+            for column in 0..columns {
+                let terms = (0..inner).map(|k| x.number(row, k) * w.number(k, column));
+                out.push(terms.sum());
+            }
+        }
+        out
+    }
+
+    #[test]
+    #[should_panic(expected = "a matrix [3, 2] outside its 5 values")]
+    fn a_view_beyond_its_values_is_refused() {
+        Matrix::new(&[0.0; 5], 3, 2, 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "size of a product")]
+    fn a_result_of_another_size_is_refused() {
+        let x = Matrix::new(&[0.0; 6], 3, 2, 2);
+        x.multiply(x.transposed(), 1.0, &mut [0.0; 8]);
+    }
+
+    #[test]
+    #[should_panic(expected = "row 1 of 1")]
+    fn a_row_of_another_view_is_refused() {
+        Matrix::new(&[0.0; 4], 2, 2, 2).rows(0..1).row(1);
     }
 
     #[test]

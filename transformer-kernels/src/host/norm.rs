@@ -6,6 +6,7 @@ use super::sums::add_up;
 use super::{rows_of_task, task_of_rows};
 use crate::kernels::NormParents;
 use crate::simd::{sum, sum2, vectorised};
+use crate::sizes::check_rows;
 
 /// Normalised rows, and the statistics that their backward pass needs.
 #[derive(Debug, Clone)]
@@ -33,11 +34,7 @@ pub struct NormGradients {
 fn rows_of(x: &[f32], [gamma, beta]: [&[f32]; 2]) -> usize {
     let width = gamma.len();
     assert_eq!(width, beta.len(), "numbers of gamma and beta");
-    assert!(
-        x.len().is_multiple_of(width.max(1)),
-        "{} numbers are not whole rows of {width}",
-        x.len()
-    );
+    check_rows(x.len(), width);
     x.len() / width.max(1)
 }
 

@@ -12,6 +12,7 @@ use super::loss::log_sum_exp;
 use super::norm::mean_and_squares;
 use crate::activation::Activation;
 use crate::simd::{erf, exp, max, vectorised};
+use crate::sizes::check_rows;
 
 /// `x += y`
 ///
@@ -50,7 +51,7 @@ const SMALLEST_VARIANCE: f32 = 1e-36;
 pub fn layer_norm(x: &mut [f32], gamma: &[f32], beta: &[f32], epsilon: f32, spread: Spread) {
     let width = gamma.len();
     assert_eq!(width, beta.len(), "numbers of gamma and beta");
-    check_rows(x, width);
+    check_rows(x.len(), width);
     vectorised!({
         for x in x.chunks_exact_mut(width.max(1)) {
             let (m, squares) = mean_and_squares(x);
@@ -105,20 +106,11 @@ fn map(x: &mut [f32], f: impl Fn(f32) -> f32) {
 /// # Panics
 /// When the numbers are not whole rows.
 pub fn log_softmax(x: &mut [f32], width: usize) {
-    check_rows(x, width);
+    check_rows(x.len(), width);
     vectorised!({
         for x in x.chunks_exact_mut(width.max(1)) {
             let log_sum_exp = log_sum_exp(x, max(x));
             x.iter_mut().for_each(|x| *x -= log_sum_exp);
         }
     });
-}
-
-/// Panics unless the numbers are whole rows.
-fn check_rows(x: &[f32], width: usize) {
-    assert!(
-        x.len().is_multiple_of(width.max(1)),
-        "{} numbers are not whole rows of {width}",
-        x.len()
-    );
 }

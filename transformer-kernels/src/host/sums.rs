@@ -4,9 +4,14 @@ use rayon::prelude::*;
 
 use super::{TASK, task_of_rows};
 use crate::simd::{sum, vectorised};
+use crate::sizes::check_rows;
 
 /// The sum of all rows, each of `width` numbers.
+///
+/// # Panics
+/// When the numbers are not whole rows.
 pub fn sum_rows(x: &[f32], width: usize) -> Vec<f32> {
+    check_rows(x.len(), width);
     let parts: Vec<Vec<f32>> = x
         .par_chunks(task_of_rows(width))
         .map(|rows| {

@@ -9,11 +9,9 @@ use crate::heads::score_scale;
 use crate::host::heads::HeadRows;
 use crate::host::mask::{HeadMask, Mask};
 use crate::host::matrix::Matrix;
+use crate::mask::LOWEST;
 use crate::simd::{exp, max, sum, vectorised};
 use crate::sizes::count;
-
-/// The score of a padded key; its exponential is zero relative to that of any other key.
-const LOWEST: f32 = f32::MIN / 2.0;
 
 /// The outputs of all heads: `[batch, n_heads, query_len, d_v]`.
 pub fn attention(query: HeadRows<'_>, parts: &[[HeadRows<'_>; 2]], mask: Mask<'_>) -> Vec<f32> {

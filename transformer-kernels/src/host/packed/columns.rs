@@ -2,12 +2,15 @@
 
 use std::marker::PhantomData;
 
+use crate::sizes::count;
+
 /// Some columns of all rows of a matrix, to be written.
 ///
 /// No other value has the same columns, so that values of one matrix may be written by several threads.
 #[derive(Debug)]
 pub struct Columns<'a> {
-    /// The first number of the first row.
+    /// The first number of the first row. The matrix from there on is borrowed for `'a`; the rows begin `stride`
+    /// numbers apart, and no other value has the first `width` numbers of any.
     values: *mut f32,
     rows: usize,
     width: usize,
@@ -16,16 +19,17 @@ pub struct Columns<'a> {
 }
 
 #[allow(unsafe_code, reason = "a pointer is not `Send` by itself")]
-// SAFETY: it is as a `&mut [f32]` to each of its rows, which are its own.
+// SAFETY: it stands for a `&mut [f32]` to each of its rows, and those are `Send`.
 unsafe impl Send for Columns<'_> {}
 
 impl<'a> Columns<'a> {
     /// All columns of a matrix `[rows, width]`.
     ///
     /// # Panics
-    /// When there are not so many numbers.
+    /// When there are more numbers, or fewer.
     pub fn new(values: &'a mut [f32], rows: usize, width: usize) -> Self {
-        assert_eq!(values.len(), rows * width, "numbers of a matrix");
+        let size = count(&[rows, width]);
+        assert_eq!(values.len(), size, "numbers of a matrix");
         Self {
             values: values.as_mut_ptr(),
             rows,
@@ -36,6 +40,9 @@ impl<'a> Columns<'a> {
     }
 
     /// Parts of `width` columns each; the last one has what remains.
+    ///
+    /// # Panics
+    /// When the width is zero.
     pub fn split(self, width: usize) -> impl Iterator<Item = Self> {
         (0..self.width).step_by(width).map(move |first| Self {
             values: self.values.wrapping_add(first),
@@ -64,10 +71,60 @@ impl<'a> Columns<'a> {
     pub fn row(&mut self, row: usize) -> &mut [f32] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         #[allow(unsafe_code, reason = "rows of a part of the columns are no slice")]
-        // SAFETY: the row lies in the matrix, `rows · stride` long, that is borrowed for `'a`; its numbers
-        // in these columns belong to this value only, which is borrowed mutably.
+        // SAFETY: there are `rows · stride` numbers, less the columns before these, so that the row lies within them
+        // and the product does not overflow. No other value has these columns, and this one is borrowed mutably.
         unsafe {
             std::slice::from_raw_parts_mut(self.values.add(row * self.stride), self.width)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rayon::prelude::*;
+
+    use super::*;
+
+    /// Each thread adds the number of its part to all that it has.
+    #[test]
+    fn parts_have_every_number_once() {
+        for [rows, width, part] in [[1, 1, 1], [5, 70, 32], [3, 64, 32], [7, 9, 100], [4, 0, 3]] {
+            let mut values = vec![0.0; rows * width];
+            let parts: Vec<_> = Columns::new(&mut values, rows, width).split(part).collect();
+            assert_eq!(parts.len(), width.div_ceil(part));
+            parts
+                .into_par_iter()
+                .enumerate()
+                .for_each(|(which, mut columns)| {
+                    assert_eq!(columns.rows(), rows);
+                    for row in 0..rows {
+                        let row = columns.row(row);
+                        row.iter_mut().for_each(|x| *x += (which + 1) as f32);
+                    }
+                });
+            for (at, x) in values.into_iter().enumerate() {
+                assert_eq!(x, (at % width / part + 1) as f32, "{at}, {rows} x {width}");
+            }
+        }
+    }
+
+    /// In a release build the product would wrap to zero, and a row be written where there is none.
+    #[test]
+    #[should_panic(expected = "are more numbers than memory can hold")]
+    fn sizes_that_wrap_are_refused() {
+        let many = 1 << (usize::BITS / 2);
+        Columns::new(&mut [], many, many);
+    }
+
+    #[test]
+    #[should_panic(expected = "numbers of a matrix")]
+    fn a_matrix_of_another_size_is_refused() {
+        Columns::new(&mut [0.0; 5], 2, 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "row 2 of 2")]
+    fn a_row_that_is_not_there_is_refused() {
+        Columns::new(&mut [0.0; 6], 2, 3).row(2);
     }
 }

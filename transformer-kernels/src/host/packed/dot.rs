@@ -24,11 +24,11 @@ pub trait Dot: Copy {
     fn zeros(self) -> Self::Sums;
     /// Zeros.
     fn no_weights(self) -> Self::Weights;
-    /// Of `COLUMNS` columns.
+    /// Of `COLUMNS` columns; panics when there are more or fewer.
     fn weights(self, columns: &[[i8; INPUTS]]) -> Self::Weights;
     fn inputs(self, x: [u8; INPUTS]) -> Self::Inputs;
     fn add(self, sums: Self::Sums, x: Self::Inputs, weights: Self::Weights) -> Self::Sums;
-    /// Writes `COLUMNS` sums.
+    /// Writes `COLUMNS` sums; panics when there is memory for more or fewer.
     fn store(self, sums: Self::Sums, to: &mut [i32]);
     /// Runs a task, compiled for these instructions.
     fn run<T: Task>(self, task: T);
@@ -78,6 +78,7 @@ impl Dot for Portable {
 
     #[inline(always)]
     fn weights(self, columns: &[[i8; INPUTS]]) -> Self::Weights {
+        assert_eq!(columns.len(), Self::COLUMNS);
         let mut weights = [[0; INPUTS]; 8];
         for (to, column) in weights.iter_mut().zip(columns) {
             *to = column.map(i32::from);
@@ -128,7 +129,6 @@ impl Vnni {
     }
 }
 
-// SAFETY, here and below: a value proves that the processor has the instructions.
 #[cfg(target_arch = "x86_64")]
 impl Dot for Vnni {
     const ROWS: usize = 12;
@@ -139,6 +139,7 @@ impl Dot for Vnni {
 
     #[inline(always)]
     fn zeros(self) -> __m512i {
+        // SAFETY: a value of this type proves that the processor has the instruction.
         unsafe { _mm512_setzero_si512() }
     }
 
@@ -150,24 +151,28 @@ impl Dot for Vnni {
     #[inline(always)]
     fn weights(self, columns: &[[i8; INPUTS]]) -> __m512i {
         assert_eq!(columns.len(), Self::COLUMNS);
-        // SAFETY: 16 columns of four bytes are read.
+        // SAFETY: a value of this type proves that the processor has the instruction, which reads 16 columns of
+        // four bytes: as many as there are. They need no alignment.
         unsafe { _mm512_loadu_si512(columns.as_ptr().cast()) }
     }
 
     #[inline(always)]
     fn inputs(self, x: [u8; INPUTS]) -> __m512i {
+        // SAFETY: a value of this type proves that the processor has the instruction.
         unsafe { _mm512_set1_epi32(i32::from_ne_bytes(x)) }
     }
 
     #[inline(always)]
     fn add(self, sums: __m512i, x: __m512i, weights: __m512i) -> __m512i {
+        // SAFETY: a value of this type proves that the processor has the instruction.
         unsafe { _mm512_dpbusd_epi32(sums, x, weights) }
     }
 
     #[inline(always)]
     fn store(self, sums: __m512i, to: &mut [i32]) {
         assert_eq!(to.len(), Self::COLUMNS);
-        // SAFETY: 16 sums of four bytes are written.
+        // SAFETY: a value of this type proves that the processor has the instruction, which writes 16 sums of four
+        // bytes: as many as there is memory for. It needs no alignment.
         unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), sums) }
     }
 
@@ -176,6 +181,7 @@ impl Dot for Vnni {
         fn run<T: Task>(task: T, dot: Vnni) {
             task.run(dot);
         }
+        // SAFETY: a value of this type proves that the processor has the instructions.
         unsafe { run(task, self) }
     }
 }
@@ -206,6 +212,7 @@ impl Dot for Avx2 {
 
     #[inline(always)]
     fn zeros(self) -> __m256i {
+        // SAFETY: a value of this type proves that the processor has the instruction.
         unsafe { _mm256_setzero_si256() }
     }
 
@@ -217,7 +224,8 @@ impl Dot for Avx2 {
     #[inline(always)]
     fn weights(self, columns: &[[i8; INPUTS]]) -> [__m256i; 2] {
         assert_eq!(columns.len(), Self::COLUMNS);
-        // SAFETY: eight columns of four bytes are read.
+        // SAFETY: a value of this type proves that the processor has the instructions, of which the first reads
+        // eight columns of four bytes: as many as there are. They need no alignment.
         unsafe {
             let all = _mm256_loadu_si256(columns.as_ptr().cast());
             let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(all));
@@ -227,6 +235,7 @@ impl Dot for Avx2 {
 
     #[inline(always)]
     fn inputs(self, x: [u8; INPUTS]) -> [__m256i; 2] {
+        // SAFETY: a value of this type proves that the processor has the instructions.
         unsafe {
             let all = _mm256_set1_epi32(i32::from_ne_bytes(x));
             let even = _mm256_and_si256(all, _mm256_set1_epi16(0xff));
@@ -236,6 +245,7 @@ impl Dot for Avx2 {
 
     #[inline(always)]
     fn add(self, sums: __m256i, x: [__m256i; 2], weights: [__m256i; 2]) -> __m256i {
+        // SAFETY: a value of this type proves that the processor has the instructions.
         unsafe {
             let [even, odd] = [0, 1].map(|i: usize| _mm256_madd_epi16(x[i], weights[i]));
             _mm256_add_epi32(_mm256_add_epi32(sums, even), odd)
@@ -245,7 +255,8 @@ impl Dot for Avx2 {
     #[inline(always)]
     fn store(self, sums: __m256i, to: &mut [i32]) {
         assert_eq!(to.len(), Self::COLUMNS);
-        // SAFETY: eight sums of four bytes are written.
+        // SAFETY: a value of this type proves that the processor has the instruction, which writes eight sums of
+        // four bytes: as many as there is memory for. It needs no alignment.
         unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), sums) }
     }
 
@@ -254,6 +265,7 @@ impl Dot for Avx2 {
         fn run<T: Task>(task: T, dot: Avx2) {
             task.run(dot);
         }
+        // SAFETY: a value of this type proves that the processor has the instructions.
         unsafe { run(task, self) }
     }
 }

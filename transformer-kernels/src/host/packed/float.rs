@@ -22,7 +22,9 @@ impl FloatPanels {
     /// Of a weight `[d_input, d_output]` in its layout.
     pub fn new(values: &[f32], [d_input, d_output]: [usize; 2], layout: WeightLayout) -> Self {
         let mut rows = Vec::with_capacity(d_output.div_ceil(PANEL) * d_input);
-        for first in (0..d_output).step_by(PANEL) {
+        // Without inputs there is nothing to pack, for however many outputs.
+        let outputs = if d_input == 0 { 0 } else { d_output };
+        for first in (0..outputs).step_by(PANEL) {
             let width = PANEL.min(d_output - first);
             let panel = rows.len();
             rows.resize(panel + d_input, PanelRow([0.0; PANEL]));

@@ -208,7 +208,7 @@ impl PackedMatrix {
         };
         assert_eq!(
             [x.len(), out.len()],
-            [rows * self.d_input, rows * self.d_output],
+            [self.d_input, self.d_output].map(|width| count(&[rows, width])),
             "numbers of x and of the output, for {rows} rows and a weight [{}, {}]",
             self.d_input,
             self.d_output

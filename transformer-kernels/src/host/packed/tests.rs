@@ -1,8 +1,10 @@
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pulp::{Scalar, Simd};
 
 use super::dot::{Dot, Portable};
+use super::quantize::INPUTS;
 use super::*;
 use crate::quantized_rows;
 
@@ -220,6 +222,84 @@ fn by_plain_loops(x: &[f32], weight: &[f32], bias: &[f32], sizes: [usize; 3]) ->
         }
     }
     out
+}
+
+/// A vector would reach beyond them.
+#[test]
+fn weights_and_sums_of_another_number_of_columns_are_refused() {
+    refuse(Portable);
+    #[cfg(target_arch = "x86_64")]
+    {
+        match dot::Avx2::new() {
+            Some(avx2) => refuse(avx2),
+            None => println!("not run on AVX2: this processor has none"),
+        }
+        match dot::Vnni::new() {
+            Some(vnni) => refuse(vnni),
+            None => println!("not run on VNNI: this processor has none"),
+        }
+    }
+}
+
+fn refuse<D: Dot>(dot: D) {
+    for columns in [0, D::COLUMNS - 1, D::COLUMNS + 1] {
+        let weights = vec![[0; INPUTS]; columns];
+        let read = catch_unwind(AssertUnwindSafe(|| dot.weights(&weights)));
+        let mut sums = vec![0; columns];
+        let written = catch_unwind(AssertUnwindSafe(|| dot.store(dot.zeros(), &mut sums)));
+        assert!(
+            read.is_err() && written.is_err(),
+            "{columns} for {}",
+            D::COLUMNS
+        );
+    }
+}
+
+/// On both sides of x, bias and output there is NaN, which a number that is read by mistake turns a result into, and
+/// which nobody may overwrite. None of them begins where a vector would.
+#[test]
+fn nothing_else_is_read_or_written() {
+    for rows in [1, 2, 3, 4, 5, 11, 13] {
+        for sizes in [[1, 1], [3, 31], [6, 33], [17, 131]] {
+            let [d_input, d_output] = sizes;
+            let weight = whole(d_input * d_output, 2);
+            let (x, bias) = (whole(rows * d_input, 1), whole(d_output, 3));
+            for precision in [PackedPrecision::F32, PackedPrecision::Int8] {
+                let packed = PackedMatrix::new(&weight, sizes, LAYOUTS[0], precision);
+                let expected = product(&packed, &x, rows, Some(&bias), Threads::This);
+                let [x, bias] = [&x, &bias].map(|numbers| framed(numbers));
+                let mut out = framed(&vec![0.0; rows * d_output]);
+                let within = |numbers: &[f32]| FRAME..numbers.len() - FRAME;
+                let written = within(&out);
+                packed.product(
+                    &x[within(&x)],
+                    Some(&bias[within(&bias)]),
+                    &mut out[written.clone()],
+                    &mut ProductBuffer::default(),
+                    Threads::This,
+                );
+                let name = format!("{rows} rows, {sizes:?}, {precision:?}");
+                assert_eq!(out[written.clone()], expected, "{name}");
+                let mut others = out[..written.start].iter().chain(&out[written.end..]);
+                assert!(others.all(|y| y.is_nan()), "{name}");
+            }
+        }
+    }
+}
+
+/// Numbers on each side.
+const FRAME: usize = 3;
+
+fn framed(numbers: &[f32]) -> Vec<f32> {
+    let frame = [f32::NAN; FRAME];
+    [&frame[..], numbers, &frame[..]].concat()
+}
+
+#[test]
+fn without_inputs_nothing_is_packed_for_any_number_of_outputs() {
+    let precision = PackedPrecision::F32;
+    let packed = PackedMatrix::new(&[], [0, 1 << 40], LAYOUTS[0], precision);
+    packed.read_output((1 << 40) - 1, &mut []);
 }
 
 #[test]

@@ -32,6 +32,7 @@ pub trait Tiles {
 #[inline(always)]
 pub fn compute<T: Tiles>(product: &mut T, rows: usize, panels: usize) {
     match rows {
+        0 => return,
         1 if const { T::ROWS >= 6 } => return few_rows::<T, 1, 4>(product, panels),
         2 if const { T::ROWS >= 12 } => return few_rows::<T, 2, 4>(product, panels),
         2 if const { T::ROWS >= 6 } => return few_rows::<T, 2, 2>(product, panels),
@@ -83,8 +84,8 @@ fn tile_of_rows<T: Tiles>(product: &mut T, rows: usize, row: usize, panel: usize
     }
 }
 
-/// Has the processor fetch a half of row `k` of the next panel, while this one is multiplied: the first tile
-/// of rows one half, the others the other one.
+/// Has the processor fetch row `k` of the next panel while this one is multiplied: the first half in the tile that
+/// begins with row 0, the second half in the others.
 #[inline(always)]
 pub fn prefetch_next<R>(panel: &[R], k: usize, row: usize) {
     const { assert!(size_of::<R>() == 128) };
@@ -96,7 +97,8 @@ pub fn prefetch_next<R>(panel: &[R], k: usize, row: usize) {
     {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         #[allow(unsafe_code, reason = "prefetching is an instruction")]
-        // SAFETY: nothing is read, whatever the address is.
+        // SAFETY: every x86-64 processor has the instruction, which is a hint: it reads nothing that the program
+        // sees, and no address is wrong.
         unsafe {
             _mm_prefetch::<_MM_HINT_T1>(half);
         }

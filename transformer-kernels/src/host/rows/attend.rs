@@ -4,6 +4,7 @@ use pulp::{Simd, WithSimd};
 
 use crate::heads::{Heads, score_scale};
 use crate::simd::{arch, exp};
+use crate::sizes::count;
 
 /// Positions that a query may attend to, a row of `stride` numbers each.
 #[derive(Debug, Clone, Copy)]
@@ -54,12 +55,14 @@ pub fn attend(
     scores: &mut Vec<f32>,
 ) {
     let Heads { n_heads, d_k, d_v } = heads;
+    let widths @ [keys, values] = [d_k, d_v].map(|width| count(&[n_heads, width]));
     assert_eq!(
         [query.len(), out.len()],
-        [n_heads * d_k, n_heads * d_v],
+        widths,
         "numbers of a query and of its output, for {heads:?}"
     );
-    let end = (slots.keys + n_heads * d_k).max(slots.values + n_heads * d_v);
+    let end = slots.keys.saturating_add(keys);
+    let end = end.max(slots.values.saturating_add(values));
     assert!(
         end <= slots.stride,
         "keys and values up to {end} in rows of {}",

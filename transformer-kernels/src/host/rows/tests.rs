@@ -110,6 +110,37 @@ fn excluded_numbers_stay_without_probability() {
     assert!(x[3..].iter().all(|x| x.is_nan()), "{x:?}");
 }
 
+#[test]
+#[should_panic(expected = "7 numbers are not whole rows of 3")]
+fn numbers_that_are_not_whole_rows_are_refused() {
+    log_softmax(&mut [0.0; 7], 3);
+}
+
+#[test]
+#[should_panic(expected = "2 numbers are not whole rows of 0")]
+fn numbers_of_rows_without_width_are_refused() {
+    layer_norm(&mut [0.0; 2], &[], &[], 1e-5, Spread::Variance);
+}
+
+#[test]
+#[should_panic(expected = "are more numbers than memory can hold")]
+fn heads_that_no_memory_can_hold_are_refused() {
+    let heads = Heads {
+        n_heads: 1 << (usize::BITS / 2),
+        d_k: 1 << (usize::BITS / 2),
+        d_v: 0,
+    };
+    attend(
+        &[],
+        two_slots(&[0.0; 4]),
+        &[],
+        heads,
+        &mut [],
+        None,
+        &mut vec![],
+    );
+}
+
 /// Output, and weights of the chosen slots, in double precision.
 fn exact(query: &[f32], slots: Slots<'_>, chosen: &[u32], heads: Heads) -> [Vec<f64>; 2] {
     let Heads { n_heads, d_k, d_v } = heads;

@@ -7,12 +7,10 @@ use tch::{Device, Kind, Tensor};
 
 use crate::heads::{Heads, score_scale};
 use crate::kernels::{MaskTensors, Packed};
+use crate::mask::LOWEST;
 use crate::random::Keep;
 use crate::torch::dropout::drop_part;
 use crate::torch::linear::in_f32;
-
-/// The score of a blocked key; its exponential is zero relative to that of any other key.
-const LOWEST: f64 = f32::MIN as f64 / 2.0;
 
 /// Queries, keys and values, `[batch, n_heads, len, d_head]`, views of the packed tensors, in f32 or bf16; and the
 /// mask.
@@ -183,7 +181,7 @@ impl<'a> Inputs<'a> {
             Some(blocked) => {
                 let zero = || Tensor::zeros([1], (Kind::Float, self.query.device()));
                 let bias = bias.unwrap_or_else(zero);
-                Some(bias.masked_fill(blocked, LOWEST))
+                Some(bias.masked_fill(blocked, f64::from(LOWEST)))
             }
             None => bias,
         }

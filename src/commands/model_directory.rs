@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use transformer_core::{
-    CONFIG_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TOKENIZER_FILE, Tokenizers,
-    VOCABULARY_FILE,
+    CONFIG_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TOKENIZER_FILE,
+    Tokenizers, VOCABULARY_FILE,
 };
 use transformer_train::{RunRecord, holds_run};
 
@@ -29,7 +29,12 @@ fn missing(directory: &Path) -> String {
     let has = |name: &&str| directory.join(name).exists();
     let of_marian = [SOURCE_PIECES_FILE, TARGET_PIECES_FILE];
     if !of_marian.iter().any(has) {
-        return TOKENIZER_FILE.to_owned();
+        return match has(&SHARED_PIECES_FILE) {
+            true => format!(
+                "{TOKENIZER_FILE}, nor a {VOCABULARY_FILE} of M2M100 beside {SHARED_PIECES_FILE}"
+            ),
+            false => TOKENIZER_FILE.to_owned(),
+        };
     }
     let all = of_marian.into_iter().chain([VOCABULARY_FILE]);
     let missing: Vec<&str> = all.filter(|name| !has(name)).collect();

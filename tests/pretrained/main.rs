@@ -319,6 +319,60 @@ fn languages_are_chosen_by_flags() {
     );
 }
 
+/// The model `mbart`, with sources that end in `</s>` and their language, and a decoder that starts with the target's,
+/// as the first mBART has it; what is expected of it Hugging Face computed (`scripts/make-languages-fixtures`).
+fn mbart_with_language_last() -> tempfile::TempDir {
+    let copy = copied("mbart");
+    for entry in fs::read_dir(fixture("mbart-language-last")).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    change_json(&copy.path().join("tokenizer.json"), |tokenizer| {
+        let template = tokenizer["post_processor"]["single"].as_array_mut();
+        // The language, the text, `</s>`.
+        template.unwrap().rotate_left(1);
+    });
+    copy
+}
+
+#[test]
+fn a_source_may_end_in_its_language_and_the_decoder_start_with_the_targets() {
+    let copy = mbart_with_language_last();
+    let pretrained = Pretrained::open(copy.path()).unwrap();
+    let report = pretrained.compare::<NdArray>(&Default::default()).unwrap();
+    assert!(report.passed());
+
+    let folder = folder();
+    let out = folder.path().join("out");
+    let flags = ["--source-lang", "deu_Latn", "--target-lang", "fra_Latn"];
+    succeeds(
+        with_model("export", copy.path())
+            .args(flags)
+            .arg("--out")
+            .arg(&out),
+    );
+    let single = &read_json(&out.join("tokenizer.json"))["post_processor"]["single"];
+    let names = single.as_array().unwrap().iter();
+    let names: Vec<&Value> = names.map(|part| &part["SpecialToken"]["id"]).collect();
+    assert_eq!(names, [&Value::Null, &json!("</s>"), &json!("deu_Latn")]);
+    let start = &read_json(&out.join("generation_config.json"))["decoder_start_token_id"];
+    assert_eq!(*start, json!(5));
+    let expected = translated(copy.path(), &flags, SENTENCES);
+    assert_eq!(translated(&out, &[], SENTENCES), expected);
+    assert_ne!(translated(copy.path(), &[], SENTENCES), expected);
+
+    // A run on pairs of these languages reads sources alike.
+    let tuned = folder.path().join("tuned");
+    let mut command = program("train");
+    command.args(["--hold-out", "5", "--batch-tokens", "200", "--warmup", "2"]);
+    command.args(["--updates", "2", "--validate-every", "2"]);
+    // The weights hardly change.
+    command.args(["--peak-rate", "1e-12"]).args(flags);
+    command.arg("--init").arg(copy.path()).arg("--out").arg(&tuned);
+    succeeds(command.arg("--data").arg(corpus(folder.path())));
+    assert_eq!(translated(&tuned, &[], SENTENCES), expected);
+}
+
 #[test]
 fn every_command_reads_a_pretrained_directory() {
     let folder = folder();

@@ -359,7 +359,6 @@ fn a_source_may_end_in_its_language_and_the_decoder_start_with_the_targets() {
     assert_eq!(*start, json!(5));
     let expected = translated(copy.path(), &flags, SENTENCES);
     assert_eq!(translated(&out, &[], SENTENCES), expected);
-    assert_ne!(translated(copy.path(), &[], SENTENCES), expected);
 
     // A run on pairs of these languages reads sources alike.
     let tuned = folder.path().join("tuned");
@@ -368,7 +367,11 @@ fn a_source_may_end_in_its_language_and_the_decoder_start_with_the_targets() {
     command.args(["--updates", "2", "--validate-every", "2"]);
     // The weights hardly change.
     command.args(["--peak-rate", "1e-12"]).args(flags);
-    command.arg("--init").arg(copy.path()).arg("--out").arg(&tuned);
+    command
+        .arg("--init")
+        .arg(copy.path())
+        .arg("--out")
+        .arg(&tuned);
     succeeds(command.arg("--data").arg(corpus(folder.path())));
     assert_eq!(translated(&tuned, &[], SENTENCES), expected);
 }

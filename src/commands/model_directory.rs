@@ -4,8 +4,9 @@ use std::path::Path;
 
 use transformer_core::{
     CONFIG_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TOKENIZER_FILE,
-    Tokenizers, VOCABULARY_FILE,
+    Tokenizers, VOCABULARY_FILE, unused_tensors,
 };
+use transformer_program::note;
 use transformer_train::{RunRecord, holds_run};
 
 /// Endings of the files of a model directory.
@@ -22,6 +23,28 @@ pub fn check(path: &Path, text_flag: Option<&str>) -> Result<(), String> {
         return Err(format!("{} has no {}", path.display(), missing(path)));
     }
     Ok(())
+}
+
+/// Names of tensors in a warning.
+const MOST_NAMED: usize = 8;
+
+/// Warns of tensors in a model directory that are not read ([`unused_tensors`]). What is wrong with the directory is
+/// said where it is read.
+pub fn warn_of_unused(path: &Path) {
+    let unused = unused_tensors(path).unwrap_or_default();
+    if unused.is_empty() {
+        return;
+    }
+    let named = &unused[..unused.len().min(MOST_NAMED)];
+    let more = match unused.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    note(format_args!(
+        "warning: {}: no part of the model: `{}`{more}",
+        path.display(),
+        named.join("`, `")
+    ));
 }
 
 /// The files of a tokenizer that a directory lacks: of Marian's, if it has one side of these.

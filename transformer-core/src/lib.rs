@@ -110,7 +110,7 @@ pub use error::{
 pub use feed_forward::{FeedForwardConfig, PositionwiseFeedForward};
 pub use files::{remove_unfinished_files, replace_file, replace_file_with};
 pub use generator::{Generator, GeneratorConfig};
-pub use hugging_face::GENERATION_FILE;
+pub use hugging_face::{GENERATION_FILE, unused_tensors};
 pub use init::WeightInit;
 pub use language_model::LanguageModel;
 pub use language_model_config::LanguageModelConfig;

@@ -19,7 +19,7 @@ use support::{
 };
 use transformer_core::{
     DecodeOptions, LengthPenalty, MaxLength, Strategy, TOKENIZER_FILES, Tokenizers, Transformer,
-    Translator,
+    TransformerConfig, Translator,
 };
 use transformer_program::parity::Pretrained;
 
@@ -317,6 +317,64 @@ fn languages_are_chosen_by_flags() {
         error,
         "error: no token for the language `fra`; the tokenizer has none for any language"
     );
+}
+
+/// As the hub has M2M100: a SentencePiece model and a vocabulary, and no `tokenizer.json`.
+#[test]
+fn m2m100_is_read_by_its_sentencepiece_model() {
+    let folder = folder();
+    let [model, out] = ["model", "out"].map(|name| folder.path().join(name));
+    let config = TransformerConfig {
+        src_vocab_size: 504,
+        tgt_vocab_size: 504,
+        ..TransformerConfig::load(directory("m2m100")).unwrap()
+    };
+    let random: Transformer<NdArray> = config.init(1, &Default::default()).unwrap();
+    random.save_hugging_face(&model).unwrap();
+    for name in ["sentencepiece.bpe.model", "vocab.json"] {
+        fs::copy(fixture("m2m100-tokenizer").join(name), model.join(name)).unwrap();
+    }
+    let flags = ["--target-lang", "fr"];
+    let mut command = with_model("tokenize", &model);
+    let names = stdout(&run_on_input(&mut command, b"It is.\n"));
+    assert!(names.starts_with("__en__ "), "{names}");
+    let error = fails(&mut with_model("translate", &model));
+    assert!(error.ends_with("give --target-lang"), "{error}");
+
+    let expected = translated(&model, &flags, SENTENCES);
+    let mut command = with_model("export", &model);
+    succeeds(command.args(flags).arg("--out").arg(&out));
+    assert_eq!(translated(&out, &[], SENTENCES), expected);
+    fs::remove_file(model.join("vocab.json")).unwrap();
+    let error = fails(&mut with_model("translate", &model));
+    let missing =
+        "has no tokenizer.json, nor a vocab.json of M2M100 beside sentencepiece.bpe.model";
+    assert!(error.ends_with(missing), "{error}");
+}
+
+/// Hugging Face ignores them with a warning, too.
+#[test]
+fn tensors_that_are_not_read_are_named() {
+    let copy = copied("bart");
+    let path = copy.path().join("model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let mut tensors: BTreeMap<_, _> = file.iter().collect();
+    let bias = file
+        .tensor("model.encoder.layernorm_embedding.bias")
+        .unwrap();
+    tensors.insert("classification_head.dense.bias", bias);
+    safetensors::serialize_to_file(tensors, None, &path).unwrap();
+    let mut command = with_model("translate", copy.path());
+    let output = run_on_input(&mut command, SENTENCES.as_bytes());
+    let expected = format!(
+        "warning: {}: no part of the model: `classification_head.dense.bias`",
+        copy.path().display()
+    );
+    let warnings = stderr(&output);
+    assert!(warnings.lines().any(|line| line == expected), "{warnings}");
+    let lines: Vec<String> = stdout(&output).lines().map(String::from).collect();
+    assert_eq!(lines, translated(&directory("bart"), &[], SENTENCES));
 }
 
 /// The model `mbart`, with sources that end in `</s>` and their language, and a decoder that starts with the target's,

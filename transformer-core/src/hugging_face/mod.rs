@@ -49,7 +49,8 @@ pub(crate) struct Directory {
 }
 
 /// The tensors of a directory of Hugging Face's that are not read because its class does not have them, such as the
-/// `classification_head` of a model that classified; Hugging Face ignores them, too, with a warning. None of ours.
+/// `classification_head` of a model that classified; Hugging Face ignores them, too, with a warning. A directory of
+/// ours has none.
 ///
 /// # Errors
 /// When a file is missing or damaged, or the other tensors are not those of the configuration.

@@ -335,9 +335,10 @@ impl Tokenizers {
             let target = Tokenizer::from_file(directory.join(TARGET_TOKENIZER_FILE))?;
             Self::separate(source, target)
         } else {
-            let mut shared = match has(TOKENIZER_FILE) || !has(SHARED_PIECES_FILE) {
-                true => Tokenizer::from_file(directory.join(TOKENIZER_FILE))?,
-                false => load_m2m100(&directory, &settings)?,
+            let is_m2m100 = has(SHARED_PIECES_FILE) && has(VOCABULARY_FILE);
+            let mut shared = match is_m2m100 && !has(TOKENIZER_FILE) {
+                true => load_m2m100(&directory, &settings)?,
+                false => Tokenizer::from_file(directory.join(TOKENIZER_FILE))?,
             };
             put_settings(&mut shared, &settings, &directory)?;
             Self::shared(shared)

@@ -42,6 +42,7 @@ impl Export {
     pub fn run(self, common: Common) -> Result {
         model_directory::check(&self.model, None)?;
         check_empty(&self.out)?;
+        model_directory::warn_of_unused(&self.model);
         // Before weights are read, and by the model's own file: writing would refuse it by that of the new directory.
         TransformerConfig::load(&self.model)?.check_hugging_face(&self.model)?;
         run_on(common.backend, self)?
@@ -95,7 +96,7 @@ impl Export {
         fs::create_dir_all(&self.out)
             .map_err(|error| format!("{}: {error}", self.out.display()))?;
         tokenizers.save(&self.out)?;
-        model.save_hugging_face(&self.out)?;
+        model.save_hugging_face_as(&self.out, &self.model)?;
         if let Some(options) = options {
             let options = DecodeOptions {
                 forced_first: tokenizers.target_first().or(options.forced_first),

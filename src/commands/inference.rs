@@ -43,6 +43,7 @@ impl Inference {
     ) -> Result {
         for model in &models {
             model_directory::check(model, T::TEXT_FLAG)?;
+            model_directory::warn_of_unused(model);
         }
         let of_model = match models.first() {
             Some(first) => options_of(first)?,

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use transformer_core::{
-    CONFIG_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TOKENIZER_FILE, Tokenizers,
-    VOCABULARY_FILE,
+    CONFIG_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TOKENIZER_FILE,
+    Tokenizers, VOCABULARY_FILE, unused_tensors,
 };
+use transformer_program::note;
 use transformer_train::{RunRecord, holds_run};
 
 /// Endings of the files of a model directory.
@@ -24,12 +25,39 @@ pub fn check(path: &Path, text_flag: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
+/// Names of tensors in a warning.
+const MOST_NAMED: usize = 8;
+
+/// Warns of tensors in a model directory that are not read ([`unused_tensors`]). What is wrong with the directory is
+/// said where it is read.
+pub fn warn_of_unused(path: &Path) {
+    let unused = unused_tensors(path).unwrap_or_default();
+    if unused.is_empty() {
+        return;
+    }
+    let named = &unused[..unused.len().min(MOST_NAMED)];
+    let more = match unused.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    note(format_args!(
+        "warning: {}: no part of the model: `{}`{more}",
+        path.display(),
+        named.join("`, `")
+    ));
+}
+
 /// The files of a tokenizer that a directory lacks: of Marian's, if it has one side of these.
 fn missing(directory: &Path) -> String {
     let has = |name: &&str| directory.join(name).exists();
     let of_marian = [SOURCE_PIECES_FILE, TARGET_PIECES_FILE];
     if !of_marian.iter().any(has) {
-        return TOKENIZER_FILE.to_owned();
+        return match has(&SHARED_PIECES_FILE) {
+            true => format!(
+                "{TOKENIZER_FILE}, nor a {VOCABULARY_FILE} of M2M100 beside {SHARED_PIECES_FILE}"
+            ),
+            false => TOKENIZER_FILE.to_owned(),
+        };
     }
     let all = of_marian.into_iter().chain([VOCABULARY_FILE]);
     let missing: Vec<&str> = all.filter(|name| !has(name)).collect();

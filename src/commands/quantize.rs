@@ -38,6 +38,7 @@ impl Quantize {
     pub fn run(self) -> Result {
         model_directory::check(&self.model, None)?;
         check_empty(&self.out)?;
+        model_directory::warn_of_unused(&self.model);
         quantize(&self.model, &self.out)?;
         Ok(writeln!(io::stdout(), "model: {}", self.out.display())?)
     }

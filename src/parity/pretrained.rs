@@ -100,8 +100,8 @@ impl Pretrained {
         let mut compared = 0;
         for sentence in self.expected.texts() {
             let ids = tokenizers.encode_source(&sentence.text);
-            let mut ids = ids.map_err(|error| self.expected.named(error))?;
-            ids.push(config.eos_id);
+            let ids = ids.map_err(|error| self.expected.named(error))?;
+            let ids = config.special_tokens().end_source(&ids);
             wrong += usize::from(ids != sentence.ids);
             compared += 1;
         }

@@ -156,6 +156,7 @@ impl ModelKeys {
             tgt_vocab_size: base.tgt_vocab_size,
             d_model: self.d_model.unwrap_or(base.d_model),
             n_heads: self.n_heads.unwrap_or(base.n_heads),
+            decoder_n_heads: self.decoder_n_heads.or(base.decoder_n_heads),
             d_k: self.d_k.or(base.d_k),
             d_v: self.d_v.or(base.d_v),
             d_ff: self.d_ff.unwrap_or(base.d_ff),
@@ -189,6 +190,7 @@ impl ModelKeys {
             preset,
             d_model: Some(config.d_model),
             n_heads: Some(config.n_heads),
+            decoder_n_heads: config.decoder_n_heads,
             d_k: config.d_k,
             d_v: config.d_v,
             d_ff: Some(config.d_ff),
@@ -262,12 +264,14 @@ mod tests {
     fn a_model_may_be_shaped_like_pretrained_ones() {
         let (mut file, values) = run(&[
             "model.preset=tiny",
+            "model.decoder_n_heads=2",
             "model.decoder_d_ff=32",
             "model.embedding_norm=true",
             "model.positions={ sines-then-cosines = { inclusive = true, first = 2 } }",
         ]);
         let config = file.resolve_model(None, &values).unwrap();
         let expected = TransformerConfig {
+            decoder_n_heads: Some(2),
             decoder_d_ff: Some(32),
             embedding_norm: true,
             positions: Positions::SinesThenCosines {

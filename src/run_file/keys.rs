@@ -106,6 +106,9 @@ section! {
     /// Attention heads.
     n_heads: Option<usize> = None;
 
+    /// The same of the decoder's layers; absent: n_heads.
+    decoder_n_heads: Option<usize> = None;
+
     /// Width of a head's queries and keys; absent: d_model / n_heads.
     d_k: Option<usize> = None;
 
@@ -324,6 +327,7 @@ mod tests {
         let config = TransformerConfig {
             d_k: Some(1),
             d_v: Some(1),
+            decoder_n_heads: Some(1),
             decoder_d_ff: Some(1),
             embedding_norm: true,
             excluded_tokens: vec![0],

@@ -19,7 +19,7 @@ use support::{
 };
 use transformer_core::{
     DecodeOptions, LengthPenalty, MaxLength, Strategy, TOKENIZER_FILES, Tokenizers, Transformer,
-    Translator,
+    TransformerConfig, Translator,
 };
 use transformer_program::parity::Pretrained;
 
@@ -351,6 +351,121 @@ fn languages_are_chosen_by_flags() {
         error,
         "error: no token for the language `fra`; the tokenizer has none for any language"
     );
+}
+
+/// As the hub has M2M100: a SentencePiece model and a vocabulary, and no `tokenizer.json`.
+#[test]
+fn m2m100_is_read_by_its_sentencepiece_model() {
+    let folder = folder();
+    let [model, out] = ["model", "out"].map(|name| folder.path().join(name));
+    let config = TransformerConfig {
+        src_vocab_size: 504,
+        tgt_vocab_size: 504,
+        ..TransformerConfig::load(directory("m2m100")).unwrap()
+    };
+    let random: Transformer<NdArray> = config.init(1, &Default::default()).unwrap();
+    random.save_hugging_face(&model).unwrap();
+    for name in ["sentencepiece.bpe.model", "vocab.json"] {
+        fs::copy(fixture("m2m100-tokenizer").join(name), model.join(name)).unwrap();
+    }
+    let flags = ["--target-lang", "fr"];
+    let mut command = with_model("tokenize", &model);
+    let names = stdout(&run_on_input(&mut command, b"It is.\n"));
+    assert!(names.starts_with("__en__ "), "{names}");
+    let error = fails(&mut with_model("translate", &model));
+    assert!(error.ends_with("give --target-lang"), "{error}");
+
+    let expected = translated(&model, &flags, SENTENCES);
+    let mut command = with_model("export", &model);
+    succeeds(command.args(flags).arg("--out").arg(&out));
+    assert_eq!(translated(&out, &[], SENTENCES), expected);
+    fs::remove_file(model.join("vocab.json")).unwrap();
+    let error = fails(&mut with_model("translate", &model));
+    let missing =
+        "has no tokenizer.json, nor a vocab.json of M2M100 beside sentencepiece.bpe.model";
+    assert!(error.ends_with(missing), "{error}");
+}
+
+/// Hugging Face ignores them with a warning, too.
+#[test]
+fn tensors_that_are_not_read_are_named() {
+    let copy = copied("bart");
+    let path = copy.path().join("model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let mut tensors: BTreeMap<_, _> = file.iter().collect();
+    let bias = file
+        .tensor("model.encoder.layernorm_embedding.bias")
+        .unwrap();
+    tensors.insert("classification_head.dense.bias", bias);
+    safetensors::serialize_to_file(tensors, None, &path).unwrap();
+    let mut command = with_model("translate", copy.path());
+    let output = run_on_input(&mut command, SENTENCES.as_bytes());
+    let expected = format!(
+        "warning: {}: no part of the model: `classification_head.dense.bias`",
+        copy.path().display()
+    );
+    let warnings = stderr(&output);
+    assert!(warnings.lines().any(|line| line == expected), "{warnings}");
+    let lines: Vec<String> = stdout(&output).lines().map(String::from).collect();
+    assert_eq!(lines, translated(&directory("bart"), &[], SENTENCES));
+}
+
+/// The model `mbart`, with sources that end in `</s>` and their language, and a decoder that starts with the target's,
+/// as the first mBART has it; what is expected of it Hugging Face computed (`scripts/make-languages-fixtures`).
+fn mbart_with_language_last() -> tempfile::TempDir {
+    let copy = copied("mbart");
+    for entry in fs::read_dir(fixture("mbart-language-last")).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    change_json(&copy.path().join("tokenizer.json"), |tokenizer| {
+        let template = tokenizer["post_processor"]["single"].as_array_mut();
+        // The language, the text, `</s>`.
+        template.unwrap().rotate_left(1);
+    });
+    copy
+}
+
+#[test]
+fn a_source_may_end_in_its_language_and_the_decoder_start_with_the_targets() {
+    let copy = mbart_with_language_last();
+    let pretrained = Pretrained::open(copy.path()).unwrap();
+    let report = pretrained.compare::<NdArray>(&Default::default()).unwrap();
+    assert!(report.passed());
+
+    let folder = folder();
+    let out = folder.path().join("out");
+    let flags = ["--source-lang", "deu_Latn", "--target-lang", "fra_Latn"];
+    succeeds(
+        with_model("export", copy.path())
+            .args(flags)
+            .arg("--out")
+            .arg(&out),
+    );
+    let single = &read_json(&out.join("tokenizer.json"))["post_processor"]["single"];
+    let names = single.as_array().unwrap().iter();
+    let names: Vec<&Value> = names.map(|part| &part["SpecialToken"]["id"]).collect();
+    assert_eq!(names, [&Value::Null, &json!("</s>"), &json!("deu_Latn")]);
+    let start = &read_json(&out.join("generation_config.json"))["decoder_start_token_id"];
+    assert_eq!(*start, json!(5));
+    let expected = translated(copy.path(), &flags, SENTENCES);
+    assert_eq!(translated(&out, &[], SENTENCES), expected);
+
+    // A run on pairs of these languages reads sources alike.
+    let tuned = folder.path().join("tuned");
+    let mut command = program("train");
+    command.args(["--hold-out", "5", "--batch-tokens", "200", "--warmup", "2"]);
+    command.args(["--updates", "2", "--validate-every", "2"]);
+    // The weights hardly change.
+    command.args(["--peak-rate", "1e-12"]).args(flags);
+    command
+        .arg("--init")
+        .arg(copy.path())
+        .arg("--out")
+        .arg(&tuned);
+    succeeds(command.arg("--data").arg(corpus(folder.path())));
+    assert_eq!(translated(&tuned, &[], SENTENCES), expected);
 }
 
 #[test]

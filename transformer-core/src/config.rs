@@ -48,6 +48,9 @@ pub struct TransformerConfig {
     /// Attention heads: 8.
     #[serde(default = "paper::n_heads")]
     pub n_heads: usize,
+    /// The same of the decoder's layers; `n_heads` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decoder_n_heads: Option<usize>,
     /// Width of a head's queries and keys; `d_model / n_heads` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub d_k: Option<usize>,
@@ -126,24 +129,24 @@ pub struct TransformerConfig {
 }
 
 impl TransformerConfig {
-    /// Width of a head's queries and keys.
+    /// Width of a head's queries and keys, in the encoder.
     pub fn d_k(&self) -> usize {
-        self.d_k.unwrap_or(self.share_of_head())
+        self.encoder_layer().d_k
     }
 
-    /// Width of a head's values.
+    /// Width of a head's values, in the encoder.
     pub fn d_v(&self) -> usize {
-        self.d_v.unwrap_or(self.share_of_head())
+        self.encoder_layer().d_v
+    }
+
+    /// Attention heads of the decoder's layers.
+    pub fn decoder_n_heads(&self) -> usize {
+        self.decoder_n_heads.unwrap_or(self.n_heads)
     }
 
     /// Inner width of the feed-forward network of the decoder's layers.
     pub fn decoder_d_ff(&self) -> usize {
         self.decoder_d_ff.unwrap_or(self.d_ff)
-    }
-
-    /// `d_model / n_heads`; 0 without heads, which [`validate`](Self::validate) refuses.
-    fn share_of_head(&self) -> usize {
-        self.d_model.checked_div(self.n_heads).unwrap_or(0)
     }
 
     /// The longest sequence that the model accepts, or `None` where there is no limit.
@@ -156,20 +159,22 @@ impl TransformerConfig {
 
     /// The configuration of each layer of the encoder.
     pub fn encoder_layer(&self) -> LayerConfig {
-        self.layer(self.d_ff)
+        self.layer(self.n_heads, self.d_ff)
     }
 
     /// The configuration of each layer of the decoder.
     pub fn decoder_layer(&self) -> LayerConfig {
-        self.layer(self.decoder_d_ff())
+        self.layer(self.decoder_n_heads(), self.decoder_d_ff())
     }
 
-    fn layer(&self, d_ff: usize) -> LayerConfig {
+    fn layer(&self, n_heads: usize, d_ff: usize) -> LayerConfig {
+        // 0 without heads, which `validate` refuses.
+        let share_of_head = self.d_model.checked_div(n_heads).unwrap_or(0);
         LayerConfig {
             d_model: self.d_model,
-            n_heads: self.n_heads,
-            d_k: self.d_k(),
-            d_v: self.d_v(),
+            n_heads,
+            d_k: self.d_k.unwrap_or(share_of_head),
+            d_v: self.d_v.unwrap_or(share_of_head),
             d_ff,
             norm: self.norm,
             layer_norm: self.layer_norm,
@@ -245,12 +250,20 @@ impl TransformerConfig {
     /// The first contradiction found, with its numbers.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.validate_sizes()?;
-        if (self.d_k.is_none() || self.d_v.is_none()) && !self.d_model.is_multiple_of(self.n_heads)
-        {
-            return Err(ConfigError::HeadsDoNotDivide {
-                d_model: self.d_model,
-                n_heads: self.n_heads,
-            });
+        if self.d_k.is_none() || self.d_v.is_none() {
+            let heads = [
+                ("n_heads", self.n_heads),
+                ("decoder_n_heads", self.decoder_n_heads()),
+            ];
+            for (key, n_heads) in heads {
+                if !self.d_model.is_multiple_of(n_heads) {
+                    return Err(ConfigError::HeadsDoNotDivide {
+                        d_model: self.d_model,
+                        key,
+                        n_heads,
+                    });
+                }
+            }
         }
         self.positions.check(self.d_model)?;
         // The sizes of both kinds of layer are checked above.
@@ -271,6 +284,7 @@ impl TransformerConfig {
             ("tgt_vocab_size", self.tgt_vocab_size),
             ("d_model", self.d_model),
             ("n_heads", self.n_heads),
+            ("decoder_n_heads", self.decoder_n_heads()),
             ("d_k", self.d_k.unwrap_or(1)),
             ("d_v", self.d_v.unwrap_or(1)),
             ("d_ff", self.d_ff),
@@ -328,6 +342,7 @@ mod tests {
     /// The keys that pretrained models need, none of them at its default.
     fn pretrained() -> TransformerConfig {
         TransformerConfig {
+            decoder_n_heads: Some(4),
             decoder_d_ff: Some(1024),
             embedding_norm: true,
             positions: Positions::SinesThenCosines {
@@ -343,7 +358,12 @@ mod tests {
     /// Files of before these keys stay the same.
     #[test]
     fn keys_of_pretrained_models_are_written_where_they_are_set() {
-        let keys = ["decoder_d_ff", "embedding_norm", "excluded_tokens"];
+        let keys = [
+            "decoder_n_heads",
+            "decoder_d_ff",
+            "embedding_norm",
+            "excluded_tokens",
+        ];
         for (config, written) in [(TransformerConfig::base(100), false), (pretrained(), true)] {
             let json = serde_json::to_value(config).unwrap();
             for key in keys {
@@ -367,10 +387,15 @@ mod tests {
     }
 
     #[test]
-    fn a_decoder_s_layer_may_have_another_inner_width() {
+    fn a_decoder_s_layer_may_have_other_heads_and_another_inner_width() {
         let config = pretrained();
         let [encoder, decoder] = [config.encoder().layer, config.decoder().layer];
         assert_eq!((encoder.d_ff, decoder.d_ff), (2048, 1024));
+        let heads = |layer: &LayerConfig| (layer.n_heads, layer.d_k, layer.d_v);
+        assert_eq!(
+            (heads(&encoder), heads(&decoder)),
+            ((8, 64, 64), (4, 128, 128))
+        );
         let same = TransformerConfig::base(100);
         assert_eq!(same.encoder_layer(), same.decoder_layer());
         // Each of six layers has two matrices and a bias of that width.
@@ -429,6 +454,20 @@ mod tests {
                     ..base.clone()
                 },
                 "512 is not divisible by `n_heads` 7",
+            ),
+            (
+                TransformerConfig {
+                    decoder_n_heads: Some(7),
+                    ..base.clone()
+                },
+                "512 is not divisible by `decoder_n_heads` 7",
+            ),
+            (
+                TransformerConfig {
+                    decoder_n_heads: Some(0),
+                    ..base.clone()
+                },
+                "`decoder_n_heads` is 0",
             ),
             (
                 TransformerConfig {
@@ -503,16 +542,9 @@ mod tests {
             ),
             (
                 TransformerConfig {
-                    d_model: 9,
-                    n_heads: 3,
-                    ..pretrained()
-                },
-                "`d_model` 9 is odd",
-            ),
-            (
-                TransformerConfig {
                     d_model: 2,
                     n_heads: 1,
+                    decoder_n_heads: None,
                     ..pretrained()
                 },
                 "`d_model` 2 has one frequency",
@@ -552,6 +584,23 @@ mod tests {
         };
         config.validate().unwrap();
         assert_eq!((config.d_k(), config.d_v()), (16, 24));
+    }
+
+    #[test]
+    fn sines_before_cosines_may_be_of_an_odd_width() {
+        for inclusive in [false, true] {
+            let config = TransformerConfig {
+                d_model: 9,
+                n_heads: 3,
+                decoder_n_heads: None,
+                positions: Positions::SinesThenCosines {
+                    inclusive,
+                    first: 0,
+                },
+                ..pretrained()
+            };
+            config.validate().unwrap();
+        }
     }
 
     /// Only `validate` says what is wrong with it.

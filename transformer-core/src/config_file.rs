@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::TransformerConfig;
 use crate::error::{ConfigError, ModelError};
-use crate::files::{read_text, replace_file_with};
+use crate::files::{read_json, replace_file_with};
 use crate::hugging_face;
 use crate::language_model_config::LanguageModelConfig;
 
@@ -91,7 +91,7 @@ pub fn is_quantized(directory: impl AsRef<Path>) -> Result<bool, ModelError> {
 
 fn read_header(directory: &Path) -> Result<Header, ModelError> {
     let path = directory.join(CONFIG_FILE);
-    let text = read_text(&path).map_err(ModelError::io(&path))?;
+    let text = read_json(&path).map_err(ModelError::io(&path))?;
     Header::of(&text, &path)
 }
 
@@ -159,7 +159,7 @@ fn load_config_up_to<T: DeserializeOwned>(
     model: &str,
 ) -> Result<T, ModelError> {
     let path = directory.join(CONFIG_FILE);
-    let text = read_text(&path).map_err(ModelError::io(&path))?;
+    let text = read_json(&path).map_err(ModelError::io(&path))?;
     // First the header alone: a newer format may have keys that this version does not know.
     let header = Header::of(&text, &path)?;
     let lacks_type = header.lacks_type();

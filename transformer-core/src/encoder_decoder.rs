@@ -119,7 +119,7 @@ impl<B: Backend> Transformer<B> {
     /// When the source is empty, or either is too long or holds a token that the model does not know.
     pub fn attention_maps(&self, pair: &SourceTarget) -> Result<AttentionMaps<B>, DecodeError> {
         let config = self.config();
-        let [source, target] = pair.ended(config.eos_id);
+        let [source, target] = pair.ended(config.special_tokens());
         config
             .check_source(&source)
             .and_then(|()| self.check_target(&target))

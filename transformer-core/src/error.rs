@@ -17,6 +17,8 @@ pub enum ConfigError {
     HeadsDoNotDivide {
         /// Width of the model.
         d_model: usize,
+        /// The configuration key.
+        key: &'static str,
         /// Number of attention heads.
         n_heads: usize,
     },
@@ -106,10 +108,14 @@ impl ConfigError {
     pub fn with_names(&self, mut name: impl FnMut(&'static str) -> &'static str) -> String {
         match *self {
             Self::Zero { key } => format!("`{}` is 0; it must be at least 1", name(key)),
-            Self::HeadsDoNotDivide { d_model, n_heads } => format!(
+            Self::HeadsDoNotDivide {
+                d_model,
+                key,
+                n_heads,
+            } => format!(
                 "`{}` {d_model} is not divisible by `{}` {n_heads}; choose another or set `{}` and `{}`",
                 name("d_model"),
-                name("n_heads"),
+                name(key),
                 name("d_k"),
                 name("d_v")
             ),
@@ -639,6 +645,7 @@ mod tests {
     fn keys_are_those_that_the_text_names() {
         let error = ConfigError::HeadsDoNotDivide {
             d_model: 256,
+            key: "n_heads",
             n_heads: 7,
         };
         assert_eq!(error.keys(), ["d_model", "n_heads", "d_k", "d_v"]);

@@ -69,9 +69,53 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// The text of a file.
 ///
 /// # Errors
-/// As [`read`], and when it is not UTF-8.
+/// As [`read`], and when it is not UTF-8, or begins with a byte order mark, which JSON may not have.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
-    String::from_utf8(read(path)?).map_err(|_| io::Error::other("not UTF-8"))
+    let text = String::from_utf8(read(path)?).map_err(|_| io::Error::other("not UTF-8"))?;
+    match text.starts_with('\u{feff}') {
+        true => Err(io::Error::other(
+            "begins with a byte order mark, which JSON may not have",
+        )),
+        false => Ok(text),
+    }
+}
+
+/// Numbers that Python writes and JSON does not have.
+const PYTHON_NUMBERS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
+
+/// The text of a file in JSON, in which numbers of Python's that JSON does not have are texts, as in `"NaN"`.
+///
+/// # Errors
+/// As [`read_text`].
+pub(crate) fn read_json(path: &Path) -> io::Result<String> {
+    let json = read_text(path)?;
+    let mut numbers = PYTHON_NUMBERS.iter();
+    Ok(match numbers.any(|number| json.contains(*number)) {
+        true => with_numbers_as_texts(&json),
+        false => json,
+    })
+}
+
+fn with_numbers_as_texts(json: &str) -> String {
+    let mut result = String::with_capacity(json.len());
+    let (mut is_text, mut is_escaped) = (false, false);
+    let mut rest = json;
+    while let Some(next) = rest.chars().next() {
+        let mut numbers = PYTHON_NUMBERS.into_iter();
+        let number = numbers.find(|number| !is_text && rest.starts_with(*number));
+        if let Some(number) = number {
+            result += &format!("\"{number}\"");
+            rest = &rest[number.len()..];
+            continue;
+        }
+        if next == '"' && !is_escaped {
+            is_text = !is_text;
+        }
+        is_escaped = is_text && next == '\\' && !is_escaped;
+        result.push(next);
+        rest = &rest[next.len_utf8()..];
+    }
+    result
 }
 
 /// Replaces the file at `path` by the file that `write` makes at the path that it is called with.
@@ -166,6 +210,31 @@ mod tests {
             assert_ne!(error.kind(), io::ErrorKind::NotFound);
             assert_eq!(error.to_string(), "a link to a file that is not there");
         }
+    }
+
+    #[test]
+    fn numbers_of_python_s_are_texts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        for (json, expected) in [
+            (r#"{"a": 1}"#, r#"{"a": 1}"#),
+            (
+                r#"{"a": NaN, "b": [Infinity, -Infinity]}"#,
+                r#"{"a": "NaN", "b": ["Infinity", "-Infinity"]}"#,
+            ),
+            (
+                r#"{"NaN": "a \" NaN \\", "é": NaN}"#,
+                r#"{"NaN": "a \" NaN \\", "é": "NaN"}"#,
+            ),
+        ] {
+            fs::write(&path, json).unwrap();
+            assert_eq!(read_json(&path).unwrap(), expected);
+        }
+        fs::write(&path, "\u{feff}{}").unwrap();
+        assert_eq!(
+            read_json(&path).unwrap_err().to_string(),
+            "begins with a byte order mark, which JSON may not have"
+        );
     }
 
     #[test]

@@ -185,6 +185,7 @@ impl LanguageModelConfig {
             },
             d_model: self.d_model,
             n_heads: self.n_heads,
+            decoder_n_heads: None,
             d_k: self.d_k,
             d_v: self.d_v,
             d_ff: self.d_ff,

@@ -27,12 +27,13 @@ pub enum NormPlacement {
 pub enum Positions {
     /// Fixed sines and cosines, for any length, the sine and the cosine of a frequency side by side.
     Sinusoidal,
-    /// Fixed sines in the first half of the features, cosines in the second, for any length; `d_model` is even.
+    /// Fixed sines in the first half of the features, cosines in the second, for any length.
     ///
     /// The frequency i of each half is `10000^(-i/n)`, from 0 on.
     SinesThenCosines {
-        /// Whether n is `d_model/2 - 1`, so that the last frequency is exactly 1/10000, as in tensor2tensor and
-        /// fairseq. Otherwise it is `d_model/2`, as in the paper.
+        /// Whether n is `⌊d_model/2⌋ - 1`, so that the last frequency is exactly 1/10000, as in tensor2tensor and
+        /// fairseq; the last feature of an odd `d_model` is then 0. Otherwise n is `d_model/2`, as in the paper; an odd
+        /// `d_model` has one sine more than cosines.
         inclusive: bool,
         /// The position of the first token.
         first: usize,
@@ -56,7 +57,7 @@ impl Positions {
     /// Checks that they have features for vectors of this width.
     pub(crate) fn check(self, d_model: usize) -> Result<(), ConfigError> {
         match self {
-            Self::Sinusoidal | Self::SinesThenCosines { .. } if !d_model.is_multiple_of(2) => {
+            Self::Sinusoidal if !d_model.is_multiple_of(2) => {
                 Err(ConfigError::OddWidth { d_model })
             }
             Self::SinesThenCosines { inclusive, .. } if inclusive && d_model < 4 => {
@@ -158,7 +159,11 @@ impl LayerConfig {
     pub fn new(d_model: usize, n_heads: usize, d_ff: usize) -> Result<Self, ConfigError> {
         check_sizes(&[("d_model", d_model), ("n_heads", n_heads), ("d_ff", d_ff)])?;
         if !d_model.is_multiple_of(n_heads) {
-            return Err(ConfigError::HeadsDoNotDivide { d_model, n_heads });
+            return Err(ConfigError::HeadsDoNotDivide {
+                d_model,
+                key: "n_heads",
+                n_heads,
+            });
         }
         // The defaults of its parts are the paper's.
         let attention = MultiHeadAttentionConfig::new(d_model, n_heads);

@@ -111,7 +111,7 @@ pub use error::{
 pub use feed_forward::{FeedForwardConfig, PositionwiseFeedForward};
 pub use files::{remove_unfinished_files, replace_file, replace_file_with};
 pub use generator::{Generator, GeneratorConfig};
-pub use hugging_face::GENERATION_FILE;
+pub use hugging_face::{GENERATION_FILE, unused_tensors};
 pub use init::WeightInit;
 pub use language_model::LanguageModel;
 pub use language_model_config::LanguageModelConfig;
@@ -136,9 +136,9 @@ pub use sublayer::{Sublayer, SublayerConfig};
 #[cfg(feature = "text")]
 pub use text::{TextError, TextSearch, Tokenizer, Tokenizers, Translation, Translator};
 pub use tokenizer_files::{
-    SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE, TARGET_TOKENIZER_FILE,
-    TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_FILES, TOKENIZER_SETTINGS_FILE,
-    VOCABULARY_FILE,
+    SHARED_PIECES_FILE, SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE,
+    TARGET_TOKENIZER_FILE, TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_FILES,
+    TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE,
 };
 pub use transformer::{Encoded, Transformer};
 pub use weights::{WEIGHTS_FILE, load_weights, run_of_checkpoint, save_weights};

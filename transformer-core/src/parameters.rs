@@ -240,6 +240,7 @@ mod tests {
             },
             TransformerConfig {
                 positions: Positions::Learned { max_len: 7 },
+                decoder_n_heads: Some(1),
                 decoder_d_ff: Some(4),
                 embedding_norm: true,
                 ..base

@@ -74,21 +74,24 @@ pub(crate) fn sinusoid(position: usize, dimension: usize, d_model: usize) -> f64
     }
 }
 
-/// The same of [`Positions::SinesThenCosines`]; `d_model` is even.
+/// The same of [`Positions::SinesThenCosines`].
 pub(crate) fn sine_then_cosine(
     position: usize,
     feature: usize,
     d_model: usize,
     inclusive: bool,
 ) -> f64 {
-    let half = d_model / 2;
-    let n = if inclusive { half - 1 } else { half };
-    let i = (feature % half) as f64;
-    let angle = position as f64 * (-i * 10_000_f64.ln() / n as f64).exp();
-    if feature < half {
-        angle.sin()
-    } else {
-        angle.cos()
+    let half = d_model as f64 / 2.0;
+    let (sines, n) = match inclusive {
+        true => (d_model / 2, half.floor() - 1.0),
+        false => (d_model.div_ceil(2), half),
+    };
+    let angle = |i: usize| position as f64 * (-(i as f64) * 10_000_f64.ln() / n).exp();
+    match feature.checked_sub(sines) {
+        None => angle(feature).sin(),
+        // Beyond the second half of an odd width.
+        Some(i) if inclusive && i >= sines => 0.0,
+        Some(i) => angle(i).cos(),
     }
 }
 
@@ -316,6 +319,36 @@ mod tests {
         ];
         for (kind, expected) in [(MARIAN, marian), (M2M100, m2m100)] {
             let found = encoded(&init(kind), 7, 1);
+            for (found, expected) in found.into_iter().zip(expected) {
+                let found = f64::from(found);
+                assert!((found - expected).abs() < 2e-7, "{found}, not {expected}");
+            }
+        }
+    }
+
+    /// From the same classes, of width 7.
+    #[test]
+    fn odd_widths_are_hugging_face_s() {
+        let marian = [
+            0.656_986_594,
+            0.482_739_329,
+            0.036_248_378_5,
+            0.002_609_312_53,
+            0.753_902_256,
+            0.875_764_072,
+            0.999_342_799,
+        ];
+        let m2m100 = [
+            0.412_118_495,
+            0.089_878_544_2,
+            0.000_899_999_81,
+            -0.911_130_25,
+            0.995_952_725,
+            0.999_999_583,
+            0.0,
+        ];
+        for (kind, expected) in [(MARIAN, marian), (M2M100, m2m100)] {
+            let found = kind.fixed_values(7, 1, 7).unwrap();
             for (found, expected) in found.into_iter().zip(expected) {
                 let found = f64::from(found);
                 assert!((found - expected).abs() < 2e-7, "{found}, not {expected}");

@@ -83,6 +83,7 @@ impl TransformerConfig {
             tgt_vocab_size: vocab_size,
             d_model: paper::d_model(),
             n_heads: paper::n_heads(),
+            decoder_n_heads: None,
             d_k: None,
             d_v: None,
             d_ff: paper::d_ff(),

@@ -26,6 +26,24 @@ impl Default for SpecialTokens {
 }
 
 impl SpecialTokens {
+    /// A source as the model reads it: `<eos>` is added, unless the source ends in it and one more token, its language,
+    /// as the sources of the first mBART do.
+    ///
+    /// ```
+    /// use transformer_core::SpecialTokens;
+    ///
+    /// let tokens = SpecialTokens { pad: 1, bos: 0, eos: 2 };
+    /// assert_eq!(tokens.end_source(&[7, 8]), [7, 8, 2]);
+    /// // 9 is a language.
+    /// assert_eq!(tokens.end_source(&[7, 8, 2, 9]), [7, 8, 2, 9]);
+    /// ```
+    pub fn end_source(self, source: &[u32]) -> Vec<u32> {
+        match source {
+            [.., end, language] if *end == self.eos && *language != self.eos => source.to_vec(),
+            _ => [source, &[self.eos]].concat(),
+        }
+    }
+
     /// Each token's name in [`SPECIAL_TOKENS`], its key in a model's configuration, and its id.
     pub(crate) fn named(self) -> [(&'static str, &'static str, u32); 3] {
         let [pad, bos, eos, _] = SPECIAL_TOKENS;

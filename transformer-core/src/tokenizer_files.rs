@@ -10,7 +10,9 @@ pub const TARGET_TOKENIZER_FILE: &str = "target_tokenizer.json";
 pub const SOURCE_PIECES_FILE: &str = "source.spm";
 /// The target's SentencePiece model, of one of Marian's models.
 pub const TARGET_PIECES_FILE: &str = "target.spm";
-/// The vocabulary of one of Marian's models: its tokens and their ids.
+/// The SentencePiece model of source and target, of M2M100's models.
+pub const SHARED_PIECES_FILE: &str = "sentencepiece.bpe.model";
+/// The vocabulary of one of Marian's or M2M100's models: its tokens and their ids.
 pub const VOCABULARY_FILE: &str = "vocab.json";
 /// The vocabulary of the target, where it is not the source's.
 pub const TARGET_VOCABULARY_FILE: &str = "target_vocab.json";
@@ -18,12 +20,13 @@ pub const TARGET_VOCABULARY_FILE: &str = "target_vocab.json";
 pub const TOKENIZER_SETTINGS_FILE: &str = "tokenizer_config.json";
 
 /// All files that the tokenizers of a model may have.
-pub const TOKENIZER_FILES: [&str; 8] = [
+pub const TOKENIZER_FILES: [&str; 9] = [
     TOKENIZER_FILE,
     SOURCE_TOKENIZER_FILE,
     TARGET_TOKENIZER_FILE,
     SOURCE_PIECES_FILE,
     TARGET_PIECES_FILE,
+    SHARED_PIECES_FILE,
     VOCABULARY_FILE,
     TARGET_VOCABULARY_FILE,
     TOKENIZER_SETTINGS_FILE,

@@ -11,6 +11,7 @@ use transformer_train::{RunRecord, freeze};
 use super::plan::Plan;
 use crate::commands::Result;
 use crate::commands::languages::check_target;
+use crate::commands::model_directory::warn_of_unused;
 
 /// The tokenizers of the model in a directory, of that configuration, with which new data are tokenized.
 ///
@@ -64,6 +65,7 @@ pub fn initial_model<B: Backend>(
     patterns: &[String],
     device: &B::Device,
 ) -> Result<(Transformer<Autodiff<B>>, Vec<String>)> {
+    warn_of_unused(directory);
     let model = config.init_from::<Autodiff<B>>(&mut WeightInit::zeros(), device)?;
     Ok(freeze(model.with_weights_of(directory)?, patterns)?)
 }

@@ -119,8 +119,12 @@ impl DecodeOptions {
         }
         at_least_one("batch_tokens", self.batch_tokens)?;
         at_least_one("max_src_len", self.max_src_len)?;
-        if let LengthPenalty::Paper(alpha) | LengthPenalty::Power(alpha) = self.length_penalty {
-            check_positive("length_penalty", alpha, true)?;
+        match self.length_penalty {
+            LengthPenalty::None => {}
+            LengthPenalty::Paper(alpha) => check_positive("length_penalty", alpha, true)?,
+            LengthPenalty::Power(alpha) => {
+                check("length_penalty", alpha, alpha.is_finite(), "a number")?;
+            }
         }
         check_positive("coverage_penalty", self.coverage_penalty, true)?;
         check_positive("repetition_penalty", self.repetition_penalty, false)
@@ -196,7 +200,7 @@ pub enum LengthPenalty {
     None,
     /// `((5 + |Y|) / 6)^α`, as §6.1 has it by Wu et al. (2016).
     Paper(f64),
-    /// `|Y|^α`.
+    /// `|Y|^α`. Below 0 it prefers short hypotheses.
     Power(f64),
 }
 

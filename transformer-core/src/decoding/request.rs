@@ -1,9 +1,11 @@
 //! Requests: sources to decode, and pairs to score.
 
+use crate::special_tokens::SpecialTokens;
+
 /// A source to be decoded, and the tokens that its target must begin with.
 ///
 /// `<eos>` at the end of a sentence is added by the library: [`Request::new`] accepts a sentence without
-/// it, and the model reads the sentence with it.
+/// it, and the model reads the sentence with it ([`SpecialTokens::end_source`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     source: Sequence,
@@ -49,8 +51,8 @@ impl Request {
     }
 
     /// The source as the model reads it.
-    pub(super) fn source(&self, eos: u32) -> Vec<u32> {
-        self.source.ended(eos)
+    pub(super) fn source(&self, tokens: SpecialTokens) -> Vec<u32> {
+        self.source.ended(|source| tokens.end_source(source))
     }
 }
 
@@ -90,8 +92,10 @@ impl SourceTarget {
     }
 
     /// Source and target as the model reads and predicts them.
-    pub(crate) fn ended(&self, eos: u32) -> [Vec<u32>; 2] {
-        [self.source.ended(eos), self.target.ended(eos)]
+    pub(crate) fn ended(&self, tokens: SpecialTokens) -> [Vec<u32>; 2] {
+        let source = self.source.ended(|source| tokens.end_source(source));
+        let target = self.target.ended(|target| [target, &[tokens.eos]].concat());
+        [source, target]
     }
 }
 
@@ -104,9 +108,9 @@ enum Sequence {
 }
 
 impl Sequence {
-    fn ended(&self, eos: u32) -> Vec<u32> {
+    fn ended(&self, end: impl Fn(&[u32]) -> Vec<u32>) -> Vec<u32> {
         match self {
-            Self::Sentence(tokens) => [&tokens[..], &[eos]].concat(),
+            Self::Sentence(tokens) => end(tokens),
             Self::Exact(tokens) => tokens.clone(),
         }
     }

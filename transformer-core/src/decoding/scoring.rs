@@ -42,8 +42,8 @@ pub fn score<B: Backend, M: NextToken<B>>(
     pairs: &[SourceTarget],
     batch_tokens: usize,
 ) -> Result<Vec<TargetScore>, DecodeError> {
-    let eos = model.vocabulary().special_tokens.eos;
-    let pairs: Vec<[Vec<u32>; 2]> = pairs.iter().map(|pair| pair.ended(eos)).collect();
+    let tokens = model.vocabulary().special_tokens;
+    let pairs: Vec<[Vec<u32>; 2]> = pairs.iter().map(|pair| pair.ended(tokens)).collect();
     for (index, [source, target]) in pairs.iter().enumerate() {
         let problem = |problem| DecodeError { index, problem };
         model.check_source(source).map_err(problem)?;
@@ -63,7 +63,7 @@ pub fn score<B: Backend, M: NextToken<B>>(
         let sources: Vec<&[u32]> = batch.iter().map(|&index| &pairs[index][0][..]).collect();
         let targets = batch.iter().map(|&index| match &pairs[index][1][..] {
             // A column even if no target has a token.
-            [] => std::slice::from_ref(&eos),
+            [] => std::slice::from_ref(&tokens.eos),
             target => target,
         });
         let targets: Vec<&[u32]> = targets.collect();

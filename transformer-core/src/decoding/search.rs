@@ -174,8 +174,9 @@ impl<'a, M> Search<'a, M> {
     where
         M: NextToken<B>,
     {
-        let eos = self.model.vocabulary().special_tokens.eos;
-        let sources: Vec<Vec<u32>> = requests.iter().map(|request| request.source(eos)).collect();
+        let tokens = self.model.vocabulary().special_tokens;
+        let sources = requests.iter().map(|request| request.source(tokens));
+        let sources: Vec<Vec<u32>> = sources.collect();
         for (index, (request, source)) in requests.iter().zip(&sources).enumerate() {
             self.check_one(request, source)
                 .map_err(|problem| DecodeError { index, problem })?;

@@ -226,11 +226,13 @@ impl<'a> Targets<'a> {
         let Strategy::Beam { size } = self.options.strategy else {
             return false;
         };
-        let penalty = self.options.length_penalty.of(self.limit.saturating_add(1));
+        let divisor = |len: usize| self.options.length_penalty.of(len.saturating_add(1));
+        let len = self.live.iter().map(|live| live.tokens.len()).max();
+        let (next, longest) = (divisor(len.unwrap_or(0)), divisor(self.limit));
         // Without penalties, the search ends when no growing target can exceed the best found. With them
         // that would take long, so it ends with as many ended targets as the beam has, or, where that is
         // too early, when they are also no worse than the best growing one is now.
-        let is_penalized = penalty != 1.0 || self.options.coverage_penalty > 0.0;
+        let is_penalized = longest != 1.0 || self.options.coverage_penalty > 0.0;
         if is_penalized && self.ended.len() >= size {
             // A beam of one is greedy decoding, which ends with the first.
             let is_early = self.options.early_stopping || size == 1;
@@ -238,8 +240,9 @@ impl<'a> Targets<'a> {
                 return true;
             }
         }
-        // Log-probabilities only fall; the largest divisor is that of the longest target.
-        let reachable = best / penalty;
+        // Log-probabilities only fall; the largest divisor is that of the longest target or, with an exponent below 0,
+        // of the next token.
+        let reachable = best / longest.max(next);
         let out_of_reach = self.ended.iter().filter(|ended| ended.score >= reachable);
         out_of_reach.count() >= self.options.n_best
     }

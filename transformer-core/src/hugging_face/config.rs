@@ -108,6 +108,8 @@ pub(super) fn config(
         true => None,
         false => keys.size("decoder_vocab_size")?,
     };
+    let n_heads = keys.size_of_all("encoder_attention_heads")?;
+    let decoder_n_heads = keys.size("decoder_attention_heads")?.unwrap_or(n_heads);
     let d_ff = keys.size_of_all("encoder_ffn_dim")?;
     let decoder_d_ff = keys.size_of_all("decoder_ffn_dim")?;
     let pad_id = keys.token("pad_token_id")?.unwrap_or(1);
@@ -117,7 +119,8 @@ pub(super) fn config(
         src_vocab_size,
         tgt_vocab_size: separate_vocabulary.unwrap_or(src_vocab_size),
         d_model: keys.size_of_all("d_model")?,
-        n_heads: keys.size_of_all("encoder_attention_heads")?,
+        n_heads,
+        decoder_n_heads: (decoder_n_heads != n_heads).then_some(decoder_n_heads),
         d_k: None,
         d_v: None,
         d_ff,
@@ -177,6 +180,7 @@ pub(crate) fn key_of(own: &'static str) -> &'static str {
         "src_vocab_size" => "vocab_size",
         "tgt_vocab_size" => "decoder_vocab_size",
         "n_heads" => "encoder_attention_heads",
+        "decoder_n_heads" => "decoder_attention_heads",
         "n_encoder_layers" => "encoder_layers",
         "n_decoder_layers" => "decoder_layers",
         "d_ff" => "encoder_ffn_dim",
@@ -212,7 +216,6 @@ fn refuse_other_models(model_type: ModelType, keys: &Keys) -> Result<(), ModelEr
         }
     }
     let same = [
-        ("decoder_attention_heads", "encoder_attention_heads"),
         ("num_attention_heads", "encoder_attention_heads"),
         ("hidden_size", "d_model"),
     ];

@@ -8,16 +8,18 @@ use super::config::{MAX_POSITIONS, ModelType, config};
 use super::keys::{Keys, shown};
 use crate::config::TransformerConfig;
 use crate::error::ModelError;
-use crate::layer_config::{NormPlacement, Positions};
+use crate::layer_config::{NormPlacement, Positions, WeightTying};
 use crate::ops::Activation;
 
-/// The keys of a `config.json` at `path` for a configuration, from which [`config()`] reads it back.
+/// The keys of a `config.json` at `path` for a configuration, from which [`config()`] reads it back. Those that are no
+/// part of a configuration are as in `original`, which the model was read from.
 ///
 /// # Errors
 /// When no type can have it; the key that does not fit is named.
 pub(super) fn to_keys(
     path: PathBuf,
     config: &TransformerConfig,
+    original: Option<&Keys>,
 ) -> Result<(ModelType, Keys), ModelError> {
     let model_type = match (config.positions, config.norm) {
         (Positions::SinesThenCosines { inclusive, .. }, _) => match inclusive {
@@ -40,6 +42,10 @@ pub(super) fn to_keys(
         Activation::Gelu => "gelu",
         Activation::Silu => "swish",
     };
+    let layerdrop = |key| match original {
+        Some(original) => original.number(key),
+        None => Ok(None),
+    };
     let mut keys = vec![
         ("model_type", json!(model_type.name())),
         ("architectures", json!([model_type.class()])),
@@ -50,15 +56,21 @@ pub(super) fn to_keys(
         ("decoder_layers", json!(config.n_decoder_layers)),
         ("num_hidden_layers", json!(config.n_encoder_layers)),
         ("encoder_attention_heads", json!(config.n_heads)),
-        ("decoder_attention_heads", json!(config.n_heads)),
+        ("decoder_attention_heads", json!(config.decoder_n_heads())),
         ("encoder_ffn_dim", json!(config.d_ff)),
         ("decoder_ffn_dim", json!(config.decoder_d_ff())),
         ("activation_function", json!(activation)),
         ("dropout", json!(config.dropout)),
         ("attention_dropout", json!(config.attention_dropout)),
         ("activation_dropout", json!(config.activation_dropout)),
-        ("encoder_layerdrop", json!(0.0)),
-        ("decoder_layerdrop", json!(0.0)),
+        (
+            "encoder_layerdrop",
+            json!(layerdrop("encoder_layerdrop")?.unwrap_or(0.0)),
+        ),
+        (
+            "decoder_layerdrop",
+            json!(layerdrop("decoder_layerdrop")?.unwrap_or(0.0)),
+        ),
         ("scale_embedding", json!(config.embedding_scale)),
         ("tie_word_embeddings", json!(config.tying.ties_generator())),
         ("pad_token_id", json!(config.pad_id)),
@@ -66,7 +78,13 @@ pub(super) fn to_keys(
         ("decoder_start_token_id", json!(config.bos_id)),
         ("torch_dtype", json!("float32")),
     ];
-    let max_len = config.max_len().unwrap_or(MAX_POSITIONS);
+    let max_len = match (config.max_len(), original) {
+        (Some(learned), _) => learned,
+        (None, Some(original)) => original
+            .size("max_position_embeddings")?
+            .unwrap_or(MAX_POSITIONS),
+        (None, None) => MAX_POSITIONS,
+    };
     keys.push(("max_position_embeddings", json!(max_len)));
     if model_type == ModelType::Marian {
         let is_shared = config.tying.ties_source_target();
@@ -94,13 +112,20 @@ fn refuse_another(
     let read = TransformerConfig {
         // In the weights.
         generator_bias: written.generator_bias && model_type.has_generator_bias(),
+        tying: match (read.tying, written.tying) {
+            (WeightTying::SourceTarget, WeightTying::None) => WeightTying::None,
+            (read, _) => read,
+        },
         ..read
     };
-    // Widths that are given, and are those that are meant without.
+    // Widths and heads that are given, and are those that are meant without.
     let share = Some(written.d_model / written.n_heads);
+    let is_share = |width| width == share && written.decoder_n_heads() == written.n_heads;
+    let other_heads = |&n_heads: &usize| n_heads != written.n_heads;
     let written = TransformerConfig {
-        d_k: written.d_k.filter(|_| written.d_k != share),
-        d_v: written.d_v.filter(|_| written.d_v != share),
+        decoder_n_heads: written.decoder_n_heads.filter(other_heads),
+        d_k: written.d_k.filter(|_| !is_share(written.d_k)),
+        d_v: written.d_v.filter(|_| !is_share(written.d_v)),
         decoder_d_ff: written.decoder_d_ff.filter(|&d_ff| d_ff != written.d_ff),
         ..written.clone()
     };

@@ -8,12 +8,15 @@ use std::path::Path;
 use burn::tensor::TensorData;
 use burn::tensor::backend::Backend;
 
+use super::config::ModelType;
 use super::generation::GENERATION_FILE;
+use super::keys::Keys;
 use super::{config_export, full_map, generation, names};
 use crate::config::TransformerConfig;
-use crate::config_file::CONFIG_FILE;
+use crate::config_file::{CONFIG_FILE, is_of_hugging_face};
 use crate::error::ModelError;
 use crate::files::replace_file;
+use crate::layer_config::WeightTying;
 use crate::pytorch::{TiedNames, collected, write_safetensors};
 use crate::transformer::Transformer;
 use crate::weights::WEIGHTS_FILE;
@@ -26,7 +29,7 @@ impl TransformerConfig {
     /// When no type of Hugging Face's can have the configuration: then the error names the file and the key that does
     /// not fit.
     pub fn check_hugging_face(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
-        config_export::to_keys(directory.as_ref().join(CONFIG_FILE), self).map(drop)
+        config_export::to_keys(directory.as_ref().join(CONFIG_FILE), self, None).map(drop)
     }
 }
 
@@ -43,16 +46,59 @@ impl<B: Backend> Transformer<B> {
     /// When no type can have the configuration: then the error names the key that does not fit. When a file cannot
     /// be written: older ones then stay as they were.
     pub fn save_hugging_face(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
-        let directory = directory.as_ref();
+        self.write_hugging_face(directory.as_ref(), None)
+    }
+
+    /// [`save_hugging_face`](Self::save_hugging_face), with the keys of `config.json` that are no part of our
+    /// configuration as the directory `original` has them, which the model was read from: `max_position_embeddings` of
+    /// a type that computes its positions, `encoder_layerdrop`, `decoder_layerdrop`. A directory of ours has none.
+    ///
+    /// # Errors
+    /// As [`save_hugging_face`](Self::save_hugging_face), and when `config.json` of `original` cannot be read.
+    pub fn save_hugging_face_as(
+        &self,
+        directory: impl AsRef<Path>,
+        original: impl AsRef<Path>,
+    ) -> Result<(), ModelError> {
+        let original = original.as_ref();
+        let keys = match is_of_hugging_face(original)? {
+            true => Some(Keys::read(&original.join(CONFIG_FILE))?),
+            false => None,
+        };
+        self.write_hugging_face(directory.as_ref(), keys.as_ref())
+    }
+
+    fn write_hugging_face(
+        &self,
+        directory: &Path,
+        original: Option<&Keys>,
+    ) -> Result<(), ModelError> {
         let paths = [CONFIG_FILE, GENERATION_FILE, WEIGHTS_FILE].map(|name| directory.join(name));
         let [config_path, generation_path, weights_path] = &paths;
-        let (model_type, config_keys) = config_export::to_keys(config_path.clone(), self.config())?;
+        let (model_type, config_keys) =
+            config_export::to_keys(config_path.clone(), self.config(), original)?;
         let generation_keys = generation::to_keys(generation_path, None, self.config())?;
         let map = full_map(self.config(), usize::MAX).map_err(|unnamed| ModelError::Weights {
             path: weights_path.clone(),
             problem: format!("no names for `{}`", unnamed.join("`, `")),
         })?;
-        let mut tensors = map.export(&collected(self), TiedNames::First);
+        let tying = self.config().tying;
+        let mut tensors = map.export(
+            &collected(self),
+            match tying {
+                // Since version 5, matrices that are not the logits' are not tied by the class.
+                WeightTying::SourceTarget => TiedNames::Every,
+                _ => TiedNames::First,
+            },
+        );
+        let [source, _] = names::EMBEDDINGS;
+        if tying == WeightTying::None
+            && model_type != ModelType::Marian
+            && let Some(source) = tensors.get(source).cloned()
+        {
+            // The class has it, and does not use it.
+            tensors.insert(names::SHARED.to_owned(), source);
+        }
         if model_type.has_generator_bias() && !self.config().generator_bias {
             let vocab_size = self.config().tgt_vocab_size;
             let zeros = TensorData::new(vec![0_f32; vocab_size], [1, vocab_size]);

@@ -174,7 +174,10 @@ fn strategy(keys: &Keys) -> Result<Strategy, ModelError> {
         return Ok(Strategy::Beam { size });
     }
     if size > 1 {
-        return Err(keys.refusal("num_beams", "but `do_sample` draws without a beam"));
+        return Err(keys.refusal(
+            "num_beams",
+            "but `do_sample` draws without a beam here: Hugging Face draws the hypotheses of the beam",
+        ));
     }
     Ok(Strategy::Sample(Sampling {
         temperature: keys.number("temperature")?.unwrap_or(1.0),
@@ -505,10 +508,6 @@ mod tests {
             ),
             (json!({"num_beams": 0}), "`num_beams` is 0, not at least 1"),
             (
-                json!({"length_penalty": -1.0}),
-                "`length_penalty` is -1, not",
-            ),
-            (
                 json!({"eos_token_id": 0, "forced_eos_token_id": 2}),
                 "`forced_eos_token_id` is 2, but `eos_token_id` is 0",
             ),
@@ -536,6 +535,10 @@ mod tests {
                 forced_last: true,
                 no_repeat_ngram: 3,
                 repetition_penalty: 1.25,
+                ..greedy()
+            },
+            DecodeOptions {
+                length_penalty: LengthPenalty::Power(-1.5),
                 ..greedy()
             },
             DecodeOptions {

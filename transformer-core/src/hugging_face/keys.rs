@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use crate::error::ModelError;
-use crate::files::read_text;
+use crate::files::read_json;
 
 /// The most characters of a value in an error.
 const MOST_SHOWN: usize = 60;
@@ -21,7 +21,7 @@ pub(super) struct Keys {
 impl Keys {
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, ModelError> {
-        let text = read_text(path).map_err(ModelError::io(path))?;
+        let text = read_json(path).map_err(ModelError::io(path))?;
         let path = path.to_owned();
         match serde_json::from_str(&text) {
             Ok(values) => Ok(Self { path, values }),

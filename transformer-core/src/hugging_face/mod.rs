@@ -23,9 +23,10 @@ use std::path::{Path, PathBuf};
 use burn::tensor::backend::Backend;
 
 use crate::config::TransformerConfig;
-use crate::config_file::CONFIG_FILE;
+use crate::config_file::{CONFIG_FILE, is_of_hugging_face};
 use crate::error::{ModelError, TensorProblem};
 use crate::init::WeightInit;
+use crate::layer_config::WeightTying;
 use crate::pytorch::{Import, Map, StateDict, fill};
 use crate::transformer::Transformer;
 use config::ModelType;
@@ -45,7 +46,23 @@ pub(crate) struct Directory {
     map: Map,
     /// The file that names the tensors.
     pub path: PathBuf,
+    /// Tensors that the model does not have and Hugging Face ignores.
+    unused: Vec<String>,
     weights: StateDict,
+}
+
+/// The tensors of a directory of Hugging Face's that are not read because its class does not have them, such as the
+/// `classification_head` of a model that classified; Hugging Face ignores them, too, with a warning. A directory of
+/// ours has none.
+///
+/// # Errors
+/// When a file is missing or damaged, or the other tensors are not those of the configuration.
+pub fn unused_tensors(directory: impl AsRef<Path>) -> Result<Vec<String>, ModelError> {
+    let directory = directory.as_ref();
+    match is_of_hugging_face(directory)? {
+        true => Ok(Directory::open(directory)?.unused),
+        false => Ok(Vec::new()),
+    }
 }
 
 impl Directory {
@@ -61,7 +78,12 @@ impl Directory {
         let (path, weights) = weights::open(directory)?;
         config.generator_bias = has_generator_bias(model_type, &weights)
             .map_err(|problem| ModelError::tensors(&path, vec![problem]))?;
-        let map = map(&config, &weights).map_err(|unnamed| ModelError::Weights {
+        if has_separate_embeddings(&config, &weights) {
+            config.tying = WeightTying::None;
+        }
+        let all = weights.tensors.keys();
+        let unused: Vec<String> = all.filter(|name| names::is_unused(name)).cloned().collect();
+        let map = map(&config, &weights, &unused).map_err(|unnamed| ModelError::Weights {
             path: path.clone(),
             problem: format!("no names for `{}`", unnamed.join("`, `")),
         })?;
@@ -73,6 +95,7 @@ impl Directory {
             config,
             map,
             path,
+            unused,
             weights,
         })
     }
@@ -126,13 +149,37 @@ fn has_generator_bias(model_type: ModelType, weights: &StateDict) -> Result<bool
     }
 }
 
-/// The map of the names in the weights' files.
+/// Whether a model that does not tie its logits has a matrix for each vocabulary. Since version 5 Hugging Face's
+/// `tie_word_embeddings` is for all matrices or none; before, source and target had one in any case.
+fn has_separate_embeddings(config: &TransformerConfig, weights: &StateDict) -> bool {
+    let found = |name: &str| {
+        let without = name.strip_prefix(names::PREFIX).unwrap_or(name);
+        let tensors = &weights.tensors;
+        tensors.get(name).or_else(|| tensors.get(without))
+    };
+    let [source, target] = names::EMBEDDINGS.map(found);
+    let (Some(source), Some(target)) = (source, target) else {
+        return false;
+    };
+    let first = found(names::SHARED).unwrap_or(source);
+    // What cannot be read is named when the numbers are.
+    let is_first = |own| first.equals(own).unwrap_or(true);
+    config.tying == WeightTying::SourceTarget && !(is_first(source) && is_first(target))
+}
+
+/// The map of the names in the weights' files, some of which are not used.
 ///
 /// # Errors
 /// Parameters without a name.
-fn map(config: &TransformerConfig, weights: &StateDict) -> Result<Map, Vec<String>> {
+fn map(
+    config: &TransformerConfig,
+    weights: &StateDict,
+    unused: &[String],
+) -> Result<Map, Vec<String>> {
     // A file has at most as many layers as tensors, so that one more is certainly missing from it.
     let mut map = full_map(config, weights.tensors.len() + 1)?.ignoring(&names::IGNORED);
+    let unused: Vec<&str> = unused.iter().map(String::as_str).collect();
+    map = map.ignoring(&unused);
     if !config.generator_bias {
         map = map.ignoring(&[names::LOGITS_BIAS]);
     }
@@ -148,6 +195,6 @@ fn full_map(config: &TransformerConfig, max_layers: usize) -> Result<Map, Vec<St
     let map = Map::transformer(&names::NAMES, config, max_layers)?;
     Ok(match config.tying.ties_source_target() {
         true => map,
-        false => map.without_name(names::SHARED),
+        false => map.without_name(names::SHARED).ignoring(&[names::SHARED]),
     })
 }

@@ -15,6 +15,11 @@ pub(super) const PREFIX: &str = "model.";
 /// The matrix of all embeddings. A model with a vocabulary for each side has none.
 pub(super) const SHARED: &str = "model.shared.weight";
 
+/// The matrices of a model with one for each vocabulary.
+pub(super) const EMBEDDINGS: [&str; 2] = [OF_SOURCE, OF_TARGET];
+const OF_SOURCE: &str = "model.encoder.embed_tokens.weight";
+const OF_TARGET: &str = "model.decoder.embed_tokens.weight";
+
 /// The bias of the logits, `[1, vocab_size]`; a buffer in PyTorch.
 pub(super) const LOGITS_BIAS: &str = "final_logits_bias";
 
@@ -26,6 +31,14 @@ pub(super) const IGNORED: [&str; 4] = [
     "model.encoder.embed_positions.weights",
     "model.decoder.embed_positions.weights",
 ];
+
+/// Whether a tensor is one that no class of the family has, though files have it: a bias of the projection to logits,
+/// the head of a model that classifies, and a buffer of fairseq's. Hugging Face ignores it with a warning.
+pub(super) fn is_unused(name: &str) -> bool {
+    name == "lm_head.bias"
+        || name.starts_with("classification_head.")
+        || name.ends_with(".embed_positions._float_tensor")
+}
 
 /// BART's and mBART's first position is at row 2.
 const POSITIONS: &[TensorNames] = &[tensor("", "", Layout::AfterRows(2))];
@@ -57,10 +70,10 @@ const fn table(name: &'static str) -> PositionTable {
 pub(super) const NAMES: Names = Names {
     outside: &[
         Line {
-            also: &["model.encoder.embed_tokens.weight"],
+            also: &[OF_SOURCE],
             ..matrix(SRC_EMBEDDING, &[SHARED])
         },
-        matrix(TGT_EMBEDDING, &["model.decoder.embed_tokens.weight"]),
+        matrix(TGT_EMBEDDING, &[OF_TARGET]),
         line(
             POSITIONS,
             SRC_POSITIONS,

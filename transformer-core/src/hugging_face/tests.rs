@@ -13,7 +13,7 @@ use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::GENERATION_FILE;
+use super::{GENERATION_FILE, names, unused_tensors};
 use crate::config::TransformerConfig;
 use crate::config_file::CONFIG_FILE;
 use crate::error::ModelError;
@@ -485,13 +485,188 @@ fn tied_weights_must_be_equal_and_untied_ones_are_there() {
     assert_eq!(model.config().tying, WeightTying::SourceTarget);
     let copy = tempfile::tempdir().unwrap();
     model.save_hugging_face(copy.path()).unwrap();
-    assert_eq!(stored(&copy.path().join(WEIGHTS_FILE)), different);
+    // Since version 5 the class ties none of them.
+    let shared = different["model.shared.weight"].clone();
+    let mut expected = different;
+    for name in names::EMBEDDINGS {
+        expected.insert(name.to_owned(), shared.clone());
+    }
+    assert_eq!(stored(&copy.path().join(WEIGHTS_FILE)), expected);
+    let again = load(copy.path()).unwrap();
+    assert_eq!(again.config(), model.config());
     let tensors = tensors("bart");
     assert_refused(
         directory_of(&tensors).path(),
         WEIGHTS_FILE,
         "`lm_head.weight` is missing",
     );
+}
+
+/// As version 5 saves a model whose matrices are not tied: the shared one is not used.
+#[test]
+fn embeddings_may_be_separate() {
+    let rng = &mut ChaCha8Rng::seed_from_u64(9);
+    for model_type in TYPES {
+        let mut config = config(model_type);
+        config["tie_word_embeddings"] = json!(false);
+        let mut tensors = tensors(model_type);
+        let names = [names::EMBEDDINGS[0], names::EMBEDDINGS[1], "lm_head.weight"];
+        for name in names {
+            tensors.insert(name.to_owned(), random(rng, &[VOCAB, D_MODEL]));
+        }
+        let model = load(directory(&config, &tensors).path()).unwrap();
+        assert_eq!(model.config().tying, WeightTying::None);
+        let ours = collected(&model);
+        for (name, path) in names
+            .into_iter()
+            .zip(["src_embedding.weight", "tgt_embedding.weight"])
+        {
+            let expected = matrix(&tensors, name).concat();
+            assert_eq!(ours[path].as_slice::<f32>().unwrap(), expected, "{name}");
+        }
+        let copy = tempfile::tempdir().unwrap();
+        model.save_hugging_face(copy.path()).unwrap();
+        assert_eq!(bits(&load(copy.path()).unwrap()), bits(&model));
+        let written = stored(&copy.path().join(WEIGHTS_FILE));
+        for name in names {
+            assert_eq!(written[name], tensors[name], "{name}");
+        }
+    }
+}
+
+#[test]
+fn decoders_may_have_other_heads() {
+    for model_type in TYPES {
+        let mut config = config(model_type);
+        config["decoder_attention_heads"] = json!(4);
+        let model = load(directory(&config, &tensors(model_type)).path()).unwrap();
+        assert_eq!(model.config().decoder_n_heads, Some(4));
+        let copy = tempfile::tempdir().unwrap();
+        model.save_hugging_face(copy.path()).unwrap();
+        assert_eq!(load(copy.path()).unwrap().config(), model.config());
+    }
+}
+
+#[test]
+fn tensors_that_no_class_has_are_left_out() {
+    let rng = &mut ChaCha8Rng::seed_from_u64(10);
+    for (prefix, model_type) in [("model.", "mbart"), ("", "m2m_100")] {
+        let mut all: Tensors = tensors(model_type)
+            .into_iter()
+            .map(|(name, stored)| match name.strip_prefix("model.") {
+                Some(rest) => (format!("{prefix}{rest}"), stored),
+                None => (name, stored),
+            })
+            .collect();
+        let expected = bits(&load(directory(&config(model_type), &all).path()).unwrap());
+        let mut unused = [
+            "classification_head.dense.weight".to_owned(),
+            "lm_head.bias".to_owned(),
+            format!("{prefix}encoder.embed_positions._float_tensor"),
+        ];
+        for name in &unused {
+            all.insert(name.clone(), random(rng, &[3]));
+        }
+        let directory = directory(&config(model_type), &all);
+        assert_eq!(bits(&load(directory.path()).unwrap()), expected);
+        unused.sort();
+        assert_eq!(unused_tensors(directory.path()).unwrap(), unused);
+    }
+    let ours = tempfile::tempdir().unwrap();
+    let model = load(of_type("bart").path()).unwrap();
+    model.save(ours.path()).unwrap();
+    assert!(unused_tensors(ours.path()).unwrap().is_empty());
+}
+
+/// A table of half precision, as in an old file.
+#[test]
+fn tables_of_positions_may_be_rounded() {
+    use burn::tensor::{bf16, f16};
+    // sin(p / 10000^(i / 4)), then cos.
+    let numbers = (0..500 * D_MODEL).map(|at| {
+        let (position, feature) = ((at / D_MODEL) as f64, at % D_MODEL);
+        let angle = position / 10_000_f64.powf((feature % 4) as f64 / 4.0);
+        match feature < 4 {
+            true => angle.sin() as f32,
+            false => angle.cos() as f32,
+        }
+    });
+    let numbers: Vec<f32> = numbers.collect();
+    let read = |dtype, halve: &dyn Fn(f32) -> [u8; 2]| {
+        let bytes = numbers.iter().flat_map(|&number| halve(number)).collect();
+        let mut tensors = tensors("marian");
+        tensors.insert(
+            "model.encoder.embed_positions.weight".to_owned(),
+            (dtype, vec![500, D_MODEL], bytes),
+        );
+        load(directory(&config("marian"), &tensors).path())
+    };
+    read(Dtype::F16, &|number| f16::from_f32(number).to_le_bytes()).unwrap();
+    read(Dtype::BF16, &|number| bf16::from_f32(number).to_le_bytes()).unwrap();
+    // Other numbers.
+    let other = |number: f32| f16::from_f32(number * 0.998).to_le_bytes();
+    let message = read(Dtype::F16, &other).unwrap_err().to_string();
+    assert!(message.contains("is not the table"), "{message}");
+}
+
+/// They are no part of our configuration.
+#[test]
+fn keys_of_the_original_are_kept() {
+    for model_type in TYPES {
+        let mut config = config(model_type);
+        config["encoder_layerdrop"] = json!(0.25);
+        config["decoder_layerdrop"] = json!(0.5);
+        let original = directory(&config, &tensors(model_type));
+        let model = load(original.path()).unwrap();
+        let written = |save: &dyn Fn(&Path)| -> [Value; 3] {
+            let copy = tempfile::tempdir().unwrap();
+            save(copy.path());
+            let keys = fs::read(copy.path().join(CONFIG_FILE)).unwrap();
+            let keys: Value = serde_json::from_slice(&keys).unwrap();
+            let names = [
+                "max_position_embeddings",
+                "encoder_layerdrop",
+                "decoder_layerdrop",
+            ];
+            names.map(|name| keys[name].clone())
+        };
+        let kept = written(&|copy| model.save_hugging_face_as(copy, original.path()).unwrap());
+        assert_eq!(kept, [json!(MAX_LEN), json!(0.25), json!(0.5)]);
+        // Of a model that is known by its configuration only.
+        let length = if model_type.ends_with("bart") {
+            MAX_LEN
+        } else {
+            1024
+        };
+        let expected = [json!(length), json!(0.0), json!(0.0)];
+        assert_eq!(
+            written(&|copy| model.save_hugging_face(copy).unwrap()),
+            expected
+        );
+        let ours = tempfile::tempdir().unwrap();
+        model.save(ours.path()).unwrap();
+        let of_ours = written(&|copy| model.save_hugging_face_as(copy, ours.path()).unwrap());
+        assert_eq!(of_ours, expected);
+    }
+}
+
+/// As Python writes it.
+#[test]
+fn numbers_that_json_does_not_have_are_read_and_not_used() {
+    let directory = of_type("bart");
+    let whole = config("bart").to_string();
+    let path = directory.path().join(CONFIG_FILE);
+    fs::write(
+        &path,
+        whole.replacen('{', r#"{"other": [NaN, -Infinity],"#, 1),
+    )
+    .unwrap();
+    load(directory.path()).unwrap();
+    fs::write(&path, whole.replace("\"dropout\":0.25", "\"dropout\":NaN")).unwrap();
+    let reason = "`dropout` is \"NaN\", not a number";
+    assert_refused(directory.path(), CONFIG_FILE, reason);
+    fs::write(&path, format!("\u{feff}{whole}")).unwrap();
+    assert_refused(directory.path(), CONFIG_FILE, "a byte order mark");
 }
 
 #[test]
@@ -542,12 +717,6 @@ fn values_of_keys_that_ask_for_another_model_are_refused_by_name() {
             "activation_function",
             json!("gelu_new"),
             "\"gelu_new\", not one of",
-        ),
-        (
-            "bart",
-            "decoder_attention_heads",
-            json!(4),
-            "4, but `encoder_attention_heads` is 2",
         ),
         ("bart", "hidden_size", json!(9), "9, but `d_model` is 8"),
         (
@@ -630,7 +799,12 @@ fn values_of_keys_that_ask_for_another_model_are_refused_by_name() {
         (
             "encoder_attention_heads",
             json!(3),
-            "but `encoder_attention_heads` is 3",
+            "`d_model` 8 is not divisible by `encoder_attention_heads` 3",
+        ),
+        (
+            "decoder_attention_heads",
+            json!(3),
+            "`d_model` 8 is not divisible by `decoder_attention_heads` 3",
         ),
         (
             "pad_token_id",

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::Deserialize;
 
 use crate::error::ModelError;
-use crate::files::{is_there, read_text};
+use crate::files::{is_there, read_json};
 use crate::pytorch::StateDict;
 use crate::weights::WEIGHTS_FILE;
 
@@ -48,7 +48,7 @@ fn open_shards(directory: &Path, index: &Path) -> Result<StateDict, ModelError> 
         path: index.to_owned(),
         problem,
     };
-    let text = read_text(index).map_err(ModelError::io(index))?;
+    let text = read_json(index).map_err(ModelError::io(index))?;
     let Index { weight_map } = serde_json::from_str(&text).map_err(|source| ModelError::Json {
         path: index.to_owned(),
         source,

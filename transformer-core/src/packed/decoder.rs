@@ -90,7 +90,7 @@ impl Decoder {
         Ok(Self {
             layers,
             final_norm: final_norm.transpose()?,
-            n_heads: config.n_heads,
+            n_heads: layer.n_heads,
         })
     }
 

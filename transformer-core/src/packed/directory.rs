@@ -10,7 +10,7 @@ use super::model::Model;
 use super::weights::NamedWeights;
 use crate::error::ModelError;
 use crate::ops::WeightLayout;
-use crate::ops::host::{PackedMatrix, PackedPrecision};
+use crate::ops::host::{PackedMatrix, PackedPrecision, Threads};
 use crate::pytorch::Readable;
 use crate::weight_files::{StoredParameter, WeightFiles};
 
@@ -34,6 +34,7 @@ impl<B: Backend> PackedTransformer<B> {
         Ok(Self {
             model: Arc::new(model),
             precision,
+            threads: Threads::All,
             device: device.clone(),
         })
     }

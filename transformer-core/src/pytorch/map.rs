@@ -9,7 +9,7 @@ use burn::tensor::{DType, TensorData};
 use super::fill::Readable;
 use super::names::{Layer, Layout, Line, Names, PositionTable};
 use super::state_dict::StateDict;
-use super::stored::StoredTensor;
+use super::stored::{ElementType, StoredTensor};
 use crate::config::TransformerConfig;
 use crate::error::TensorProblem;
 use crate::layer_config::{LayerConfig, Positions};
@@ -22,6 +22,15 @@ const ELEMENT: usize = size_of::<f32>();
 /// Tolerances for a table of sines and cosines: at its first position, and in addition for each
 /// further one. PyTorch computes the angles in single precision.
 const POSITION_TOLERANCE: [f64; 2] = [1e-5, 4e-7];
+
+/// The most that a number from -1 to 1 is off in a file's type.
+fn rounding(element: &ElementType) -> f64 {
+    match element {
+        ElementType::F16 => 2_f64.powi(-12),
+        ElementType::Bf16 => 2_f64.powi(-9),
+        _ => 0.0,
+    }
+}
 
 /// The correspondence between our tensors and theirs.
 pub(crate) struct Map {
@@ -72,6 +81,7 @@ impl Map {
         let n_layers = config.n_encoder_layers.min(max_layers);
         let parameters = encoder.encoder_layer_parameters();
         builder.add_layers("encoder", n_layers, &names.encoder, &parameters);
+        builder.layer = &decoder;
         let n_layers = config.n_decoder_layers.min(max_layers);
         let parameters = decoder.decoder_layer_parameters();
         builder.add_layers("decoder", n_layers, &names.decoder, &parameters);
@@ -316,6 +326,7 @@ impl Map {
 
     fn is_table(&self, tensor: &StoredTensor) -> io::Result<bool> {
         let [first, further] = POSITION_TOLERANCE;
+        let first = first + rounding(&tensor.element);
         let mut parts = tensor.parts()?;
         let mut at = 0;
         while let Some(part) = parts.read()? {

@@ -71,7 +71,7 @@ impl Marian {
     /// The text of tokens; special ones are left out.
     pub fn decode(&self, tokens: &[u32]) -> String {
         let tokens = tokens.iter().copied();
-        let tokens = tokens.filter(|id| !self.vocabulary.special.contains(id));
+        let tokens = tokens.filter(|&id| !self.vocabulary.is_special(id));
         let names = tokens.filter_map(|id| self.vocabulary.name(id));
         let text = self.pieces.decode(names).replace('\u{2581}', " ");
         text.trim_matches(is_space).to_owned()
@@ -79,7 +79,7 @@ impl Marian {
 }
 
 /// White space as Python has it: Unicode's, and four separators.
-fn is_space(character: char) -> bool {
+pub(super) fn is_space(character: char) -> bool {
     character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
 }
 
@@ -154,6 +154,21 @@ impl Vocabulary {
         })
     }
 
+    /// Makes a token, if it is there, one that is no text.
+    pub fn mark_special(&mut self, name: &str) {
+        if let Some(&id) = self.ids.get(name) {
+            self.special.push(id);
+        }
+    }
+
+    /// Adds a token that is no text after the others. It is not in the file.
+    pub fn add_special(&mut self, name: &str) {
+        let (name, id): (Arc<str>, u32) = (name.into(), self.names.len() as u32);
+        self.names.push(name.clone());
+        self.ids.insert(name, id);
+        self.special.push(id);
+    }
+
     /// The file.
     pub fn file(&self) -> &[u8] {
         &self.file
@@ -174,10 +189,15 @@ impl Vocabulary {
         self.ids.get(name).copied()
     }
 
+    /// Whether a token is no text.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.special.contains(&id)
+    }
+
     /// The token of a piece of text: never a special one, even if the text spells it.
-    fn of_text(&self, piece: &str) -> u32 {
+    pub fn of_text(&self, piece: &str) -> u32 {
         let id = self.id(piece).unwrap_or(self.unknown);
-        match self.special.contains(&id) {
+        match self.is_special(id) {
             true => self.unknown,
             false => id,
         }

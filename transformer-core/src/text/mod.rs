@@ -4,6 +4,7 @@ mod bpe_dropout;
 mod entries;
 mod error;
 mod languages;
+mod m2m100;
 mod marian;
 mod model_tokenizers;
 mod sentence_piece;

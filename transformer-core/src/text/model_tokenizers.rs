@@ -7,16 +7,18 @@ use rand::Rng;
 
 use super::error::TextError;
 use super::languages::language;
+use super::m2m100::{self, M2m100};
 use super::marian::{Marian, PADDING, Vocabulary, begins_with_language};
-use super::tokenizer::Tokenizer;
+use super::tokenizer::{Tokenizer, check_special};
 use super::tokenizer_settings::TokenizerSettings;
 use crate::decoding::DecodeOptions;
 use crate::files::replace_file_with;
 use crate::hugging_face::start_token_of_directory;
 use crate::special_tokens::SpecialTokens;
 use crate::tokenizer_files::{
-    SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE, TARGET_TOKENIZER_FILE,
-    TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE,
+    SHARED_PIECES_FILE, SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE,
+    TARGET_TOKENIZER_FILE, TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE,
+    VOCABULARY_FILE,
 };
 use crate::weights::run_of_checkpoint;
 
@@ -24,7 +26,8 @@ use crate::weights::run_of_checkpoint;
 ///
 /// In a model directory the former is `tokenizer.json`, the latter are `source_tokenizer.json` and
 /// `target_tokenizer.json`. Those of Marian's models are `source.spm`, `target.spm` and `vocab.json`, with
-/// `target_vocab.json` where the target has a vocabulary of its own.
+/// `target_vocab.json` where the target has a vocabulary of its own; that of M2M100's is `sentencepiece.bpe.model` and
+/// `vocab.json`.
 ///
 /// ```
 /// use transformer_core::{SpecialTokens, Tokenizer, Tokenizers};
@@ -59,8 +62,9 @@ use crate::weights::run_of_checkpoint;
 ///
 /// # First tokens
 /// A `tokenizer.json` may have tokens that every text begins with, in the template of its `post_processor`:
-/// [`encode_source`](Self::encode_source) and [`encode_target`](Self::encode_target) put them there. Where one of
-/// them stands for a language, as in `eng_Latn`, it is the source's; the target's is chosen by
+/// [`encode_source`](Self::encode_source) and [`encode_target`](Self::encode_target) put them there. M2M100's texts begin
+/// with their language. Where one of them stands for a language, as in `eng_Latn`, it is the source's; so is one behind
+/// `<eos>`, as the first mBART has it, and then the source's tokens are complete. The target's is chosen by
 /// [`with_languages`](Self::with_languages), or by the directory: by `forced_bos_token_id` of its
 /// `generation_config.json`, or else as it was chosen before the tokenizers were [saved](Self::save). A model whose decoder
 /// starts with a language (`decoder_start_token_id`) and is forced to none has targets of that language, without its token.
@@ -101,10 +105,7 @@ impl Tokenizers {
 
     fn new(source: Tokenizer, target: Option<Tokenizer>) -> Self {
         // The language in the file of a tokenizer for both is the source's.
-        let target_language = target.as_ref().and_then(|target| {
-            let mut first = target.first_tokens().iter().copied();
-            first.find(|&token| target.is_language(token))
-        });
+        let target_language = target.as_ref().and_then(Tokenizer::language);
         let mut tokenizers = Self {
             source,
             target,
@@ -128,12 +129,12 @@ impl Tokenizers {
         let target = self.target();
         let first = target.first_tokens();
         self.target_first = match self.target_language {
-            Some(language) => Some(with_language(target, language)),
+            Some(language) => Some(target.first_tokens_with(language)),
             None if self.start_language.is_some() => {
                 let first = first.iter().copied();
                 Some(first.filter(|&token| !target.is_language(token)).collect())
             }
-            None if first.iter().any(|&token| target.is_language(token)) => None,
+            None if target.language().is_some() => None,
             None => Some(first.to_vec()),
         };
     }
@@ -153,13 +154,14 @@ impl Tokenizers {
         self.target.is_none()
     }
 
-    /// The tokens of a source: the [first](Self#first-tokens) and those of the text, without `<eos>`.
+    /// The tokens of a source: the [first](Self#first-tokens) and those of the text, without `<eos>`, unless a language
+    /// comes behind it ([`SpecialTokens::end_source`]).
     ///
     /// # Errors
     /// When the tokenizer cannot encode the text.
     pub fn encode_source(&self, text: &str) -> Result<Vec<u32>, TextError> {
         let tokens = self.source.encode(text)?;
-        Ok([self.first_of_source(text), &tokens[..]].concat())
+        Ok(self.around_source(text, &tokens))
     }
 
     /// The tokens of a target: the [first](Self#first-tokens) and those of the text, without `<eos>`.
@@ -183,7 +185,7 @@ impl Tokenizers {
         rng: &mut impl Rng,
     ) -> Result<Vec<u32>, TextError> {
         let tokens = self.source.encode_with_dropout(text, dropout, rng)?;
-        Ok([self.first_of_source(text), &tokens[..]].concat())
+        Ok(self.around_source(text, &tokens))
     }
 
     /// [`encode_target`](Self::encode_target), with the text cut otherwise each time
@@ -201,11 +203,13 @@ impl Tokenizers {
         Ok([self.first_of_target()?, &tokens[..]].concat())
     }
 
-    fn first_of_source(&self, text: &str) -> &[u32] {
-        match self.source_prefix.is_some() && begins_with_language(text) {
+    /// The tokens of a source, with those that it begins and ends with.
+    fn around_source(&self, text: &str, tokens: &[u32]) -> Vec<u32> {
+        let first: &[u32] = match self.source_prefix.is_some() && begins_with_language(text) {
             true => &[],
             false => &self.source_first,
-        }
+        };
+        [first, tokens, self.source.last_tokens()].concat()
     }
 
     fn first_of_target(&self) -> Result<&[u32], TextError> {
@@ -219,7 +223,7 @@ impl Tokenizers {
     /// by these without the marks around them (`en`), or by the part before `_` (`eng`) where no other token has
     /// it. `None` keeps a language as it is.
     ///
-    /// The source's language is one of its first tokens from now on, the target's is
+    /// The source's language is one of its first tokens from now on, or its last, the target's is
     /// [`target_first`](Self::target_first), and both are part of what is [saved](Self::save). Marian's models know
     /// languages of targets only: `fra` puts the token `>>fra<<` before every source that begins with no such token
     /// itself.
@@ -270,12 +274,13 @@ impl Tokenizers {
             return Err(TextError::SourceLanguage { name });
         }
         let token = self.source.language_token(name)?;
-        let first = with_language(&self.source, token);
-        if let Some(tokenizer) = self.source.json_mut() {
-            tokenizer.set_first_tokens(first)?;
-        }
+        self.source.set_language(token)?;
         if let Some(name) = language(&self.source.name(token)) {
-            self.settings.set_source_language(name);
+            match self.source.m2m100() {
+                // The language is in no other file.
+                Some(_) => self.settings.save_source_language(name),
+                None => self.settings.set_source_language(name),
+            }
         }
         Ok(())
     }
@@ -307,6 +312,7 @@ impl Tokenizers {
         has(&[TOKENIZER_FILE])
             || has(&[SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE])
             || has(&[SOURCE_PIECES_FILE, TARGET_PIECES_FILE, VOCABULARY_FILE])
+            || has(&[SHARED_PIECES_FILE, VOCABULARY_FILE])
     }
 
     /// The directory that has the tokenizers of a model directory: itself or, for a checkpoint
@@ -335,7 +341,11 @@ impl Tokenizers {
             let target = Tokenizer::from_file(directory.join(TARGET_TOKENIZER_FILE))?;
             Self::separate(source, target)
         } else {
-            let mut shared = Tokenizer::from_file(directory.join(TOKENIZER_FILE))?;
+            let is_m2m100 = has(SHARED_PIECES_FILE) && has(VOCABULARY_FILE);
+            let mut shared = match is_m2m100 && !has(TOKENIZER_FILE) {
+                true => load_m2m100(&directory, &settings)?,
+                false => Tokenizer::from_file(directory.join(TOKENIZER_FILE))?,
+            };
             put_settings(&mut shared, &settings, &directory)?;
             Self::shared(shared)
         };
@@ -402,13 +412,17 @@ impl Tokenizers {
     /// Names and contents of the files.
     fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>, TextError> {
         let sides = [self.source(), self.target()];
-        let mut files = match sides.map(Tokenizer::marian) {
-            [None, None] => {
+        let mut files = match (sides.map(Tokenizer::marian), sides.map(Tokenizer::m2m100)) {
+            ([None, None], [None, None]) => {
                 let json = |(name, side): (_, &Tokenizer)| Ok((name, side.to_bytes()?));
                 let sides = self.sides().into_iter();
                 sides.map(json).collect::<Result<_, TextError>>()?
             }
-            [Some(source), Some(target)] => {
+            (_, [Some(shared), Some(_)]) if self.are_shared() => vec![
+                (SHARED_PIECES_FILE, shared.pieces_file().to_vec()),
+                (VOCABULARY_FILE, shared.vocabulary().file().to_vec()),
+            ],
+            ([Some(source), Some(target)], _) => {
                 let mut files = vec![
                     (SOURCE_PIECES_FILE, source.pieces_file().to_vec()),
                     (TARGET_PIECES_FILE, target.pieces_file().to_vec()),
@@ -432,9 +446,9 @@ impl Tokenizers {
 
     /// The tokenizers, each with the file that has its vocabulary.
     fn sides(&self) -> Vec<(&'static str, &Tokenizer)> {
-        let name = |side: &Tokenizer, json, marian| match side.marian() {
-            None => json,
-            Some(_) => marian,
+        let name = |side: &Tokenizer, json, vocabulary| match (side.marian(), side.m2m100()) {
+            (None, None) => json,
+            _ => vocabulary,
         };
         let source = &self.source;
         let Some(target) = &self.target else {
@@ -505,21 +519,24 @@ impl Tokenizers {
             tokenizer.check(&path, vocab_size, special_tokens)?;
         }
         // A smaller vocabulary of another of Marian's models may have the same `</s>`.
-        match self
-            .source
-            .marian()
-            .and_then(|side| side.vocabulary().id(PADDING))
-        {
-            Some(found) if found != special_tokens.pad => Err(TextError::SpecialToken {
-                path: directory.join(VOCABULARY_FILE),
-                name: PADDING,
-                found,
-                key: "pad_id",
-                expected: special_tokens.pad,
-            }),
-            _ => Ok(()),
+        match self.source.marian() {
+            Some(side) => {
+                let path = directory.join(VOCABULARY_FILE);
+                let expected = ("pad_id", special_tokens.pad);
+                check_special(&path, side.vocabulary(), PADDING, expected)
+            }
+            None => Ok(()),
         }
     }
+}
+
+/// M2M100's tokenizer in a directory.
+fn load_m2m100(directory: &Path, settings: &TokenizerSettings) -> Result<Tokenizer, TextError> {
+    let languages = m2m100::languages_of(settings.language_codes());
+    let languages = languages.map_err(TextError::file(directory.join(TOKENIZER_SETTINGS_FILE)))?;
+    let [pieces, vocabulary] =
+        [SHARED_PIECES_FILE, VOCABULARY_FILE].map(|name| directory.join(name));
+    Ok(M2m100::load(&pieces, &vocabulary, languages)?.into())
 }
 
 /// Changes a tokenizer as Hugging Face's class does that has these settings, of this directory.
@@ -529,37 +546,20 @@ fn put_settings(
     directory: &Path,
 ) -> Result<(), TextError> {
     if let Some(json) = tokenizer.json_mut() {
-        if settings.put_language_first() {
-            json.move_last_language_first()?;
+        if let Some(place) = settings.language_place() {
+            json.move_language(place)?;
         }
         if let Some(is_added) = settings.add_prefix_space() {
             json.set_prefix_space(is_added);
         }
     }
-    let mut first = tokenizer.first_tokens().iter();
-    let has_language = first.any(|&token| tokenizer.is_language(token));
+    let has_language = tokenizer.language().is_some();
     if let Some(name) = settings.source_language().filter(|_| has_language) {
         let path = directory.join(TOKENIZER_SETTINGS_FILE);
         let language = tokenizer.language_token(name);
-        let first = with_language(tokenizer, language.map_err(TextError::file(path))?);
-        if let Some(json) = tokenizer.json_mut() {
-            json.set_first_tokens(first)?;
-        }
+        tokenizer.set_language(language.map_err(TextError::file(path))?)?;
     }
     Ok(())
-}
-
-/// The first tokens of a tokenizer with this language: in place of another one, or before the others.
-fn with_language(tokenizer: &Tokenizer, language: u32) -> Vec<u32> {
-    let mut first = tokenizer.first_tokens().to_vec();
-    let other = first
-        .iter_mut()
-        .find(|token| tokenizer.is_language(**token));
-    match other {
-        Some(other) => *other = language,
-        None => first.insert(0, language),
-    }
-    first
 }
 
 fn has_same_vocabulary(source: &Marian, target: &Marian) -> bool {

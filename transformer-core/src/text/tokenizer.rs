@@ -7,13 +7,14 @@ use rand::Rng;
 
 use super::error::TextError;
 use super::languages;
-use super::marian::{END, Marian};
+use super::m2m100::M2m100;
+use super::marian::{END, Marian, PADDING, Vocabulary};
 use super::tokenizer_json::TokenizerJson;
 use crate::files::replace_file_with;
 use crate::special_tokens::SpecialTokens;
 
-/// A tokenizer of pieces of words, of characters, or of words: one in Hugging Face's format, or one side's of
-/// Marian's.
+/// A tokenizer of pieces of words, of characters, or of words: one in Hugging Face's format, one side's of Marian's, or
+/// M2M100's.
 ///
 /// Text that spells a special token, such as `<eos>`, is encoded as text: only the model adds special
 /// tokens, and only [`Tokenizers`](crate::Tokenizers) those that every text begins with. Of a file in Hugging
@@ -28,6 +29,7 @@ pub struct Tokenizer {
 enum Kind {
     Json(Arc<TokenizerJson>),
     Marian(Arc<Marian>),
+    M2m100(M2m100),
 }
 
 impl From<tokenizers::Tokenizer> for Tokenizer {
@@ -48,6 +50,14 @@ impl From<Marian> for Tokenizer {
     fn from(tokenizer: Marian) -> Self {
         Self {
             kind: Kind::Marian(Arc::new(tokenizer)),
+        }
+    }
+}
+
+impl From<M2m100> for Tokenizer {
+    fn from(tokenizer: M2m100) -> Self {
+        Self {
+            kind: Kind::M2m100(tokenizer),
         }
     }
 }
@@ -79,7 +89,7 @@ impl Tokenizer {
     pub fn to_json(&self) -> Result<String, TextError> {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.to_json(),
-            Kind::Marian(_) => {
+            Kind::Marian(_) | Kind::M2m100(_) => {
                 let problem = "a SentencePiece model is no file in Hugging Face's format";
                 Err(TextError::Tokenizer(problem.into()))
             }
@@ -94,6 +104,14 @@ impl Tokenizer {
         match &self.kind {
             Kind::Json(tokenizer) => Ok(tokenizer.to_json()?.into_bytes()),
             Kind::Marian(side) => Ok([side.pieces_file(), side.vocabulary().file()].concat()),
+            Kind::M2m100(tokenizer) => {
+                let mut bytes = [tokenizer.pieces_file(), tokenizer.vocabulary().file()].concat();
+                let languages = tokenizer.languages().into_iter();
+                bytes.extend(languages.flat_map(|(name, _)| name.into_bytes()));
+                let first = tokenizer.first_tokens().iter();
+                bytes.extend(first.flat_map(|token| token.to_le_bytes()));
+                Ok(bytes)
+            }
         }
     }
 
@@ -101,15 +119,23 @@ impl Tokenizer {
     pub(super) fn json_mut(&mut self) -> Option<&mut TokenizerJson> {
         match &mut self.kind {
             Kind::Json(tokenizer) => Some(Arc::make_mut(tokenizer)),
-            Kind::Marian(_) => None,
+            Kind::Marian(_) | Kind::M2m100(_) => None,
         }
     }
 
     /// The tokenizer, if it is Marian's.
     pub(super) fn marian(&self) -> Option<&Marian> {
         match &self.kind {
-            Kind::Json(_) => None,
+            Kind::Json(_) | Kind::M2m100(_) => None,
             Kind::Marian(side) => Some(side),
+        }
+    }
+
+    /// The tokenizer, if it is M2M100's.
+    pub(super) fn m2m100(&self) -> Option<&M2m100> {
+        match &self.kind {
+            Kind::Json(_) | Kind::Marian(_) => None,
+            Kind::M2m100(tokenizer) => Some(tokenizer),
         }
     }
 
@@ -120,6 +146,11 @@ impl Tokenizer {
             (Kind::Marian(one), Kind::Marian(other)) => {
                 one.pieces_file() == other.pieces_file()
                     && one.vocabulary().file() == other.vocabulary().file()
+            }
+            (Kind::M2m100(one), Kind::M2m100(other)) => {
+                one.pieces_file() == other.pieces_file()
+                    && one.vocabulary().file() == other.vocabulary().file()
+                    && one.languages() == other.languages()
             }
             _ => false,
         }
@@ -145,16 +176,14 @@ impl Tokenizer {
         }
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.check(path, tokens, special_tokens),
-            Kind::Marian(side) => match side.vocabulary().id(END) {
-                Some(found) if found != special_tokens.eos => Err(TextError::SpecialToken {
-                    path: path.to_owned(),
-                    name: END,
-                    found,
-                    key: "eos_id",
-                    expected: special_tokens.eos,
-                }),
-                _ => Ok(()),
-            },
+            Kind::Marian(side) => {
+                check_special(path, side.vocabulary(), END, ("eos_id", special_tokens.eos))
+            }
+            Kind::M2m100(tokenizer) => {
+                let vocabulary = tokenizer.vocabulary();
+                check_special(path, vocabulary, END, ("eos_id", special_tokens.eos))?;
+                check_special(path, vocabulary, PADDING, ("pad_id", special_tokens.pad))
+            }
         }
     }
 
@@ -164,6 +193,7 @@ impl Tokenizer {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.vocab_size(),
             Kind::Marian(side) => side.vocabulary().len(),
+            Kind::M2m100(tokenizer) => tokenizer.vocabulary().len(),
         }
     }
 
@@ -176,6 +206,7 @@ impl Tokenizer {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.encode(text),
             Kind::Marian(side) => Ok(side.encode(text)),
+            Kind::M2m100(tokenizer) => Ok(tokenizer.encode(text)),
         }
     }
 
@@ -204,7 +235,7 @@ impl Tokenizer {
         }
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.encode_with_dropout(text, dropout, rng),
-            Kind::Marian(_) => {
+            Kind::Marian(_) | Kind::M2m100(_) => {
                 let model = self.model_type();
                 Err(TextError::DropoutWithoutBpe { model })
             }
@@ -218,7 +249,7 @@ impl Tokenizer {
     pub fn check_dropout(&self) -> Result<(), TextError> {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.check_dropout(),
-            Kind::Marian(_) => {
+            Kind::Marian(_) | Kind::M2m100(_) => {
                 let model = self.model_type();
                 Err(TextError::DropoutWithoutBpe { model })
             }
@@ -230,7 +261,7 @@ impl Tokenizer {
     pub fn model_type(&self) -> &'static str {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.model_type(),
-            Kind::Marian(_) => "SentencePiece",
+            Kind::Marian(_) | Kind::M2m100(_) => "SentencePiece",
         }
     }
 
@@ -239,7 +270,51 @@ impl Tokenizer {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.first_tokens(),
             Kind::Marian(_) => &[],
+            Kind::M2m100(tokenizer) => tokenizer.first_tokens(),
         }
+    }
+
+    /// The tokens that end a text, if these are more than the one that the model adds: `<eos>` and a language, as of
+    /// mBART's first models.
+    pub(super) fn last_tokens(&self) -> &[u32] {
+        match &self.kind {
+            Kind::Json(tokenizer) => tokenizer.last_tokens(),
+            Kind::Marian(_) | Kind::M2m100(_) => &[],
+        }
+    }
+
+    /// The language among the first or the last tokens.
+    pub(super) fn language(&self) -> Option<u32> {
+        let around = self.first_tokens().iter().chain(self.last_tokens());
+        around.copied().find(|&token| self.is_language(token))
+    }
+
+    /// Puts a language in place of that among the first or the last tokens, or else first.
+    pub(super) fn set_language(&mut self, language: u32) -> Result<(), TextError> {
+        let is_last = !self.last_tokens().is_empty();
+        let first = self.first_tokens_with(language);
+        match &mut self.kind {
+            Kind::Json(tokenizer) if is_last => {
+                Arc::make_mut(tokenizer).set_last_language(language)
+            }
+            Kind::Json(tokenizer) => Arc::make_mut(tokenizer).set_first_tokens(first),
+            Kind::Marian(_) => Ok(()),
+            Kind::M2m100(tokenizer) => {
+                tokenizer.set_first_tokens(first);
+                Ok(())
+            }
+        }
+    }
+
+    /// The first tokens with this language: in place of another one, or before the others.
+    pub(super) fn first_tokens_with(&self, language: u32) -> Vec<u32> {
+        let mut first = self.first_tokens().to_vec();
+        let other = first.iter_mut().find(|token| self.is_language(**token));
+        match other {
+            Some(other) => *other = language,
+            None => first.insert(0, language),
+        }
+        first
     }
 
     /// The tokens that stand for languages, with their names, in the order of their ids.
@@ -247,6 +322,7 @@ impl Tokenizer {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.languages(),
             Kind::Marian(side) => side.vocabulary().languages(),
+            Kind::M2m100(tokenizer) => tokenizer.languages(),
         }
     }
 
@@ -288,6 +364,7 @@ impl Tokenizer {
         let name = match &self.kind {
             Kind::Json(tokenizer) => tokenizer.name(token),
             Kind::Marian(side) => side.vocabulary().name(token).map(str::to_owned),
+            Kind::M2m100(tokenizer) => tokenizer.vocabulary().name(token).map(str::to_owned),
         };
         name.unwrap_or_default()
     }
@@ -307,7 +384,30 @@ impl Tokenizer {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.decode(tokens),
             Kind::Marian(side) => Ok(side.decode(tokens)),
+            Kind::M2m100(tokenizer) => Ok(tokenizer.decode(tokens)),
         }
+    }
+}
+
+/// Checks that a token, if the vocabulary in a file has it, has the id that a key of the model's configuration says.
+///
+/// # Errors
+/// When it has another.
+pub(super) fn check_special(
+    path: &Path,
+    vocabulary: &Vocabulary,
+    name: &'static str,
+    (key, expected): (&'static str, u32),
+) -> Result<(), TextError> {
+    match vocabulary.id(name) {
+        Some(found) if found != expected => Err(TextError::SpecialToken {
+            path: path.to_owned(),
+            name,
+            found,
+            key,
+            expected,
+        }),
+        _ => Ok(()),
     }
 }
 

@@ -13,6 +13,7 @@ use super::bpe_dropout::Merges;
 use super::error::TextError;
 use super::languages::language;
 use super::tokenizer_file::TokenizerFile;
+use super::tokenizer_settings::LanguagePlace;
 use crate::files::read_text;
 use crate::special_tokens::SpecialTokens;
 
@@ -224,10 +225,37 @@ impl TokenizerJson {
         template.map_or(&[][..], |template| &template.before[..])
     }
 
+    /// The tokens that the template has behind a text, if these are an end and a language.
+    pub fn last_tokens(&self) -> &[u32] {
+        match &self.template {
+            Some(Template { behind, .. }) if behind.len() == 2 && self.is_language(behind[1]) => {
+                behind
+            }
+            _ => &[],
+        }
+    }
+
+    fn is_language(&self, token: u32) -> bool {
+        let name = self.name(token);
+        name.is_some_and(|name| language(&name).is_some())
+    }
+
     /// Puts these tokens before a text, in the template.
     pub fn set_first_tokens(&mut self, before: Vec<u32>) -> Result<(), TextError> {
         let behind = self.template.clone().unwrap_or_default().behind;
-        let template = Template { before, behind };
+        self.set_template(Template { before, behind })
+    }
+
+    /// Puts a language in place of the [last token](Self::last_tokens), in the template.
+    pub fn set_last_language(&mut self, language: u32) -> Result<(), TextError> {
+        let mut template = self.template.clone().unwrap_or_default();
+        if let Some(last) = template.behind.last_mut() {
+            *last = language;
+        }
+        self.set_template(template)
+    }
+
+    fn set_template(&mut self, template: Template) -> Result<(), TextError> {
         let processor = self.post_processor(&template).map_err(failed)?;
         self.inner.with_post_processor(Some(processor));
         self.template = Some(template);
@@ -242,26 +270,30 @@ impl TokenizerJson {
         }
     }
 
-    /// As Hugging Face's classes have it until version 4.28, and in the files of that time, NLLB's template is
-    /// the text, `<eos>`, and the language. Since then they put the language first, whatever the file says.
-    pub fn move_last_language_first(&mut self) -> Result<(), TextError> {
+    /// Moves the language of a template that has nothing else but an end. Hugging Face's classes have it in one place,
+    /// whatever the file says: NLLB's was behind `<eos>` until version 4.28, and in the files of that time.
+    pub fn move_language(&mut self, place: LanguagePlace) -> Result<(), TextError> {
         let Some(Template { before, behind }) = &self.template else {
             return Ok(());
         };
-        let (&[], &[end, last]) = (&before[..], &behind[..]) else {
-            return Ok(());
+        let (found, end, language) = match (&before[..], &behind[..]) {
+            (&[], &[end, last]) => (LanguagePlace::Last, end, last),
+            (&[first], &[end]) => (LanguagePlace::First, end, first),
+            _ => return Ok(()),
         };
-        if self
-            .name(last)
-            .is_some_and(|name| language(&name).is_some())
-        {
-            self.template = Some(Template {
-                before: Vec::new(),
-                behind: vec![end],
-            });
-            self.set_first_tokens(vec![last])?;
+        if found == place || !self.is_language(language) {
+            return Ok(());
         }
-        Ok(())
+        self.set_template(match place {
+            LanguagePlace::First => Template {
+                before: vec![language],
+                behind: vec![end],
+            },
+            LanguagePlace::Last => Template {
+                before: Vec::new(),
+                behind: vec![end, language],
+            },
+        })
     }
 
     /// What puts the tokens of a template around a text.
@@ -289,8 +321,8 @@ impl TokenizerJson {
         }))?)
     }
 
-    /// Checks that the special tokens are those of a model, and that a text ends in its `<eos>`; the
-    /// vocabulary's size is given.
+    /// Checks that the special tokens are those of a model, and that a text ends in its `<eos>`, or in that and a
+    /// language; the vocabulary's size is given.
     pub fn check(
         &self,
         path: &Path,
@@ -321,6 +353,9 @@ impl TokenizerJson {
                     (Some(token), _) => format!("its template has token {token}, which it lacks"),
                     (None, []) => return Ok(()),
                     (None, &[end]) if end == special_tokens.eos => return Ok(()),
+                    (None, &[end, last]) if end == special_tokens.eos && self.is_language(last) => {
+                        return Ok(());
+                    }
                     (None, behind) => {
                         let names = behind.iter().filter_map(|&token| self.name(token));
                         format!(

@@ -11,6 +11,15 @@ use super::error::TextError;
 use crate::files;
 use crate::tokenizer_files::TOKENIZER_SETTINGS_FILE;
 
+/// Where a text has its language.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LanguagePlace {
+    /// Before all other tokens.
+    First,
+    /// Behind `<eos>`.
+    Last,
+}
+
 /// The settings of a model's tokenizers, which are kept as they are, but for the languages.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TokenizerSettings {
@@ -26,6 +35,7 @@ struct Keys {
     tokenizer_class: Option<String>,
     legacy_behaviour: Option<bool>,
     add_prefix_space: Option<bool>,
+    language_codes: Option<String>,
     src_lang: Option<String>,
     /// Ours: the token of a language, which is put before every source.
     source_prefix: Option<String>,
@@ -57,11 +67,22 @@ impl TokenizerSettings {
         self.file.as_deref()
     }
 
-    /// Whether the class is NLLB's, which puts the source's language first where its file has it last.
-    pub fn put_language_first(&self) -> bool {
-        let class = self.keys.tokenizer_class.as_deref();
-        let is_nllb = matches!(class, Some("NllbTokenizer" | "NllbTokenizerFast"));
-        is_nllb && self.keys.legacy_behaviour != Some(true)
+    /// Where the class puts the language of a text; `None` for a class that leaves it where its file has it.
+    pub fn language_place(&self) -> Option<LanguagePlace> {
+        match self.keys.tokenizer_class.as_deref()? {
+            "NllbTokenizer" | "NllbTokenizerFast" => match self.keys.legacy_behaviour {
+                Some(true) => Some(LanguagePlace::Last),
+                _ => Some(LanguagePlace::First),
+            },
+            "MBartTokenizer" | "MBartTokenizerFast" => Some(LanguagePlace::Last),
+            "MBart50Tokenizer" | "MBart50TokenizerFast" => Some(LanguagePlace::First),
+            _ => None,
+        }
+    }
+
+    /// The name of the list of M2M100's languages.
+    pub fn language_codes(&self) -> &str {
+        self.keys.language_codes.as_deref().unwrap_or("m2m100")
     }
 
     /// Whether a text is encoded as if a space were before it, where the tokenizer's pieces are bytes.
@@ -102,6 +123,12 @@ impl TokenizerSettings {
     pub fn set_source_language(&mut self, language: &str) {
         self.set("src_lang", language);
         self.keys.src_lang = Some(language.to_owned());
+    }
+
+    /// The same. A file is begun where there is none.
+    pub fn save_source_language(&mut self, language: &str) {
+        self.begin();
+        self.set_source_language(language);
     }
 
     fn begin(&mut self) {
@@ -161,25 +188,27 @@ mod tests {
     }
 
     #[test]
-    fn nllb_has_the_language_first_unless_it_is_to_be_as_before() {
+    fn the_class_says_where_the_language_is() {
+        use LanguagePlace::{First, Last};
         for (file, expected) in [
-            (r#"{"tokenizer_class": "NllbTokenizer"}"#, true),
+            (r#"{"tokenizer_class": "NllbTokenizer"}"#, Some(First)),
             (
                 r#"{"tokenizer_class": "NllbTokenizerFast", "legacy_behaviour": false}"#,
-                true,
+                Some(First),
             ),
             (
                 r#"{"tokenizer_class": "NllbTokenizer", "legacy_behaviour": true}"#,
-                false,
+                Some(Last),
             ),
-            (r#"{"tokenizer_class": "MBartTokenizer"}"#, false),
-            ("{}", false),
+            (r#"{"tokenizer_class": "MBartTokenizer"}"#, Some(Last)),
+            (
+                r#"{"tokenizer_class": "MBart50TokenizerFast"}"#,
+                Some(First),
+            ),
+            (r#"{"tokenizer_class": "BartTokenizer"}"#, None),
+            ("{}", None),
         ] {
-            assert_eq!(
-                settings(file).unwrap().put_language_first(),
-                expected,
-                "{file}"
-            );
+            assert_eq!(settings(file).unwrap().language_place(), expected, "{file}");
         }
     }
 

@@ -60,6 +60,8 @@ pub fn variants() -> Vec<TransformerConfig> {
         }
     }
     variants.push(TransformerConfig {
+        d_model: 13,
+        decoder_n_heads: Some(3),
         decoder_d_ff: Some(9),
         embedding_norm: true,
         positions: Positions::SinesThenCosines {

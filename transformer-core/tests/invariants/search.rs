@@ -12,11 +12,12 @@ use transformer_core::{
 
 use crate::common::*;
 
-const PENALTIES: [LengthPenalty; 4] = [
+const PENALTIES: [LengthPenalty; 5] = [
     LengthPenalty::None,
     LengthPenalty::Paper(0.6),
     LengthPenalty::Paper(2.0),
     LengthPenalty::AVERAGE,
+    LengthPenalty::Power(-0.5),
 ];
 
 fn sources() -> Vec<Vec<u32>> {
@@ -995,6 +996,13 @@ fn options_out_of_range_are_named() {
             format!("`length_penalty` is NaN, not {number}"),
         ),
         (paper(-1.0), format!("`length_penalty` is -1, not {number}")),
+        (
+            DecodeOptions {
+                length_penalty: LengthPenalty::Power(f64::NEG_INFINITY),
+                ..beam(2)
+            },
+            "`length_penalty` is -inf, not a number".to_owned(),
+        ),
         (
             DecodeOptions {
                 coverage_penalty: f64::INFINITY,

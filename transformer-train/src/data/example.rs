@@ -130,7 +130,8 @@ pub struct TokenizedPair {
 }
 
 impl TokenizedPair {
-    /// Length of the encoder's row: the pieces and `<eos>`.
+    /// Length of the encoder's row: the pieces and `<eos>`. A source that has its `<eos>` and a language behind it
+    /// counts one more than it has.
     pub fn src_len(&self) -> usize {
         self.lengths().source
     }

@@ -19,7 +19,7 @@ use crate::loss::TokenSums;
 /// A batch of pairs, padded with `<pad>`.
 #[derive(Debug, Clone)]
 pub struct PairBatch<B: Backend> {
-    /// The sources, each ending in `<eos>`: `[batch, src_len]`.
+    /// The sources, each ending in `<eos>` ([`SpecialTokens::end_source`]): `[batch, src_len]`.
     pub source: Tensor<B, 2, Int>,
     /// The decoder's input, `<bos>` first: `[batch, tgt_len]`.
     pub target: Tensor<B, 2, Int>,
@@ -35,7 +35,7 @@ impl<B: Backend> PairBatch<B> {
         let rows = |row: &dyn Fn(&TokenizedPair) -> Vec<u32>| -> Vec<Vec<u32>> {
             pairs.iter().map(row).collect()
         };
-        let source = rows(&|pair| ending_in_eos(&pair.source));
+        let source = rows(&|pair| tokens.end_source(&pair.source));
         let target = rows(&|pair| starting_with_bos(&pair.target));
         let labels = rows(&|pair| ending_in_eos(&pair.target));
         Self {

@@ -543,10 +543,13 @@ fn a_template_ends_in_the_end_of_the_model() {
         error(&[], &["<pad>"]),
         "model/tokenizer.json: its template ends in <pad>, not in the model's `eos_id` 2"
     );
-    // As mBART's first models have it.
     assert_eq!(
-        error(&[], &["</s>", "eng_Latn"]),
-        "model/tokenizer.json: its template ends in </s> eng_Latn, not in the model's `eos_id` 2"
+        error(&[], &["<pad>", "eng_Latn"]),
+        "model/tokenizer.json: its template ends in <pad> eng_Latn, not in the model's `eos_id` 2"
+    );
+    assert_eq!(
+        error(&[], &["</s>", "<s>"]),
+        "model/tokenizer.json: its template ends in </s> <s>, not in the model's `eos_id` 2"
     );
     let mut twice = with_template(&[], &["</s>"]);
     let parts = twice["post_processor"]["single"].as_array_mut().unwrap();
@@ -573,6 +576,47 @@ fn nllbs_language_is_first_as_in_its_class() {
     assert_eq!(settings["src_lang"], "deu_Latn");
     let again = Tokenizers::load(&directory).unwrap();
     assert_eq!(again.encode_source("a").unwrap(), [6, 7]);
+}
+
+/// As the first mBART and NLLB's legacy behaviour have it.
+#[test]
+fn a_language_may_end_sources() {
+    let last = with_template(&[], &["</s>", "eng_Latn"]);
+    let first = with_template(&["eng_Latn"], &["</s>"]);
+    for (file, settings) in [
+        (&last, json!({})),
+        (&last, json!({"tokenizer_class": "MBartTokenizer"})),
+        (&first, json!({"tokenizer_class": "MBartTokenizerFast"})),
+        (
+            &first,
+            json!({"tokenizer_class": "NllbTokenizer", "legacy_behaviour": true}),
+        ),
+    ] {
+        let settings = settings.to_string();
+        let more = [(TOKENIZER_SETTINGS_FILE, settings.as_bytes())];
+        let tokenizers = load_json(file, &more).unwrap();
+        tokenizers.check([9, 9], SPECIAL, "model").unwrap();
+        let english = tokenizers.encode_source("a").unwrap();
+        assert_eq!(english, [7, 2, 4]);
+        // Complete as it is.
+        assert_eq!(SPECIAL.end_source(&english), english);
+        tokenizers.encode_target("a").unwrap_err();
+
+        let chosen = tokenizers.with_languages(Some("deu"), Some("fra")).unwrap();
+        let again = Tokenizers::load(saved(&chosen)).unwrap();
+        for tokenizers in [chosen, again] {
+            assert_eq!(tokenizers.encode_source("a").unwrap(), [7, 2, 6]);
+            // The decoder starts with no language: it is forced, as Hugging Face's pipeline does.
+            assert_eq!(tokenizers.encode_target("a").unwrap(), [5, 7]);
+        }
+    }
+    // The decoder starts with the target's.
+    let start = json!({"decoder_start_token_id": 5}).to_string();
+    let more = [("generation_config.json", start.as_bytes())];
+    let tokenizers = load_json(&last, &more).unwrap();
+    assert_eq!(tokenizers.encode_source("a").unwrap(), [7, 2, 4]);
+    assert_eq!(tokenizers.encode_target("a").unwrap(), [7]);
+    assert_eq!(tokenizers.target_first(), None);
 }
 
 /// A unigram model that has its special tokens among its pieces, as NLLB's, finds them in text without their
@@ -618,6 +662,143 @@ fn tokenizers_of_two_formats_are_not_saved_as_one() {
     assert_eq!(error, expected);
     assert_eq!(files_of(&directory), []);
     assert!(of_marian.source().to_json().is_err());
+}
+
+/// The files of M2M100's tokenizer, and what Hugging Face's class makes of texts with them
+/// (`scripts/make-languages-fixtures`).
+fn m2m100(settings: &[u8]) -> (TempDir, Value) {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures");
+    let folder = Path::new(folder).join("m2m100-tokenizer");
+    let read = |name: &str| fs::read(folder.join(name)).unwrap();
+    let (pieces, vocabulary) = (read(SHARED_PIECES_FILE), read(VOCABULARY_FILE));
+    let files: [(&str, &[u8]); 3] = [
+        (SHARED_PIECES_FILE, &pieces),
+        (VOCABULARY_FILE, &vocabulary),
+        (TOKENIZER_SETTINGS_FILE, settings),
+    ];
+    let expected = serde_json::from_slice(&read("expected.json")).unwrap();
+    (directory(&files), expected)
+}
+
+#[test]
+fn m2m100s_tokens_are_those_of_hugging_face() {
+    for (name, languages) in [("m2m100", 100), ("wmt21", 8)] {
+        let settings = json!({"language_codes": name}).to_string();
+        let (directory, expected) = m2m100(settings.as_bytes());
+        assert!(Tokenizers::are_in(&directory));
+        let tokenizers = Tokenizers::load(&directory).unwrap();
+        let tokenizers = tokenizers.with_languages(None, Some("de")).unwrap();
+        let special = SpecialTokens {
+            pad: 1,
+            bos: 2,
+            eos: 2,
+        };
+        let size = tokenizers.source().vocab_size();
+        tokenizers.check([size; 2], special, "model").unwrap();
+        assert_eq!(tokenizers.source().languages().len(), languages);
+        let expected = &expected[name];
+        for (language, id) in expected["languages"].as_object().unwrap() {
+            let token = tokenizers.source().language_token(language).unwrap();
+            assert_eq!(json!(token), *id, "{language}");
+        }
+        for text in expected["texts"].as_array().unwrap() {
+            for (side, found) in [
+                (
+                    "source",
+                    tokenizers.encode_source(text["source"].as_str().unwrap()),
+                ),
+                (
+                    "target",
+                    tokenizers.encode_target(text["target"].as_str().unwrap()),
+                ),
+            ] {
+                let found = [&found.unwrap()[..], &[special.eos]].concat();
+                let expected = ids(&text[format!("{side}_ids")]);
+                // There, a text that spells a special token has it.
+                if !text[side].as_str().unwrap().contains("<unk>") {
+                    assert_eq!(found, expected, "{name}: {}", text[side]);
+                }
+            }
+            let decoded = tokenizers.target().decode(&ids(&text["target_ids"]));
+            assert_eq!(json!(decoded.unwrap()), text["decoded"], "{name}");
+        }
+    }
+}
+
+#[test]
+fn m2m100s_files_and_languages_are_saved() {
+    let settings = br#"{"src_lang": "de",   "model_max_length": 1024}"#;
+    let (directory, _) = m2m100(settings);
+    let german = Tokenizers::load(&directory).unwrap();
+    assert_eq!(files_of(&saved(&german)), files_of(&directory));
+    let language = |tokenizers: &Tokenizers, of_source: bool| {
+        let tokens = match of_source {
+            true => tokenizers.encode_source("It is.").unwrap(),
+            false => tokenizers.encode_target("It is.").unwrap(),
+        };
+        tokenizers.source().name(tokens[0])
+    };
+    assert_eq!(language(&german, true), "__de__");
+    let error = german.encode_target("It is.").unwrap_err().to_string();
+    let expected = "the target's language is not chosen; the tokenizer has __af__, __am__,";
+    assert!(error.starts_with(expected), "{error}");
+
+    // Without a file of settings, too.
+    fs::remove_file(directory.path().join(TOKENIZER_SETTINGS_FILE)).unwrap();
+    let english = Tokenizers::load(&directory).unwrap();
+    assert_eq!(language(&english, true), "__en__");
+    assert!(english.have_vocabularies_of(&german));
+    let chosen = english.clone().with_languages(Some("__fr__"), Some("zh"));
+    let chosen = chosen.unwrap();
+    assert_ne!(chosen.to_bytes().unwrap(), english.to_bytes().unwrap());
+    let again = Tokenizers::load(saved(&chosen)).unwrap();
+    assert_eq!(language(&again, true), "__fr__");
+    assert_eq!(language(&again, false), "__zh__");
+}
+
+#[test]
+fn damaged_files_of_m2m100_are_named() {
+    let error = |file: &str, content: &[u8]| {
+        let (directory, _) = m2m100(b"{}");
+        fs::write(directory.path().join(file), content).unwrap();
+        let error = Tokenizers::load(&directory).unwrap_err().to_string();
+        let folder = format!("{}/", directory.path().display());
+        error.strip_prefix(&folder).unwrap().to_owned()
+    };
+    assert_eq!(
+        error(TOKENIZER_SETTINGS_FILE, br#"{"language_codes": "all"}"#),
+        "tokenizer_config.json: `language_codes` is \"all\", not one of \"m2m100\", \"wmt21\""
+    );
+    let found = error(TOKENIZER_SETTINGS_FILE, br#"{"src_lang": "xyz"}"#);
+    assert!(
+        found.starts_with("tokenizer_config.json: no token for the language `xyz`; "),
+        "{found}"
+    );
+    assert_eq!(
+        error(VOCABULARY_FILE, br#"{"</s>": 0, "<pad>": 1}"#),
+        "vocab.json: no token `<unk>`"
+    );
+    assert_eq!(
+        error(SHARED_PIECES_FILE, b"{}"),
+        "sentencepiece.bpe.model: not a SentencePiece model: it has a field of an unknown type"
+    );
+    let (directory, _) = m2m100(b"{}");
+    let tokenizers = Tokenizers::load(&directory).unwrap();
+    let special = SpecialTokens {
+        pad: 3,
+        bos: 2,
+        eos: 2,
+    };
+    let problem = tokenizers.check([500, 500], special, "model").unwrap_err();
+    assert_eq!(
+        problem.to_string(),
+        "model/vocab.json: `<pad>` is token 1, but the model's `pad_id` is 3"
+    );
+    let problem = tokenizers.check([400, 400], SPECIAL, "model").unwrap_err();
+    assert_eq!(
+        problem.to_string(),
+        "model/vocab.json: 496 tokens for a model that knows 400"
+    );
 }
 
 /// The directory of a model that Hugging Face's classes saved, with what they computed.

@@ -1,0 +1,133 @@
+//! M2M100's tokenizer: a SentencePiece model, a vocabulary that gives its pieces their ids, and languages after these.
+//!
+//! Pieces and ids are those of Hugging Face's `M2M100Tokenizer`.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::error::TextError;
+use super::marian::{Vocabulary, is_space};
+use super::sentence_piece::SentencePiece;
+use crate::files;
+
+/// The languages of M2M100, in the order of their ids.
+const M2M100: &[&str] = &[
+    "af", "am", "ar", "ast", "az", "ba", "be", "bg", "bn", "br", "bs", "ca", "ceb", "cs", "cy",
+    "da", "de", "el", "en", "es", "et", "fa", "ff", "fi", "fr", "fy", "ga", "gd", "gl", "gu", "ha",
+    "he", "hi", "hr", "ht", "hu", "hy", "id", "ig", "ilo", "is", "it", "ja", "jv", "ka", "kk",
+    "km", "kn", "ko", "lb", "lg", "ln", "lo", "lt", "lv", "mg", "mk", "ml", "mn", "mr", "ms", "my",
+    "ne", "nl", "no", "ns", "oc", "or", "pa", "pl", "ps", "pt", "ro", "ru", "sd", "si", "sk", "sl",
+    "so", "sq", "sr", "ss", "su", "sv", "sw", "ta", "th", "tl", "tn", "tr", "uk", "ur", "uz", "vi",
+    "wo", "xh", "yi", "yo", "zh", "zu",
+];
+
+/// The languages of the models of WMT 2021.
+const WMT21: &[&str] = &["en", "ha", "is", "ja", "cs", "ru", "zh", "de"];
+
+/// The language of sources, unless another is chosen.
+const FIRST_SOURCE: &str = "__en__";
+
+/// What begins a sentence, in every vocabulary; no text has it.
+const BEGINNING: &str = "<s>";
+
+/// The languages of a list, by its name in `tokenizer_config.json` (`language_codes`).
+///
+/// # Errors
+/// When there is no such list, in words.
+pub(super) fn languages_of(list: &str) -> Result<&'static [&'static str], String> {
+    match list {
+        "m2m100" => Ok(M2M100),
+        "wmt21" => Ok(WMT21),
+        _ => Err(format!(
+            "`language_codes` is {list:?}, not one of \"m2m100\", \"wmt21\""
+        )),
+    }
+}
+
+/// The tokenizer of both sides.
+#[derive(Debug, Clone)]
+pub(super) struct M2m100 {
+    pieces: Arc<SentencePiece>,
+    /// Its file.
+    pieces_file: Arc<[u8]>,
+    /// Pieces, then languages.
+    vocabulary: Arc<Vocabulary>,
+    /// The ids of the languages.
+    languages: Range<u32>,
+    /// The language that a text begins with.
+    first: Vec<u32>,
+}
+
+impl M2m100 {
+    /// A tokenizer of the SentencePiece model in a file, and the vocabulary in another, with these languages.
+    ///
+    /// # Errors
+    /// When a file is missing or damaged.
+    pub fn load(
+        pieces_path: &Path,
+        vocabulary_path: &Path,
+        languages: &[&str],
+    ) -> Result<Self, TextError> {
+        let mut vocabulary = Vocabulary::load(vocabulary_path)?;
+        vocabulary.mark_special(BEGINNING);
+        let pieces_file = files::read(pieces_path).map_err(TextError::file(pieces_path))?;
+        let pieces =
+            SentencePiece::from_bytes(&pieces_file).map_err(TextError::file(pieces_path))?;
+        let begin = vocabulary.len() as u32;
+        for language in languages {
+            vocabulary.add_special(&format!("__{language}__"));
+        }
+        Ok(Self {
+            pieces: Arc::new(pieces),
+            pieces_file: pieces_file.into(),
+            languages: begin..vocabulary.len() as u32,
+            first: vocabulary.id(FIRST_SOURCE).into_iter().collect(),
+            vocabulary: Arc::new(vocabulary),
+        })
+    }
+
+    /// The file of the SentencePiece model.
+    pub fn pieces_file(&self) -> &[u8] {
+        &self.pieces_file
+    }
+
+    /// The vocabulary.
+    pub fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+
+    /// The languages, with the names of their tokens, in the order of their ids.
+    pub fn languages(&self) -> Vec<(String, u32)> {
+        let ids = self.languages.clone();
+        ids.filter_map(|id| Some((self.vocabulary.name(id)?.to_owned(), id)))
+            .collect()
+    }
+
+    /// The tokens that a text begins with.
+    pub fn first_tokens(&self) -> &[u32] {
+        &self.first
+    }
+
+    /// Puts these tokens before a text.
+    pub fn set_first_tokens(&mut self, first: Vec<u32>) {
+        self.first = first;
+    }
+
+    /// The tokens of a text, without those that it begins and ends with.
+    pub fn encode(&self, text: &str) -> Vec<u32> {
+        let pieces = self.pieces.encode(text).into_iter();
+        pieces
+            .map(|piece| self.vocabulary.of_text(&piece.text))
+            .collect()
+    }
+
+    /// The text of tokens; special ones are left out.
+    pub fn decode(&self, tokens: &[u32]) -> String {
+        let tokens = tokens.iter().copied();
+        let tokens = tokens.filter(|&id| !self.vocabulary.is_special(id));
+        let names = tokens.filter_map(|id| self.vocabulary.name(id));
+        let text = self.pieces.decode(names);
+        text.trim_matches(is_space).to_owned()
+    }
+}

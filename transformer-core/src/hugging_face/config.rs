@@ -164,8 +164,13 @@ pub(super) fn config(
                 path: file.unwrap_or(keys).path().to_owned(),
                 problem: match source {
                     // The advice is for our configuration.
-                    ConfigError::HeadsDoNotDivide { d_model, n_heads } => format!(
-                        "`d_model` {d_model} is not divisible by `encoder_attention_heads` {n_heads}"
+                    ConfigError::HeadsDoNotDivide {
+                        d_model,
+                        n_heads,
+                        key,
+                    } => format!(
+                        "`d_model` {d_model} is not divisible by `{}` {n_heads}",
+                        key_of(key)
                     ),
                     source => source.with_names(key_of),
                 },

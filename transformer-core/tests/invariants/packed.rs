@@ -355,8 +355,9 @@ fn two_steps(model: &PackedTransformer<NdArray>, sources: &[Vec<u32>]) -> Vec<Ve
 #[test]
 fn hypotheses_do_not_depend_on_the_number_of_threads() {
     let model = model::<NdArray>(&tiny(), 8);
-    let sources = (0..460_u32).map(|index| (0..14).map(move |at| 3 + (index * 31 + at * 17) % 8));
-    let requests: Vec<Request> = sources.map(Request::new).collect();
+    let tokens = |index| (0..14).map(move |at| 3 + (index * 31 + at * 17) % 8);
+    let requests = (0..460_u32).map(|index| Request::new(tokens(index).collect::<Vec<_>>()));
+    let requests: Vec<Request> = requests.collect();
     let options = DecodeOptions {
         max_length: MaxLength::Tokens(5),
         ..DecodeOptions::beam(3)

@@ -53,6 +53,18 @@ fn caches_of_commands_that_did_not_begin_are_removed() {
     assert!(!refused.exists());
 }
 
+/// It has the name of a file that a killed process left, and cannot be removed as one.
+#[test]
+fn what_is_in_the_way_is_named() {
+    let folder = folder();
+    let model = folder.path().join("model");
+    let left = model.join("run.toml.4711.tmp");
+    fs::create_dir_all(&left).expect("a folder");
+    let error = fails(&mut train(folder.path(), &model));
+    let start = format!("error: {}: ", left.display());
+    assert!(error.starts_with(&start), "{error}");
+}
+
 #[test]
 fn a_checkpoint_is_a_model_with_the_tokenizer_of_its_run() {
     let (_folder, model) = trained();

@@ -6,6 +6,8 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 
+use safetensors::SafeTensorError;
+
 /// The most bytes of a file that is read whole, such as a configuration or a vocabulary.
 const MOST_BYTES: u64 = 256 << 20;
 
@@ -120,8 +122,8 @@ fn with_numbers_as_texts(json: &str) -> String {
 
 /// Replaces the file at `path` by the file that `write` makes at the path that it is called with.
 ///
-/// That path is in the same folder. The new file is flushed to the disk before it replaces the old one;
-/// on any error the old file stays as it was and the new one is removed.
+/// That path is in the same folder. The new file is flushed to the disk before it replaces the old one, and its name
+/// after that; on any error the old file stays as it was and the new one is removed.
 ///
 /// # Errors
 /// The error of `write`, or of flushing or renaming the file.
@@ -146,24 +148,59 @@ pub fn replace_file_with(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()>
     replace_file(path, |side| fs::write(side, bytes))
 }
 
+/// Renames a file or a directory, and flushes the folder of its new name to the disk: what is done after that, such as
+/// the removal of an older file, is not on the disk before the new name is, even if the machine loses its power.
+///
+/// # Errors
+/// When it cannot be renamed. A folder that cannot be flushed, as on some file systems, is no error: it has the old name
+/// or the new one.
+pub fn rename_and_sync(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+    let to = to.as_ref();
+    fs::rename(from, to)?;
+    // Other systems do not open a folder as a file.
+    if cfg!(unix) {
+        let _ = File::open(folder_of(to)).and_then(|folder| folder.sync_all());
+    }
+    Ok(())
+}
+
+/// The system's error where safetensors could not write a file, and else its own.
+pub(crate) fn system_error(error: SafeTensorError) -> io::Error {
+    match error {
+        SafeTensorError::IoError(error) => error,
+        error => io::Error::other(error),
+    }
+}
+
 /// Removes the new files that [`replace_file`] left beside `path` in processes that were killed.
 ///
 /// No other process may be replacing the file meanwhile.
 ///
 /// # Errors
-/// When the folder cannot be read, or a file in it not be removed.
+/// When the folder cannot be read, or a file in it not be removed, which the error names.
 pub fn remove_unfinished_files(path: &Path) -> io::Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
+    let folder = folder_of(path);
+    for entry in fs::read_dir(folder).map_err(named(folder))? {
+        let entry = entry.map_err(named(folder))?;
         if is_side_of(&entry.file_name(), path) {
-            fs::remove_file(entry.path())?;
+            let side = entry.path();
+            fs::remove_file(&side).map_err(named(&side))?;
         }
     }
     Ok(())
+}
+
+/// An error with the path that it is about.
+fn named(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// The folder that a file is in.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    }
 }
 
 /// Whether a file's name is one that [`side_path`] gives, in any process.
@@ -186,7 +223,7 @@ fn side_path(path: &Path) -> PathBuf {
 
 fn publish(side: &Path, path: &Path) -> io::Result<()> {
     File::open(side)?.sync_all()?;
-    fs::rename(side, path)
+    rename_and_sync(side, path)
 }
 
 #[cfg(test)]
@@ -348,6 +385,17 @@ mod tests {
         expected.extend(others.map(|name| pair(name, "")));
         expected.sort();
         assert_eq!(listed(directory.path()), expected);
+    }
+
+    #[test]
+    fn what_cannot_be_removed_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let left = directory.path().join("file.7.tmp");
+        fs::create_dir(&left).unwrap();
+        let error = remove_unfinished_files(&path).unwrap_err().to_string();
+        let start = format!("{}: ", left.display());
+        assert!(error.starts_with(&start), "{error}");
     }
 
     #[test]

@@ -109,7 +109,7 @@ pub use error::{
     TensorProblem,
 };
 pub use feed_forward::{FeedForwardConfig, PositionwiseFeedForward};
-pub use files::{remove_unfinished_files, replace_file, replace_file_with};
+pub use files::{remove_unfinished_files, rename_and_sync, replace_file, replace_file_with};
 pub use generator::{Generator, GeneratorConfig};
 pub use hugging_face::{GENERATION_FILE, unused_tensors};
 pub use init::WeightInit;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use burn::module::Module;
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;
-use burn_store::{ModuleSnapshot, ModuleStore, SafetensorsStore};
+use burn_store::{ModuleSnapshot, ModuleStore, SafetensorsStore, SafetensorsStoreError};
 use serde::Serialize;
 
 use crate::config::TransformerConfig;
@@ -20,7 +20,7 @@ use crate::config_file::{
     CONFIG_FILE, FORMAT, LANGUAGE_MODEL, TRANSFORMER, is_of_hugging_face, is_quantized, to_json,
 };
 use crate::error::{ConfigError, ModelError};
-use crate::files::replace_file;
+use crate::files::{replace_file, system_error};
 use crate::hugging_face;
 use crate::init::WeightInit;
 use crate::language_model::LanguageModel;
@@ -275,7 +275,11 @@ fn write_weights<B: Backend, M: Module<B>>(module: &M, path: &Path) -> io::Resul
         .overwrite(true)
         .clear_metadata()
         .metadata("format", "burn");
-    store.collect_from(module).map_err(io::Error::other)
+    store.collect_from(module).map_err(|error| match error {
+        SafetensorsStoreError::Io(error) => error,
+        SafetensorsStoreError::Safetensors(error) => system_error(error),
+        error => io::Error::other(error),
+    })
 }
 
 /// Fills the module, or returns all problems of the file.

@@ -13,8 +13,8 @@
 //!
 //! A killed run leaves its directory between two writes, and each of these states is resumed to the same end:
 //!
-//! - A file is written under another name and renamed; so is a checkpoint, the directory of several. To be
-//!   removed, a checkpoint is renamed first.
+//! - A file is written under another name, flushed to the disk and renamed; so is a checkpoint, the directory of
+//!   several. To be removed, a checkpoint is renamed first.
 //! - The directory's model is replaced before the checkpoint is written that has the validation in its record.
 //!   Killed between the two, the run makes the validation again, and replaces the model by the same one.
 //! - Old checkpoints are removed after the new one is whole. Those that a killed run had still to remove go
@@ -39,7 +39,7 @@ use flate2::CrcWriter;
 use serde::{Deserialize, Serialize};
 use transformer_core::{
     CONFIG_FILE, ModelError, TOKENIZER_FILES, WEIGHTS_FILE, load_weights, remove_unfinished_files,
-    replace_file_with, save_weights,
+    rename_and_sync, replace_file_with, save_weights,
 };
 
 use crate::data::{Checksum, Example};
@@ -256,7 +256,7 @@ where
 {
     let side = path.with_extension("tmp");
     let written = write::<B, _, _>(checkpoint, &side)
-        .and_then(|()| fs::rename(&side, path).map_err(TrainError::io(path)));
+        .and_then(|()| rename_and_sync(&side, path).map_err(TrainError::io(path)));
     if written.is_err() {
         // The first error is the one to report.
         let _ = fs::remove_dir_all(&side);

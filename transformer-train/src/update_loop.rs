@@ -149,11 +149,12 @@ impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<
             watch,
         };
         let result = run.until_the_end();
+        let observer_errors = run.watch.end();
         let outcome = result.map(|(stopped, average)| Outcome {
             state: run.state,
             stopped,
             average,
-            observer_errors: run.watch.into_errors(),
+            observer_errors,
         });
         *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         let model = match run.average {

@@ -10,7 +10,7 @@ use burn::train::Interrupter;
 use burn_autodiff::Autodiff;
 use transformer_core::{
     DecodeOptions, GENERATION_FILE, Transformer, TransformerConfig, remove_unfinished_files,
-    replace_file_with,
+    rename_and_sync, replace_file_with,
 };
 use transformer_program::run_file::RUN_FILE;
 use transformer_program::{BackendTask, note};
@@ -193,7 +193,8 @@ impl Files {
         }
         if let Some(cache) = &self.cache {
             let path = directory.join(CACHE_FILE);
-            fs::rename(cache, &path).map_err(|error| format!("{}: {error}", path.display()))?;
+            rename_and_sync(cache, &path)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
         } else {
             // That of a command that was refused; one that cannot be removed does no harm.
             let _ = fs::remove_file(directory.join(&new_cache));

@@ -128,5 +128,5 @@ pub(crate) fn write_safetensors<'a>(
         .collect::<Result<Vec<_>, SafeTensorError>>()
         .map_err(io::Error::other)?;
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    safetensors::serialize_to_file(views, Some(metadata), path).map_err(io::Error::other)
+    safetensors::serialize_to_file(views, Some(metadata), path).map_err(files::system_error)
 }

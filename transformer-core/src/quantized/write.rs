@@ -140,7 +140,7 @@ fn write(tensors: &[NewTensor], path: &Path) -> io::Result<()> {
         })
         .collect::<Result<Vec<_>, SafeTensorError>>()
         .map_err(io::Error::other)?;
-    safetensors::serialize_to_file(views, None, path).map_err(io::Error::other)
+    safetensors::serialize_to_file(views, None, path).map_err(files::system_error)
 }
 
 /// The tokenizers' files of a model, by name, as they are.

@@ -20,7 +20,7 @@ pub const LOG_FILE: &str = "log.jsonl";
 /// The other keys are the fields of [`TrainingPoint`], of [`Validation`] and of [`AverageOutcome`]. NaN and
 /// infinity, for which JSON has no number, are `null`.
 ///
-/// A line is in the file as soon as it is written. A run that is resumed cuts off what was logged after its
+/// A line is in the file as soon as it is written; where the disk is full, it waits for the next one. A run that is resumed cuts off what was logged after its
 /// checkpoint, also a line that a killed process left half-written, and goes on there: each update is in one
 /// line. Validations and averages of the run that the log lacks, because it was switched on later, are added first.
 #[derive(Debug)]
@@ -64,11 +64,12 @@ impl RunObserver for JsonLog {
     fn on_start(&mut self, start: &RunStart<'_>) -> Result<(), ObserverError> {
         let kept = Kept::of(&self.path, start)?;
         let file = self.open(kept.bytes).map_err(TrainError::io(&self.path))?;
-        self.file = Some(LogFile::new(self.path.clone(), file));
+        self.file = Some(LogFile::new(self.path.clone(), file, kept.bytes));
         let mut missing = kept.missing(start);
         // An average comes after the validation of its update.
         missing.sort_by_key(|(update, _)| *update);
-        missing.iter().try_for_each(|(_, line)| self.write(line))
+        missing.iter().try_for_each(|(_, line)| self.write(line))?;
+        self.on_end()
     }
 
     fn on_training(&mut self, point: &TrainingPoint) -> Result<(), ObserverError> {
@@ -81,6 +82,14 @@ impl RunObserver for JsonLog {
 
     fn on_average(&mut self, average: &AverageOutcome) -> Result<(), ObserverError> {
         self.write(&Line::Average(Cow::Borrowed(average)))
+    }
+
+    /// Writes what waits.
+    fn on_end(&mut self) -> Result<(), ObserverError> {
+        match &mut self.file {
+            Some(file) => Ok(file.write_waiting()?),
+            None => Ok(()),
+        }
     }
 }
 

@@ -86,6 +86,14 @@ pub trait RunObserver {
         Ok(())
     }
 
+    /// At the end of the run, also of one that fails.
+    ///
+    /// # Errors
+    /// As of the other methods; of a run that fails, that error is lost.
+    fn on_end(&mut self) -> Result<(), ObserverError> {
+        Ok(())
+    }
+
     /// After a validation that shows sample outputs ([`TextValidation::samples`](crate::TextValidation::samples)).
     ///
     /// # Errors

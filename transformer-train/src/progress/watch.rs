@@ -186,8 +186,9 @@ impl Watch {
         self.tell(|observer| observer.on_average(average));
     }
 
-    /// The errors of the observers that failed.
-    pub fn into_errors(self) -> Vec<ObserverError> {
+    /// Ends the observers, and returns the errors of those that failed.
+    pub fn end(mut self) -> Vec<ObserverError> {
+        self.tell(|observer| observer.on_end());
         self.errors
     }
 
@@ -323,7 +324,7 @@ mod tests {
             watch.after_update(seconds);
         }
         assert_eq!((first.borrow().len(), second.borrow().len()), (1, 3));
-        let errors = watch.into_errors();
+        let errors = watch.end();
         let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(errors, ["full"]);
     }

@@ -64,9 +64,10 @@ impl RunObserver for TensorBoardLog {
         fs::create_dir_all(&self.directory).map_err(TrainError::io(&self.directory))?;
         let path = next_file(&self.directory).map_err(TrainError::io(&self.directory))?;
         let file = File::create_new(&path).map_err(TrainError::io(&path))?;
-        self.file = Some(LogFile::new(path, file));
+        self.file = Some(LogFile::new(path, file, 0));
         self.write(0, Content::Version)?;
-        self.write(start.update + 1, Content::Start)
+        self.write(start.update + 1, Content::Start)?;
+        self.on_end()
     }
 
     fn on_training(&mut self, point: &TrainingPoint) -> Result<(), ObserverError> {
@@ -92,6 +93,14 @@ impl RunObserver for TensorBoardLog {
     fn on_average(&mut self, average: &AverageOutcome) -> Result<(), ObserverError> {
         let validation = &average.validation;
         self.scalars(validation.update, &named("average", validation))
+    }
+
+    /// Writes what waits.
+    fn on_end(&mut self) -> Result<(), ObserverError> {
+        match &mut self.file {
+            Some(file) => Ok(file.write_waiting()?),
+            None => Ok(()),
+        }
     }
 }
 

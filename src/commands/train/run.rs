@@ -15,8 +15,8 @@ use transformer_core::{
 use transformer_program::run_file::RUN_FILE;
 use transformer_program::{BackendTask, note};
 use transformer_train::{
-    Corpus, CorpusFiles, HookError, ProgressDisplay, RunLock, StopReason, TRAINING_FILE, Trained,
-    Trainer, VALIDATION_FILE, freeze,
+    Corpus, CorpusFiles, HookError, ProgressDisplay, Ranks, RunLock, StopReason, TRAINING_FILE,
+    Trained, Trainer, VALIDATION_FILE, freeze,
 };
 
 use super::earlier::CACHE_FILE;
@@ -34,8 +34,12 @@ pub struct Run {
     pub plan: Plan,
     /// The data.
     pub prepared: Prepared,
+    /// The processes that train together.
+    pub ranks: Ranks,
     /// The run's directory.
-    pub lock: RunLock,
+    pub out: PathBuf,
+    /// Its lock, in rank 0.
+    pub lock: Option<RunLock>,
     /// Whether to go on from the newest checkpoint.
     pub resume: bool,
     /// Updates that earlier commands have made.
@@ -50,17 +54,20 @@ impl BackendTask for Run {
     fn run<B: Backend>(self, device: B::Device) -> Result {
         let model = self.first_model::<B>(&device)?;
         let options = self.first_options()?;
-        self.say_what_it_is();
+        if self.ranks.is_first() {
+            self.say_what_it_is();
+        }
         let Self {
             plan,
             prepared,
+            ranks,
+            out,
             lock,
             resume,
             made_before,
             display,
         } = self;
         let by_translating = by_translating(&plan, &prepared);
-        let out = lock.directory().to_owned();
         let (valid_files, new_cache) = (prepared.valid_files, prepared.new_cache);
         let files = Files {
             run: plan.run.to_toml(),
@@ -71,15 +78,19 @@ impl BackendTask for Run {
         };
         let interrupter = Interrupter::new();
         stop_on_signals(&interrupter);
+        ranks.limit_waits(plan.run.longest_wait());
         let mut trainer = Trainer::new(model, plan.training.clone())
+            .ranks(&ranks)
             .tokenizers(&prepared.tokenizers)
             .resume(resume)
             .interrupter(interrupter)
             .display(display)
             .log_json(plan.run.log.json)
             .tensorboard(plan.run.log.tensorboard)
-            .locked(lock)
             .on_start(move |directory| files.write(directory));
+        if let Some(lock) = lock {
+            trainer = trainer.locked(lock);
+        }
         if let Some(metrics) = by_translating {
             trainer = trainer.validate_with(metrics);
         }
@@ -93,7 +104,9 @@ impl BackendTask for Run {
             // Of a run that had ended: it needs none. Else it has another name by now.
             let _ = fs::remove_file(cache);
         }
-        say_how_it_went(&trained, made_before, &out);
+        if ranks.is_first() {
+            say_how_it_went(&trained, made_before, &out);
+        }
         match (trained.stopped, exit_code()) {
             (StopReason::Interrupted, Some(exit_code)) => Err(Interrupted { exit_code }.into()),
             _ => Ok(()),
@@ -116,7 +129,7 @@ impl Run {
                 patterns,
             )?,
         };
-        if !frozen.is_empty() {
+        if !frozen.is_empty() && self.ranks.is_first() {
             say(format_args!("{} frozen", counted(frozen.len(), "tensor")));
         }
         Ok(model)

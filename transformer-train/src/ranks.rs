@@ -224,8 +224,8 @@ impl Ranks {
         bytes
     }
 
-    /// Each number's sum over all processes, in place.
-    pub(crate) fn sum_in_place(&self, numbers: &mut [f32]) {
+    /// Replaces each number by its sum over all processes, all of which call this.
+    pub fn sum_in_place(&self, numbers: &mut [f32]) {
         if let Some(others) = &self.others {
             others.sum(numbers);
         }

@@ -77,3 +77,7 @@ struct PretrainedGuide;
 #[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/watching.md")]
 struct WatchingGuide;
+
+#[cfg(all(doctest, feature = "flex", feature = "mpi"))]
+#[doc = include_str!("../docs/guide/several-machines.md")]
+struct SeveralMachinesGuide;

@@ -228,26 +228,26 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         let mut clock = Instant::now();
         let ranks = &self.strategy.ranks;
         loop {
-            let mut stopped = self.stop_reason();
+            let own = self.stop_reason();
             let [interrupted, pauses] = ranks.any([
-                stopped == Some(StopReason::Interrupted),
-                ranks.is_first() && self.is_to_pause(stopped),
+                own == Some(StopReason::Interrupted),
+                ranks.is_first() && self.is_to_pause(own),
             ]);
-            if interrupted {
-                stopped = Some(StopReason::Interrupted);
-            }
             if interrupted || pauses {
                 self.check_weights()?;
+                let mut stopped = match interrupted {
+                    true => Some(StopReason::Interrupted),
+                    false => own,
+                };
                 if ranks.is_first() {
                     self.state.seconds += clock.elapsed().as_secs_f64();
                     self.watch.point(self.state.seconds);
                     stopped = self.pause(stopped)?;
                 }
-                stopped = reason_of_first(ranks, stopped);
+                if let Some(reason) = reason_of_first(ranks, stopped) {
+                    return Ok(reason);
+                }
                 clock = Instant::now();
-            }
-            if let Some(reason) = stopped {
-                return Ok(reason);
             }
             let update = updates.next().expect("updates never end");
             let update = self.checked(update)?;

@@ -116,12 +116,13 @@ impl BackendTask for Run {
 
 impl Run {
     /// The model before the first update: of random weights, or with those of the model to start from. A run that
-    /// goes on has its own, which the trainer reads into the parameters that are not frozen, too.
+    /// goes on has its own, which the trainer reads into the parameters that are not frozen, too; so have ranks
+    /// other than 0.
     fn first_model<B: Backend>(&self, device: &B::Device) -> Result<Transformer<Autodiff<B>>> {
         let plan = &self.plan;
         let patterns = &plan.run.init.freeze;
         let (model, frozen) = match &plan.run.init.model {
-            Some(init) if self.made_before == 0 => {
+            Some(init) if self.made_before == 0 && self.ranks.is_first() => {
                 initial_model::<B>(init, &plan.model, patterns, device)?
             }
             _ => freeze(
@@ -138,7 +139,9 @@ impl Run {
     /// How the model is to be decoded, where the model to start from says it. A run that goes on has its own file.
     fn first_options(&self) -> Result<Option<DecodeOptions>> {
         match &self.plan.run.init.model {
-            Some(init) if self.made_before == 0 => initial_options(init, &self.prepared.tokenizers),
+            Some(init) if self.made_before == 0 && self.ranks.is_first() => {
+                initial_options(init, &self.prepared.tokenizers)
+            }
             _ => Ok(None),
         }
     }

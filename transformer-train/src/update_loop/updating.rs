@@ -87,7 +87,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         }
         let own = sums.map_or(Statistics::default(), ItemLazy::sync);
         let statistics = ranks.sum_statistics(&own);
-        let grads = sum_gradients(ranks, model, grads, &mut self.summed);
+        let summed = &mut self.summed;
+        let grads = sum_gradients::<B, TrainingModel<B, M>>(ranks, model, grads, summed);
         let norm = global_norm::<B, TrainingModel<B, M>>(model, &grads);
         // Rank 0's, so that all clip alike, and skip the same updates.
         let [gradient_norm] = ranks.of_first([norm.into_scalar().elem()]);

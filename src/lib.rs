@@ -9,6 +9,7 @@ pub mod run_file;
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use backend::{BackendChoice, BackendError, BackendTask, Precision, run_at, run_on};
 
@@ -16,9 +17,19 @@ pub use backend::{BackendChoice, BackendError, BackendTask, Precision, run_at, r
 #[doc(hidden)]
 pub use transformer_instances as instances;
 
+/// Whether this process prints notes.
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
 /// Prints a line on standard error. A closed pipe is no error, as in `transformer … 2>&1 | head`.
 pub fn note(line: impl Display) {
-    let _ = writeln!(io::stderr(), "{line}");
+    if !IS_QUIET.load(Ordering::Relaxed) {
+        let _ = writeln!(io::stderr(), "{line}");
+    }
+}
+
+/// Lets this process print no more notes: of several that do the same, one prints them.
+pub fn be_quiet() {
+    IS_QUIET.store(true, Ordering::Relaxed);
 }
 
 /// The README's program, compiled as a test.
@@ -66,3 +77,7 @@ struct PretrainedGuide;
 #[cfg(all(doctest, feature = "flex"))]
 #[doc = include_str!("../docs/guide/watching.md")]
 struct WatchingGuide;
+
+#[cfg(all(doctest, feature = "flex", feature = "mpi"))]
+#[doc = include_str!("../docs/guide/several-machines.md")]
+struct SeveralMachinesGuide;

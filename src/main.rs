@@ -58,7 +58,7 @@ enum Command {
 fn main() -> ExitCode {
     let Cli { command, common } = parsed();
     let result = match command {
-        Command::Train(train) => train.run(common),
+        Command::Train(train) => train::in_each_process(|ranks| train.run(common, ranks)),
         Command::Translate(translate) => translate.run(common),
         Command::Evaluate(evaluate) => evaluate.run(common),
         Command::Score(score) => score.run(common),

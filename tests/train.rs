@@ -1,5 +1,8 @@
 //! Training: the files that a run leaves, the data and flags that it refuses, and the report of `--dry-run`.
 
+#[cfg(all(feature = "mpi", feature = "ndarray"))]
+#[path = "train/several.rs"]
+mod several;
 mod support;
 
 use std::fs;

@@ -10,6 +10,7 @@
 //! | `run`, `validation` | the training, and the files that it leaves |
 //! | `dry_run` | a report instead |
 //! | `errors`, `signals` | the library's errors in the user's words; Ctrl-C and SIGTERM |
+//! | `processes` | the processes that train together |
 
 mod data;
 mod dry_run;
@@ -19,6 +20,7 @@ mod flags;
 mod init;
 mod plan;
 mod prepared;
+mod processes;
 mod run;
 mod signals;
 mod tokenizers;
@@ -30,7 +32,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use transformer_program::run_file::{RunFileError, Values};
 use transformer_program::run_on;
-use transformer_train::{ProgressDisplay, RunLock};
+use transformer_train::{ProgressDisplay, Ranks, RunLock};
 
 use self::data::{Data, check_files};
 use self::earlier::{Earlier, to_go_on_with};
@@ -38,9 +40,12 @@ use self::errors::train_error;
 use self::flags::Flags;
 use self::plan::Plan;
 use self::prepared::Prepared;
+use self::processes::is_launched;
 use self::run::Run;
 use self::tokenizers::{given_tokenizers, trained_tokenizers};
 use super::{Common, Result};
+
+pub use self::processes::in_each_process;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,6 +59,9 @@ Examples:
 
   A few minutes of the smallest model:
     transformer train --data pairs.tsv --out model --preset tiny --minutes 5
+
+  Four processes that train one model, where the program was built with the feature mpi:
+    mpirun -np 4 transformer train --data pairs.tsv --out model --batches-per-update 4
 
   A run described by a file, and a key from the command line. The same line goes on with the run, as a job of a
   cluster that is started again must:
@@ -96,8 +104,11 @@ pub struct Train {
 }
 
 impl Train {
-    /// Runs the command.
-    pub fn run(self, common: Common) -> Result {
+    /// Runs the command, in one of the processes that train together.
+    pub fn run(self, common: Common, ranks: &Ranks) -> Result {
+        if !ranks.is_first() {
+            return self.join(common, ranks);
+        }
         // Before any pair is read: a run that cannot start, or would overwrite a model, ends here.
         let given = self.given(common.seed)?;
         let lock = self.lock(&given)?;
@@ -109,6 +120,8 @@ impl Train {
         };
         let mut plan = Plan::new(values, earlier.as_ref())?;
         plan.check_precision(common.backend)?;
+        let checked = ranks.check(&plan.training);
+        checked.map_err(|error| train_error(error, &plan.values))?;
         let is_new = earlier.as_ref().is_none_or(|run| run.record.is_none());
         if let Some(out) = self.directory().filter(|_| is_new) {
             check_files(&plan, out)?;
@@ -132,13 +145,44 @@ impl Train {
         let run = Run {
             plan,
             prepared,
-            lock,
+            ranks: ranks.clone(),
+            out: out.to_owned(),
+            lock: Some(lock),
             resume: earlier.is_some(),
             made_before: earlier.map_or(0, |run| run.updates()),
-            display: match self.plain {
+            display: match self.plain || is_launched() {
                 true => ProgressDisplay::Lines,
                 false => ProgressDisplay::Auto,
             },
+        };
+        run_on(common.backend, run)?
+    }
+
+    /// Trains with rank 0, as soon as it has begun the run: with what it has then written into its directory, as a run
+    /// that is resumed. The command line has no more to say: `run.toml` has all of it.
+    fn join(self, common: Common, ranks: &Ranks) -> Result {
+        let Some(out) = self.directory() else {
+            return Ok(());
+        };
+        if !ranks.wait_for_start() {
+            return Ok(());
+        }
+        let (earlier, values) = Earlier::begun(out)?;
+        let mut plan = Plan::new(values, Some(&earlier))?;
+        let data = Data::read(&plan, Some(&earlier))?;
+        let tokenizers = match given_tokenizers(&mut plan, Some(&earlier))? {
+            Some(tokenizers) => tokenizers,
+            None => trained_tokenizers(&mut plan, &data.train, Some(&earlier))?,
+        };
+        let run = Run {
+            prepared: Prepared::new(&plan, data, tokenizers, None)?,
+            plan,
+            ranks: ranks.clone(),
+            out: out.to_owned(),
+            lock: None,
+            resume: true,
+            made_before: earlier.updates(),
+            display: ProgressDisplay::Silent,
         };
         run_on(common.backend, run)?
     }

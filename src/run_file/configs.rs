@@ -86,6 +86,12 @@ impl RunFile {
         Duration::try_from_secs_f64(minutes * 60.0).ok()
     }
 
+    /// The longest time that one of several processes waits for the others.
+    pub fn longest_wait(&self) -> Duration {
+        // In range: `check` has seen it.
+        Duration::try_from_secs_f64(self.training.max_wait_minutes * 60.0).unwrap_or(Duration::MAX)
+    }
+
     /// The configuration of the model: the keys that are given, over those of the preset, or of `init`, the model
     /// to start from. All keys of `[model]` are then set to it. The vocabularies have room for the special tokens
     /// only, until the tokenizers are known; the configuration is not validated.

@@ -215,7 +215,7 @@ section! {
     batch_tokens: usize = 2048, "--batch-tokens";
 
     /// Batches whose gradients make one update, each weighted by its tokens. They are of one epoch: its last update
-    /// has the batches that are left, which may be fewer.
+    /// has the batches that are left, which may be fewer. Several processes share them: each needs one.
     batches_per_update: usize = 1, "--batches-per-update";
 
     /// Course of the learning rate after the warm-up: `"noam"` or `"inverse_sqrt"` (two names of the paper's),
@@ -247,6 +247,10 @@ section! {
     /// Decay of an exponential moving average of the weights, such as 0.999, which is validated and kept in place of
     /// the weights themselves; absent: none.
     ema_decay: Option<f64> = None;
+
+    /// Minutes that one of several processes waits for the others before it ends all of them with an error. A
+    /// validation must be shorter: the others wait for it.
+    max_wait_minutes: f64 = 30.0;
 }
 
 section! {

@@ -97,6 +97,12 @@ impl RunFile {
             self.training.minutes,
             in_time,
             &format!("must be above 0, and at most {MOST_MINUTES}"),
+        )?;
+        rules.number(
+            "training.max_wait_minutes",
+            Some(self.training.max_wait_minutes),
+            in_time,
+            &format!("must be above 0, and at most {MOST_MINUTES}"),
         )
     }
 

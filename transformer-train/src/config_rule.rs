@@ -8,6 +8,8 @@ use std::fmt;
 pub enum ConfigRule {
     /// At least 1.
     AtLeastOne,
+    /// At least this, the number of processes that train together ([`Ranks`](crate::Ranks)).
+    AtLeastProcesses(usize),
     /// Positive and finite.
     PositiveAndFinite,
     /// In [0, 1).
@@ -35,6 +37,7 @@ impl ConfigRule {
     pub fn with_names(self, name: impl Fn(&'static str) -> &'static str) -> String {
         match self {
             Self::AtLeastOne => "at least 1".into(),
+            Self::AtLeastProcesses(size) => format!("at least {size}, the number of processes"),
             Self::PositiveAndFinite => "positive and finite".into(),
             Self::BelowOne => "in [0, 1)".into(),
             Self::BetweenZeroAndOne => "in (0, 1)".into(),

@@ -236,6 +236,29 @@ pub enum TrainError {
         /// The error that it returned.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// Of the processes that train one model ([`Ranks`](crate::Ranks)), one was given another run.
+    #[error("rank {rank} of {size} has other {what} than rank 0")]
+    OtherProcess {
+        /// The first one that differs.
+        rank: usize,
+        /// The number of processes.
+        size: usize,
+        /// In what it differs, such as `training examples`.
+        what: &'static str,
+    },
+    /// Of the processes that train one model ([`Ranks`](crate::Ranks)), one has computed other weights.
+    #[error(
+        "after update {update}, rank {rank} of {size} has other weights or moments than rank 0: its processor, backend \
+         or build rounds differently; train on machines of one kind"
+    )]
+    OtherWeights {
+        /// The updates made.
+        update: usize,
+        /// The first one that differs.
+        rank: usize,
+        /// The number of processes.
+        size: usize,
+    },
     /// An observer of the run ([`Trainer::observer`](crate::Trainer::observer)), such as one of its logs, could not
     /// start.
     #[error("the run cannot be logged: {source}")]

@@ -60,6 +60,7 @@
 //! | learning rate | [`Schedule`], [`RateSchedule`] (§5.3) |
 //! | optimizer | [`PaperAdam`] (§5.3) |
 //! | training, checkpoints, resume | [`Trainer`] |
+//! | training by several processes | [`Ranks`]; `Mpi`, with the feature `mpi` |
 //! | decoding at each validation | `TextValidation`, with the feature `text`; [`ValidationMetrics`] |
 //! | training from a model, in part | [`Trainer`], [`freeze`] |
 //! | which model is kept, and when training is over | [`Criterion`], [`TrainingConfig`] |
@@ -83,6 +84,7 @@ mod moving_average;
 mod objective;
 mod optimizer;
 mod progress;
+mod ranks;
 mod run_lock;
 mod run_record;
 mod run_state;
@@ -124,6 +126,9 @@ pub use progress::{
     JsonLog, LOG_FILE, ObserverError, PlainLines, ProgressDisplay, RunLog, RunObserver, RunStart,
     SkippedUpdate, TensorBoardLog, TrainingPoint,
 };
+#[cfg(feature = "mpi")]
+pub use ranks::Mpi;
+pub use ranks::{Communicator, Ranks};
 pub use run_lock::RunLock;
 pub use run_record::{KeptModel, RunRecord, holds_run};
 pub use schedule::{RateSchedule, Schedule};

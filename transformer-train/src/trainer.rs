@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `setup` | all of a run but its model and its examples |
 //! | `steps` | a run, step by step |
+//! | `joining` | the same run in every process |
 //! | `checks` | what is refused before anything is read or written |
 //! | `data` | the examples, in batches |
 //! | `learner` | Burn's Learner, whose strategy is the training loop (`update_loop`) |
@@ -11,6 +12,7 @@
 
 mod checks;
 mod data;
+mod joining;
 mod learner;
 mod setup;
 mod steps;
@@ -33,6 +35,7 @@ use crate::data::ExampleSource;
 use crate::error::TrainError;
 use crate::objective::{Objective, Trainable};
 use crate::progress::{ProgressDisplay, RunObserver};
+use crate::ranks::Ranks;
 use crate::run_lock::RunLock;
 use crate::training_model::device;
 use crate::validation::{HookError, HookFunction, ValidationContext, ValidationMetrics};
@@ -104,6 +107,20 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
         if !devices.is_empty() {
             self.setup.devices = devices;
         }
+        self
+    }
+
+    /// Trains together with other processes, each of which makes a `Trainer` of the same model, settings and examples.
+    /// They make the updates of one process: the batches of an update, [`TrainingConfig::batches_per_update`] in all,
+    /// are dealt out to them, and their gradients are added up.
+    ///
+    /// Rank 0 leads: it alone has the directory, validates, displays and logs, and what the others are told of these is
+    /// ignored. All begin with its weights, and all end together, whichever of them is interrupted. The [`Trained`] of
+    /// another rank has neither validations nor an average.
+    ///
+    /// A process that fails must end the others, as `Mpi::run` does with the feature `mpi`.
+    pub fn ranks(mut self, ranks: &Ranks) -> Self {
+        self.setup.ranks = ranks.clone();
         self
     }
 

@@ -36,6 +36,7 @@ use crate::moving_average::MovingAverage;
 use crate::objective::{Objective, Trainable};
 use crate::optimizer::PaperAdam;
 use crate::progress::{ObserverError, Watch};
+use crate::ranks::{Ranks, checksum, differing};
 use crate::run_state::RunState;
 use crate::schedule::RateSchedule;
 use crate::training_model::TrainingModel;
@@ -87,6 +88,8 @@ pub(crate) struct UpdateStrategy<B: AutodiffBackend, M: Trainable<B>> {
     pub config: TrainingConfig,
     /// At least one, the first being the model's.
     pub devices: Vec<B::Device>,
+    /// The processes that train together. What only rank 0 has is `None` in the others.
+    pub ranks: Ranks,
     /// Beginning with the first update of the run. Not Burn's loader, whose items could not be errors.
     pub updates: UpdateLoader<<M as Objective<B>>::Example>,
     pub optimizer: PaperAdam<TrainingModel<B, M>, B>,
@@ -144,6 +147,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<
             interrupter: components.interrupter,
             average,
             saved: (state.update, Instant::now()),
+            summed: Vec::new(),
             state,
             hook,
             watch,
@@ -167,6 +171,21 @@ impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<
     }
 }
 
+/// Why rank 0 ends the run, if it does.
+fn reason_of_first(ranks: &Ranks, stopped: Option<StopReason>) -> Option<StopReason> {
+    const REASONS: [Option<StopReason>; 6] = [
+        None,
+        Some(StopReason::Updates),
+        Some(StopReason::Time),
+        Some(StopReason::Interrupted),
+        Some(StopReason::Validation),
+        Some(StopReason::Patience),
+    ];
+    let own = REASONS.iter().position(|reason| *reason == stopped);
+    let [first] = ranks.of_first([own.expect("it is one of them") as f64]);
+    REASONS[first as usize]
+}
+
 const MODEL: &str = "the optimizer returns the model";
 
 /// A run under way.
@@ -186,6 +205,8 @@ struct Run<'a, B: AutodiffBackend, M: Trainable<B>> {
     hook: ValidationHook<B::InnerBackend, InnerModel<B, M>>,
     /// The update of the last checkpoint, and when it was written.
     saved: (usize, Instant),
+    /// The memory in which gradients are summed over all processes.
+    summed: Vec<f32>,
     watch: Watch,
 }
 
@@ -197,29 +218,66 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
             StopReason::Interrupted => None,
             _ => self.average_last_checkpoints()?,
         };
+        self.strategy.ranks.wait_for_all();
         Ok((stopped, average))
     }
 
-    /// Makes updates until the run ends; validates and saves as it goes.
+    /// Makes updates until the run ends; validates and saves as it goes. All processes pause where rank 0 does, and
+    /// where any of them is interrupted; it says whether they go on.
     fn updates(&mut self) -> Result<StopReason, TrainError> {
         let mut updates = self.strategy.updates.start();
         let mut clock = Instant::now();
+        let ranks = &self.strategy.ranks;
         loop {
-            let mut stopped = self.stop_reason();
-            if stopped.is_some() || self.validation_is_due(stopped) || self.checkpoint_is_due() {
-                self.state.seconds += clock.elapsed().as_secs_f64();
-                self.watch.point(self.state.seconds);
-                stopped = self.pause(stopped)?;
+            let own = self.stop_reason();
+            let [interrupted, pauses] = ranks.any([
+                own == Some(StopReason::Interrupted),
+                ranks.is_first() && self.is_to_pause(own),
+            ]);
+            if interrupted || pauses {
+                self.check_weights()?;
+                let mut stopped = match interrupted {
+                    true => Some(StopReason::Interrupted),
+                    false => own,
+                };
+                if ranks.is_first() {
+                    self.state.seconds += clock.elapsed().as_secs_f64();
+                    self.watch.point(self.state.seconds);
+                    stopped = self.pause(stopped)?;
+                }
+                if let Some(reason) = reason_of_first(ranks, stopped) {
+                    return Ok(reason);
+                }
                 clock = Instant::now();
-            }
-            if let Some(reason) = stopped {
-                return Ok(reason);
             }
             let update = updates.next().expect("updates never end");
             let update = self.checked(update)?;
             self.update(update)?;
             let seconds = self.state.seconds + clock.elapsed().as_secs_f64();
             self.watch.after_update(seconds);
+        }
+    }
+
+    /// Whether there is something to do before the next update, or none.
+    fn is_to_pause(&self, stopped: Option<StopReason>) -> bool {
+        stopped.is_some() || self.validation_is_due(stopped) || self.checkpoint_is_due()
+    }
+
+    /// Fails in rank 0 if another process has computed other weights or moments.
+    fn check_weights(&self) -> Result<(), TrainError> {
+        let ranks = &self.strategy.ranks;
+        if ranks.is_alone() {
+            return Ok(());
+        }
+        let model = self.model.as_ref().expect(MODEL);
+        let own = checksum::<B, _>(model, &self.strategy.optimizer);
+        match differing(ranks, own) {
+            None => Ok(()),
+            Some(rank) => Err(TrainError::OtherWeights {
+                update: self.state.update,
+                rank,
+                size: ranks.size(),
+            }),
         }
     }
 

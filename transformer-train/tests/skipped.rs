@@ -11,11 +11,12 @@ use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_train::{
-    Checksum, Example, Lengths, Objective, PlainLines, ProgressDisplay, Schedule, TokenSums,
+    Checksum, Example, Lengths, Objective, PlainLines, ProgressDisplay, Ranks, Schedule, TokenSums,
     TrainError, Trained, Trainer, TrainingConfig,
 };
 
 use support::run::Page;
+use support::threads::all_of;
 
 type Tracked = Autodiff<NdArray>;
 
@@ -210,6 +211,26 @@ fn a_resumed_run_skips_as_the_run_that_was_not_stopped() {
     assert!(weights(&resumed) == weights(&whole));
     assert_eq!(resumed.skipped, whole.skipped);
     assert!((4..=6).contains(&whole.skipped), "{}", whole.skipped);
+}
+
+/// Of the two examples of an update, each rank has one.
+#[test]
+fn all_ranks_skip_an_update_that_one_of_them_spoils() {
+    let config = TrainingConfig {
+        batches_per_update: 2,
+        ..run()
+    };
+    let train = |ranks: &Ranks| {
+        let examples = vec![Good, Loss, Good, Good, Good, Gradient];
+        let trained = trainer(config.clone())
+            .ranks(ranks)
+            .train(examples, vec![Good])
+            .unwrap();
+        (trained.skipped, weights(&trained))
+    };
+    let alone = train(&Ranks::alone());
+    assert!((2..=6).contains(&alone.0), "{}", alone.0);
+    assert_eq!(all_of(2, train), [alone.clone(), alone]);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The promises of training: an update is one step for any number of batches, a resumed run equals the
 //! run that was not stopped, and no model is overwritten.
 
+#[path = "training/ranks.rs"]
+mod ranks;
 mod support;
 
 use std::fs;

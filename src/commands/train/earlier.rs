@@ -72,6 +72,25 @@ pub fn to_go_on_with(out: &Path, resume: bool, given: &Values) -> Result<Option<
 }
 
 impl Earlier {
+    /// The run that another process has just begun in a directory, or goes on with, and the values of its file.
+    ///
+    /// # Errors
+    /// When its file is not there, or cannot be read.
+    pub fn begun(directory: &Path) -> Result<(Self, Values)> {
+        if let Some(begun) = Self::find(directory)?
+            && let Some(file) = &begun.file
+        {
+            let values = file.values.clone();
+            return Ok((begun, values));
+        }
+        let path = directory.join(RUN_FILE);
+        Err(format!(
+            "{}: no such file; the directory --out must be one that all processes see",
+            path.display()
+        )
+        .into())
+    }
+
     fn find(directory: &Path) -> Result<Option<Self>> {
         let record = RunRecord::load(directory)?;
         let path = directory.join(RUN_FILE);

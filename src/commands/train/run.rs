@@ -15,8 +15,8 @@ use transformer_core::{
 use transformer_program::run_file::RUN_FILE;
 use transformer_program::{BackendTask, note};
 use transformer_train::{
-    Corpus, CorpusFiles, HookError, ProgressDisplay, RunLock, StopReason, TRAINING_FILE, Trained,
-    Trainer, VALIDATION_FILE, freeze,
+    Corpus, CorpusFiles, HookError, ProgressDisplay, Ranks, RunLock, StopReason, TRAINING_FILE,
+    Trained, Trainer, VALIDATION_FILE, freeze,
 };
 
 use super::earlier::CACHE_FILE;
@@ -34,8 +34,12 @@ pub struct Run {
     pub plan: Plan,
     /// The data.
     pub prepared: Prepared,
+    /// The processes that train together.
+    pub ranks: Ranks,
     /// The run's directory.
-    pub lock: RunLock,
+    pub out: PathBuf,
+    /// Its lock, in rank 0.
+    pub lock: Option<RunLock>,
     /// Whether to go on from the newest checkpoint.
     pub resume: bool,
     /// Updates that earlier commands have made.
@@ -50,17 +54,20 @@ impl BackendTask for Run {
     fn run<B: Backend>(self, device: B::Device) -> Result {
         let model = self.first_model::<B>(&device)?;
         let options = self.first_options()?;
-        self.say_what_it_is();
+        if self.ranks.is_first() {
+            self.say_what_it_is();
+        }
         let Self {
             plan,
             prepared,
+            ranks,
+            out,
             lock,
             resume,
             made_before,
             display,
         } = self;
         let by_translating = by_translating(&plan, &prepared);
-        let out = lock.directory().to_owned();
         let (valid_files, new_cache) = (prepared.valid_files, prepared.new_cache);
         let files = Files {
             run: plan.run.to_toml(),
@@ -71,15 +78,19 @@ impl BackendTask for Run {
         };
         let interrupter = Interrupter::new();
         stop_on_signals(&interrupter);
+        ranks.limit_waits(plan.run.longest_wait());
         let mut trainer = Trainer::new(model, plan.training.clone())
+            .ranks(&ranks)
             .tokenizers(&prepared.tokenizers)
             .resume(resume)
             .interrupter(interrupter)
             .display(display)
             .log_json(plan.run.log.json)
             .tensorboard(plan.run.log.tensorboard)
-            .locked(lock)
             .on_start(move |directory| files.write(directory));
+        if let Some(lock) = lock {
+            trainer = trainer.locked(lock);
+        }
         if let Some(metrics) = by_translating {
             trainer = trainer.validate_with(metrics);
         }
@@ -93,7 +104,9 @@ impl BackendTask for Run {
             // Of a run that had ended: it needs none. Else it has another name by now.
             let _ = fs::remove_file(cache);
         }
-        say_how_it_went(&trained, made_before, &out);
+        if ranks.is_first() {
+            say_how_it_went(&trained, made_before, &out);
+        }
         match (trained.stopped, exit_code()) {
             (StopReason::Interrupted, Some(exit_code)) => Err(Interrupted { exit_code }.into()),
             _ => Ok(()),
@@ -103,12 +116,13 @@ impl BackendTask for Run {
 
 impl Run {
     /// The model before the first update: of random weights, or with those of the model to start from. A run that
-    /// goes on has its own, which the trainer reads into the parameters that are not frozen, too.
+    /// goes on has its own, which the trainer reads into the parameters that are not frozen, too; so have ranks
+    /// other than 0.
     fn first_model<B: Backend>(&self, device: &B::Device) -> Result<Transformer<Autodiff<B>>> {
         let plan = &self.plan;
         let patterns = &plan.run.init.freeze;
         let (model, frozen) = match &plan.run.init.model {
-            Some(init) if self.made_before == 0 => {
+            Some(init) if self.made_before == 0 && self.ranks.is_first() => {
                 initial_model::<B>(init, &plan.model, patterns, device)?
             }
             _ => freeze(
@@ -116,7 +130,7 @@ impl Run {
                 patterns,
             )?,
         };
-        if !frozen.is_empty() {
+        if !frozen.is_empty() && self.ranks.is_first() {
             say(format_args!("{} frozen", counted(frozen.len(), "tensor")));
         }
         Ok(model)
@@ -125,7 +139,9 @@ impl Run {
     /// How the model is to be decoded, where the model to start from says it. A run that goes on has its own file.
     fn first_options(&self) -> Result<Option<DecodeOptions>> {
         match &self.plan.run.init.model {
-            Some(init) if self.made_before == 0 => initial_options(init, &self.prepared.tokenizers),
+            Some(init) if self.made_before == 0 && self.ranks.is_first() => {
+                initial_options(init, &self.prepared.tokenizers)
+            }
             _ => Ok(None),
         }
     }

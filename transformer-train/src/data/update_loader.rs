@@ -17,7 +17,7 @@ use super::update::Update;
 /// Updates that are prepared while the device computes.
 const UPDATES_AHEAD: usize = 4;
 
-/// Endless updates: epoch after epoch, from any update on.
+/// Endless updates: epoch after epoch, from any update on; of each, the batches of one rank.
 ///
 /// The examples of update `n` are a function of the source, the configuration and `n`, so that a
 /// resumed run continues as the stopped one would have. The last update of an epoch may hold fewer
@@ -25,8 +25,12 @@ const UPDATES_AHEAD: usize = 4;
 pub(crate) struct UpdateLoader<E: Example> {
     pub source: Arc<dyn ExampleSource<Example = E>>,
     pub sampler: Arc<BatchSampler>,
+    /// Of all ranks together.
     pub batches_per_update: usize,
     pub first_update: usize,
+    /// The rank that computes the batches, of so many.
+    pub rank: usize,
+    pub ranks: usize,
 }
 
 impl<E: Example> Clone for UpdateLoader<E> {
@@ -66,7 +70,8 @@ impl<E: Example> UpdateLoader<E> {
     }
 }
 
-/// An update as it was read.
+/// An update as it was read: the batches of one rank, which may be none where the last update of an epoch has fewer
+/// batches than there are ranks.
 pub(crate) struct LoadedUpdate<E> {
     pub update: Update<E>,
     /// The positions of its examples, batch after batch.
@@ -113,10 +118,13 @@ impl<E: Example> Updates<E> {
         start..self.at
     }
 
+    /// Reads the rank's share of an update's batches: every one whose number in the update leaves the rank when it is
+    /// divided by the number of ranks.
     fn read(&self, batches: Range<usize>) -> Result<LoadedUpdate<E>, CorpusError> {
+        let UpdateLoader { rank, ranks, .. } = self.loader;
         let mut positions = Vec::new();
-        let mut examples = Vec::with_capacity(batches.len());
-        for number in batches {
+        let mut examples = Vec::with_capacity(batches.len().div_ceil(ranks));
+        for number in batches.skip(rank).step_by(ranks) {
             let batch = self.plan.batch(number).map(|index| {
                 positions.push(index);
                 self.loader.source.get(index, self.epoch)

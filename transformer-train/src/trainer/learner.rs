@@ -52,7 +52,9 @@ impl<B: AutodiffBackend, M: Trainable<B>> Setup<B, M> {
         let numbered = |model: M| {
             number_parameters::<B, _>(TrainingModel::<B, M>::new(model, label_smoothing))
         };
-        let average = self.config.ema_decay.map(|decay| {
+        // Validations and checkpoints need it, which are rank 0's.
+        let decay = self.config.ema_decay.filter(|_| self.ranks.is_first());
+        let average = decay.map(|decay| {
             // The first weights are its beginning.
             let model = average.unwrap_or_else(|| model.clone());
             MovingAverage::new(decay, numbered(model).valid())
@@ -65,9 +67,12 @@ impl<B: AutodiffBackend, M: Trainable<B>> Setup<B, M> {
                 sampler: Arc::new(data.sampler),
                 batches_per_update: self.config.batches_per_update,
                 first_update: state.update,
+                rank: self.ranks.rank(),
+                ranks: self.ranks.size(),
             },
             config: self.config,
             devices: self.devices,
+            ranks: self.ranks,
             optimizer,
             schedule,
             checkpoints,

@@ -12,6 +12,7 @@ use transformer_core::Tokenizers;
 use crate::config::TrainingConfig;
 use crate::objective::Trainable;
 use crate::progress::{ProgressDisplay, Watching};
+use crate::ranks::Ranks;
 use crate::run_lock::RunLock;
 use crate::validation::{HookError, ValidationHook};
 
@@ -20,6 +21,8 @@ pub(super) struct Setup<B: AutodiffBackend, M: Trainable<B>> {
     pub config: TrainingConfig,
     /// At least one.
     pub devices: Vec<B::Device>,
+    /// The processes that train together.
+    pub ranks: Ranks,
     pub directory: Option<PathBuf>,
     /// Of the directory, where the caller has locked it.
     pub lock: Option<RunLock>,
@@ -45,6 +48,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Setup<B, M> {
         Self {
             config,
             devices: vec![device],
+            ranks: Ranks::alone(),
             directory: None,
             lock: None,
             on_start: None,
@@ -57,6 +61,25 @@ impl<B: AutodiffBackend, M: Trainable<B>> Setup<B, M> {
             renderer: None,
             hook: ValidationHook::default(),
             watching: Watching::default(),
+        }
+    }
+
+    /// The same run in a process that rank 0 leads: it computes its share of each update, and has no directory, no
+    /// display and no validations.
+    pub fn led(self) -> Self {
+        Self {
+            directory: None,
+            lock: None,
+            on_start: None,
+            #[cfg(feature = "text")]
+            tokenizers: None,
+            resume: false,
+            max_duration: None,
+            display: ProgressDisplay::Silent,
+            renderer: None,
+            hook: ValidationHook::default(),
+            watching: Watching::default(),
+            ..self
         }
     }
 }

@@ -35,17 +35,39 @@ impl<B: AutodiffBackend, M: Trainable<B>> Setup<B, M> {
     ) -> Result<Trained<M::InnerModule>, TrainError> {
         let deadline = self.max_duration.map(|duration| Instant::now() + duration);
         self.check(&model)?;
+        self.ranks.check(&self.config)?;
         let model = self.with_precision(model)?;
         let data = self.data(&model, train, valid)?;
+        if !self.ranks.is_first() {
+            self = self.led();
+        }
         let checkpoints = self.open_directory()?;
         let run = resumed(self.new_run(model, &data), checkpoints.as_ref())?;
-        if let Some(checkpoints) = &checkpoints
-            && let Some(ended) = Ended::before(&run.state, checkpoints)?
-        {
+        if let Some(ended) = self.begin(&run.state, checkpoints.as_ref())? {
             return Ok(as_it_was(run, ended));
         }
-        self.call_on_start()?;
+        let run = self.join(run, &data)?;
         self.launch(run, data, checkpoints, deadline)
+    }
+
+    /// Begins the run in rank 0, and then in the others; in none if it has ended.
+    fn begin(
+        &mut self,
+        state: &RunState,
+        checkpoints: Option<&Checkpoints>,
+    ) -> Result<Option<Ended>, TrainError> {
+        if !self.ranks.is_first() {
+            return Ok((!self.ranks.begins()).then_some(Ended::elsewhere()));
+        }
+        let ended = match checkpoints {
+            Some(checkpoints) => Ended::before(state, checkpoints)?,
+            None => None,
+        };
+        if ended.is_none() {
+            self.call_on_start()?;
+        }
+        self.ranks.tell_start(ended.is_none());
+        Ok(ended)
     }
 
     /// The directory for checkpoints, with the tokenizers in it; `None` if nothing is to be saved.

@@ -39,6 +39,14 @@ impl Ended {
         };
         Ok(Some(Self { stopped, average }))
     }
+
+    /// Of a run that rank 0 has found so: it knows how.
+    pub fn elsewhere() -> Self {
+        Self {
+            stopped: StopReason::Updates,
+            average: None,
+        }
+    }
 }
 
 /// Checkpoints of a run: their updates, and their directories in the same order.

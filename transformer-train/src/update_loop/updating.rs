@@ -3,18 +3,20 @@
 use burn::lr_scheduler::LrScheduler;
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::tensor::ElementConversion;
 use burn::tensor::backend::AutodiffBackend;
-use burn::train::{EventProcessorTraining, LearnerEvent, TrainingItem};
+use burn::train::{EventProcessorTraining, ItemLazy, LearnerEvent, TrainingItem};
 
 use super::{MODEL, Run};
 use crate::data::{CorpusError, LoadedUpdate, Update};
 use crate::error::TrainError;
 use crate::evaluate::check;
-use crate::metrics::{DeviceStatistics, UpdateItem};
+use crate::metrics::{DeviceStatistics, Statistics, UpdateItem};
 use crate::objective::{Objective, Trainable};
 use crate::optimizer::global_norm;
 #[cfg(feature = "tui")]
 use crate::progress::let_ctrl_c_through;
+use crate::ranks::sum_gradients;
 use crate::training_model::TrainingModel;
 
 impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
@@ -66,19 +68,49 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         self.average = average.map(|average| average.next::<B, _>(model, made));
     }
 
-    /// The gradients of the next update, added up from every device, and its loss and their norm. These are
-    /// read back before the optimizer's step, which depends on them: once, in one transfer.
+    /// The gradients of the next update, added up from every device of every process, and its loss and their norm.
     fn gradients(
+        &mut self,
+        model: &TrainingModel<B, M>,
+        mut update: Update<<M as Objective<B>>::Example>,
+    ) -> (GradientsParams, UpdateItem) {
+        let ranks = &self.strategy.ranks;
+        // Each gradient is divided by the tokens of all.
+        let [tokens] = ranks.sum([update.loss_tokens as f64]);
+        update.loss_tokens = tokens as usize;
+        let (grads, sums) = self.own_gradients(model, update);
+        if ranks.is_alone() {
+            // Both are read back before the optimizer's step, which depends on them: once, in one transfer.
+            let sums = sums.expect("an update has a batch");
+            let norm = global_norm::<B, TrainingModel<B, M>>(model, &grads);
+            return (grads, UpdateItem::read(sums, norm));
+        }
+        let own = sums.map_or(Statistics::default(), ItemLazy::sync);
+        let statistics = ranks.sum_statistics(&own);
+        let summed = &mut self.summed;
+        let grads = sum_gradients::<B, TrainingModel<B, M>>(ranks, model, grads, summed);
+        let norm = global_norm::<B, TrainingModel<B, M>>(model, &grads);
+        // Rank 0's, so that all clip alike, and skip the same updates.
+        let [gradient_norm] = ranks.of_first([norm.into_scalar().elem()]);
+        let item = UpdateItem {
+            statistics,
+            gradient_norm,
+            skipped: 0,
+        };
+        (grads, item)
+    }
+
+    /// The gradients of this process's batches, added up from every device, and the sums over their tokens; `None`
+    /// if it has no batch.
+    fn own_gradients(
         &self,
         model: &TrainingModel<B, M>,
         update: Update<<M as Objective<B>>::Example>,
-    ) -> (GradientsParams, UpdateItem) {
+    ) -> (GradientsParams, Option<DeviceStatistics<B::InnerBackend>>) {
         let devices = &self.strategy.devices;
         let main = &devices[0];
-        // Dropout is a function of the seed and the update, so that a resumed run draws the same.
-        let number = self.state.update + 1;
         for device in devices {
-            B::seed(device, mix(self.strategy.config.seed, number as u64));
+            B::seed(device, self.seed());
         }
         let mut accumulator = GradientsAccumulator::new();
         let mut sums: Option<DeviceStatistics<B::InnerBackend>> = None;
@@ -94,10 +126,18 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
                 None => part_sums,
             });
         }
-        let grads = accumulator.grads();
-        let norm = global_norm::<B, TrainingModel<B, M>>(model, &grads);
-        let sums = sums.expect("an update has a batch");
-        (grads, UpdateItem::read(sums, norm))
+        (accumulator.grads(), sums)
+    }
+
+    /// The seed of the next update's dropout, of which it is a function, so that a resumed run draws the same. Each
+    /// rank draws its own, and rank 0 that of a process by itself.
+    fn seed(&self) -> u64 {
+        let number = self.state.update + 1;
+        let seed = mix(self.strategy.config.seed, number as u64);
+        match self.strategy.ranks.rank() {
+            0 => seed,
+            rank => mix(seed, rank as u64),
+        }
     }
 
     /// Passes an update to the displays.
@@ -115,10 +155,11 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
             )));
     }
 
-    /// Fails if as many updates in a row were skipped as may be, `item` being the last.
+    /// Fails if as many updates in a row were skipped as may be, `item` being the last: in rank 0, which reports what
+    /// all see.
     fn check_skipped(&self, item: &UpdateItem) -> Result<(), TrainError> {
         let skipped = self.state.skipped_in_a_row;
-        if skipped < self.strategy.config.skip_limit {
+        if skipped < self.strategy.config.skip_limit || !self.strategy.ranks.is_first() {
             return Ok(());
         }
         Err(TrainError::Diverged {

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses some of these")]
 
 pub mod run;
+pub mod threads;
 
 use std::fs;
 use std::path::PathBuf;

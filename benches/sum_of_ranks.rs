@@ -1,0 +1,34 @@
+//! The time in which several processes sum as many numbers as a model has parameters, as each update does.
+//!
+//! `benches/ranks` runs it; by itself: `mpirun -np 2 target/release/sum_of_ranks 60000000`.
+
+use std::time::Instant;
+
+use transformer_train::Mpi;
+
+const ROUNDS: u32 = 10;
+
+fn main() -> Result<(), String> {
+    let numbers = std::env::args().nth(1).map(|number| number.parse());
+    let numbers: usize = match numbers {
+        Some(Ok(numbers)) => numbers,
+        _ => return Err("give the number of numbers".into()),
+    };
+    Mpi::run(|ranks| {
+        let mut buffer = vec![0.5_f32; numbers];
+        // The first sum connects the processes.
+        ranks.sum_in_place(&mut buffer);
+        let start = Instant::now();
+        for _ in 0..ROUNDS {
+            ranks.sum_in_place(&mut buffer);
+        }
+        if ranks.is_first() {
+            let seconds = start.elapsed().as_secs_f64() / f64::from(ROUNDS);
+            println!(
+                "{numbers} numbers are summed over {} processes in {seconds:.3} s",
+                ranks.size()
+            );
+        }
+        Ok(())
+    })
+}

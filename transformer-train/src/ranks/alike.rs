@@ -1,0 +1,107 @@
+//! Whether all processes train the same model on the same data.
+
+use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
+use burn::optim::{AdamState, Optimizer};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Tensor, Transaction};
+
+use super::Ranks;
+use crate::config::TrainingConfig;
+use crate::data::Checksum;
+use crate::error::TrainError;
+use crate::optimizer::PaperAdam;
+use crate::run_state::ExampleSet;
+
+/// What must be the same in every process before the first update: a checksum for each.
+pub(crate) struct Fingerprint([(&'static str, u32); 4]);
+
+impl Fingerprint {
+    /// Of a run with these settings and examples.
+    pub fn new<B: Backend>(
+        config: &TrainingConfig,
+        train: ExampleSet,
+        valid: ExampleSet,
+        model: &impl Module<B>,
+    ) -> Self {
+        let mut settings = Checksum::default();
+        settings.bytes(format!("{config:?}").as_bytes());
+        let mut shapes = Shapes(Checksum::default());
+        model.visit(&mut shapes);
+        Self([
+            ("settings", settings.sum()),
+            ("training examples", train.checksum),
+            ("validation examples", valid.checksum),
+            ("parameters", shapes.0.sum()),
+        ])
+    }
+
+    /// Compares it with those of the other processes.
+    ///
+    /// # Errors
+    /// In rank 0, the first rank that differs, and in what.
+    pub fn compare(&self, ranks: &Ranks) -> Result<(), TrainError> {
+        for (what, checksum) in self.0 {
+            if let Some(rank) = differing(ranks, checksum) {
+                return Err(TrainError::OtherProcess {
+                    rank,
+                    size: ranks.size(),
+                    what,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first rank whose checksum is not rank 0's, as rank 0 learns it: it reports for all.
+pub(crate) fn differing(ranks: &Ranks, checksum: u32) -> Option<usize> {
+    let all = ranks.of_each(f64::from(checksum));
+    let differing = all.iter().position(|other| *other != all[0]);
+    differing.filter(|_| ranks.is_first())
+}
+
+/// Adds up the shapes of parameters.
+struct Shapes(Checksum);
+
+impl<B: Backend> ModuleVisitor<B> for Shapes {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let weight = param.val();
+        for size in weight.dims() {
+            self.0.bytes(&(size as u64).to_le_bytes());
+        }
+        self.0.bytes(&[u8::from(weight.is_require_grad())]);
+    }
+}
+
+/// The checksum of the weights of a model and of its optimizer's moments, in the order of the model.
+pub(crate) fn checksum<B: AutodiffBackend, M: AutodiffModule<B>>(
+    model: &M,
+    optimizer: &PaperAdam<M, B>,
+) -> u32 {
+    let mut numbers = Numbers::<M, B> {
+        moments: Optimizer::<M, B>::to_record(optimizer),
+        checksum: Checksum::default(),
+    };
+    Module::<B>::visit(model, &mut numbers);
+    numbers.checksum.sum()
+}
+
+/// Adds up the weights and moments of each parameter, which are read from the device together.
+struct Numbers<M: AutodiffModule<B>, B: AutodiffBackend> {
+    moments: <PaperAdam<M, B> as Optimizer<M, B>>::Record,
+    checksum: Checksum,
+}
+
+impl<M: AutodiffModule<B>, B: AutodiffBackend> ModuleVisitor<B> for Numbers<M, B> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let mut read = Transaction::<B::InnerBackend>::default().register(param.val().inner());
+        if let Some(record) = self.moments.remove(&param.id) {
+            let AdamState { momentum } = record.into_state::<D>();
+            self.checksum.bytes(&(momentum.time as u64).to_le_bytes());
+            read = read.register(momentum.moment_1).register(momentum.moment_2);
+        }
+        for data in read.execute() {
+            self.checksum.bytes(data.as_bytes());
+        }
+    }
+}

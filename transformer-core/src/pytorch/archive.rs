@@ -51,7 +51,7 @@ pub(super) fn read(file: File, size: u64) -> Result<StateDict, String> {
                 described.dtype.name()
             ));
         }
-        storages.insert(key.clone(), Rc::new(storage));
+        storages.insert(Rc::clone(key), Rc::new(storage));
     }
     Ok(StateDict::of_pickle(pickle.entries, &storages))
 }

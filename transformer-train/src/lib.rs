@@ -82,6 +82,7 @@ pub mod metrics;
 mod moving_average;
 mod objective;
 mod optimizer;
+mod optimizer_file;
 mod progress;
 mod run_lock;
 mod run_record;

@@ -23,16 +23,18 @@ static ALLOCATOR: PageKeeper = PageKeeper;
 static SETTINGS: &[u8; 67] =
     b"oversize_threshold:0,dirty_decay_ms:-1,lg_extent_max_active_fit:16\0";
 
-/// jemalloc, except that zeros are written here.
+/// jemalloc, except that zeros are written here, and that blocks are counted where a test asks for that.
 struct PageKeeper;
 
-// SAFETY: every call is jemalloc's; zeros are written to a block of that size.
+// SAFETY: every call is jemalloc's; zeros are written to a block of that size. Counting touches no block.
 unsafe impl GlobalAlloc for PageKeeper {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(0, layout.size());
         unsafe { Jemalloc.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(0, layout.size());
         let block = unsafe { Jemalloc.alloc(layout) };
         if !block.is_null() {
             unsafe { block.write_bytes(0, layout.size()) };
@@ -41,10 +43,24 @@ unsafe impl GlobalAlloc for PageKeeper {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        count(layout.size(), 0);
         unsafe { Jemalloc.dealloc(block, layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(layout.size(), size);
         unsafe { Jemalloc.realloc(block, layout, size) }
     }
 }
+
+/// Counts a block that is freed and one that is allocated, of these bytes.
+#[cfg(feature = "count-memory")]
+fn count(freed: usize, allocated: usize) {
+    match allocated.checked_sub(freed) {
+        Some(more) => crate::memory::allocated(more),
+        None => crate::memory::freed(freed - allocated),
+    }
+}
+
+#[cfg(not(feature = "count-memory"))]
+fn count(_freed: usize, _allocated: usize) {}

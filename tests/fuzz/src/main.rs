@@ -73,7 +73,13 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let mut arguments = Arguments::parse();
+    // The folder changes.
+    if let Some(path) = &mut arguments.replay
+        && let Ok(whole) = path.canonicalize()
+    {
+        *path = whole;
+    }
     if arguments.list {
         for (name, _) in ALL {
             println!("{name}");

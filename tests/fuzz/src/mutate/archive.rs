@@ -38,7 +38,7 @@ pub fn files_of(archive: &[u8]) -> Option<Vec<File>> {
 }
 
 /// An archive of these files, the later one of two of one name.
-pub fn zip_of(files: &[File]) -> Vec<u8> {
+fn zip_of(files: &[File]) -> Vec<u8> {
     let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
     let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
     for (name, bytes) in files {

@@ -11,7 +11,8 @@ mod safetensors;
 mod sealed;
 mod text;
 
-pub use archive::{files_of, zip_of};
+pub use archive::files_of;
+pub use gzip::compressed;
 pub use pickle::old_archive;
 pub use sealed::crc32;
 
@@ -49,7 +50,7 @@ impl Format {
         }
         let seed = random.pick(seeds).clone();
         // Plain damage, too.
-        let changed = match random.one_in(6) {
+        let mut changed = match random.one_in(6) {
             true => bytes::mutated(seed, seeds, random),
             false => match self {
                 Self::Bytes | Self::Choices => bytes::mutated(seed, seeds, random),
@@ -61,7 +62,6 @@ impl Format {
                 Self::Sealed => sealed::mutated(seed, seeds, random),
             },
         };
-        let mut changed = changed;
         changed.truncate(MOST_BYTES);
         changed
     }

@@ -11,7 +11,8 @@ use transformer_train::{
 use super::{Target, read, write};
 use crate::mutate::{Format, compressed};
 
-const TSV: &str = "the cat\tle chat\r\n\n\u{feff}a dog\tun chien\tCC BY 2.0\n\t\n one \t un \nAn été\tUn été\n";
+const TSV: &str =
+    "the cat\tle chat\r\n\n\u{feff}a dog\tun chien\tCC BY 2.0\n\t\n one \t un \nAn été\tUn été\n";
 
 fn seeds() -> Vec<Vec<u8>> {
     let plain = TSV.as_bytes().to_vec();
@@ -88,16 +89,17 @@ pub fn cache(folder: &Path) -> Target {
             let Ok(cache) = PairCache::open(&path) else {
                 return false;
             };
-            for index in 0..cache.len() {
-                let pair = cache.get(index, 0);
-                let lengths = cache.lengths();
-                if let Ok(pair) = pair {
-                    assert!(pair.source.len() <= lengths[index].source);
+            let lengths = cache.lengths().into_owned();
+            for (index, lengths) in lengths.into_iter().enumerate() {
+                if let Ok(pair) = cache.get(index, 0) {
+                    assert!(pair.source.len() <= lengths.source);
                 }
                 let _ = cache.text(index);
             }
             let _ = (cache.checksum(), cache.checked_first());
-            if let Ok(sampler) = BatchSampler::of_source(&cache, 64, 0) {
+            // An epoch has as many examples as its weights say.
+            let is_short = cache.weights().iter().all(|(_, weight)| *weight < 100.0);
+            if is_short && let Ok(sampler) = BatchSampler::of_source(&cache, 64, 0) {
                 let _ = sampler.epoch(0);
             }
             if let Ok(cache) = cache.with_dropout(&tokenizers, 0.5, 0) {

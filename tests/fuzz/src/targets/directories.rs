@@ -106,7 +106,9 @@ pub fn generation_config(folder: &Path) -> Target {
         let options = DecodeOptions::of_directory(&model);
         let is_read = options.as_ref().is_ok_and(|options| options.is_some());
         if let Ok(Some(options)) = options {
-            options.validate().expect("options of a directory are in range");
+            options
+                .validate()
+                .expect("options of a directory are in range");
         }
         let _ = TransformerConfig::load(&model);
         is_read

@@ -112,7 +112,9 @@ fn tiny() -> TransformerConfig {
 }
 
 fn tiny_model() -> Transformer<Flex> {
-    tiny().init(0, &device()).expect("a configuration that can be")
+    tiny()
+        .init(0, &device())
+        .expect("a configuration that can be")
 }
 
 /// Copies files of a folder.

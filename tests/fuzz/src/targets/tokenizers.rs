@@ -8,7 +8,7 @@ use transformer_core::{
 };
 use transformer_train::{TokenizerConfig, TokenizerKind, train_tokenizer};
 
-use super::{Target, copy, fixture, read, write};
+use super::{Target, write};
 use crate::mutate::Format;
 
 /// What is encoded: spaces, marks, letters of several scripts, special tokens, nothing.
@@ -80,9 +80,7 @@ pub fn json(folder: &Path) -> Target {
         tokenizer.to_json().expect("its file").into_bytes()
     });
     let mut seeds = trained.to_vec();
-    for name in ["bart", "m2m100"] {
-        seeds.push(read(&fixture("pretrained").join(name).join(TOKENIZER_FILE)));
-    }
+    seeds.extend([LANGUAGES, PIECES, MERGES].map(Vec::from));
     let path = folder.join(TOKENIZER_FILE);
     directory(folder, Format::Json, path, seeds)
 }
@@ -112,21 +110,86 @@ pub fn vocabulary(folder: &Path) -> Target {
 
 /// `tokenizer_config.json`, beside a tokenizer that knows languages.
 pub fn settings(folder: &Path) -> Target {
-    let model = fixture("pretrained/nllb-sharded");
-    copy(&model, folder, &[TOKENIZER_FILE]);
+    write(&folder.join(TOKENIZER_FILE), LANGUAGES.as_bytes());
     let class = r#"{"tokenizer_class": "NllbTokenizer", "src_lang": "eng_Latn", "target_prefix": "fra_Latn",
         "source_prefix": null, "legacy_behaviour": false, "add_prefix_space": true}"#;
     let path = folder.join(TOKENIZER_SETTINGS_FILE);
-    directory(folder, Format::Json, path, vec![b"{}".to_vec(), class.into()])
+    directory(
+        folder,
+        Format::Json,
+        path,
+        vec![b"{}".to_vec(), class.into()],
+    )
 }
+
+/// A tokenizer of words with a template that has a language, as NLLB's.
+const LANGUAGES: &str = r#"{
+    "version": "1.0", "truncation": null, "padding": null,
+    "added_tokens": [
+        {"id": 2, "content": "</s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true},
+        {"id": 4, "content": "eng_Latn", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true},
+        {"id": 5, "content": "fra_Latn", "single_word": false, "lstrip": true, "rstrip": false, "normalized": false, "special": true}
+    ],
+    "normalizer": {"type": "Sequence", "normalizers": [
+        {"type": "Replace", "pattern": {"String": "  "}, "content": " "},
+        {"type": "Replace", "pattern": {"Regex": "[0-9]+"}, "content": "0"},
+        {"type": "NFKC"}, {"type": "Lowercase"}, {"type": "Strip", "strip_left": true, "strip_right": true}
+    ]},
+    "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+        {"type": "WhitespaceSplit"}, {"type": "Punctuation", "behavior": "Isolated"}, {"type": "Digits", "individual_digits": true}
+    ]},
+    "post_processor": {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "eng_Latn", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {
+            "eng_Latn": {"id": "eng_Latn", "ids": [4], "tokens": ["eng_Latn"]},
+            "</s>": {"id": "</s>", "ids": [2], "tokens": ["</s>"]}
+        }
+    },
+    "decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "_"}, "content": " "}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+    "model": {"type": "WordLevel", "vocab": {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "eng_Latn": 4, "fra_Latn": 5, "the": 6, "cat": 7, ",": 8}, "unk_token": "<unk>"}
+}"#;
+
+/// A unigram model, as mBART's.
+const PIECES: &str = r#"{
+    "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+    "normalizer": {"type": "Prepend", "prepend": "▁"},
+    "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true},
+    "post_processor": null,
+    "decoder": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true},
+    "model": {"type": "Unigram", "unk_id": 0, "byte_fallback": false,
+        "vocab": [["<unk>", 0.0], ["</s>", 0.0], ["▁", -2.5], ["▁the", -3.0], ["a", -1.5], ["t", -4.0], ["▁a", -2.0], ["aa", -3.5]]}
+}"#;
+
+/// A BPE, as BART's.
+const MERGES: &str = r#"{
+    "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+    "normalizer": null,
+    "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "pattern": {"Regex": "\\s?\\p{L}+|\\s+"}, "behavior": "Isolated", "invert": false},
+        {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}
+    ]},
+    "post_processor": {"type": "RobertaProcessing", "sep": ["</s>", 1], "cls": ["<s>", 0], "trim_offsets": true, "add_prefix_space": true},
+    "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+    "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": "", "end_of_word_suffix": "", "fuse_unk": false,
+        "byte_fallback": false, "vocab": {"<s>": 0, "</s>": 1, "t": 2, "h": 3, "e": 4, "a": 5, "Ġ": 6, "th": 7, "the": 8, "Ġthe": 9},
+        "merges": ["t h", "th e", "Ġ the"]}
+}"#;
 
 const VOCABULARY: &str = r#"{"</s>": 0, "<unk>": 1, "a": 2, "▁": 3, "▁the": 4, "th": 5, "▁a": 6, ">>fra<<": 7, "é": 8, "<pad>": 9}"#;
 
 /// A SentencePiece model of the algorithm 1, unigram, or 2, BPE: a message of protocol buffers.
 fn piece_model(algorithm: u8, has_bytes: bool, has_rules: bool) -> Vec<u8> {
     let mut model = Vec::new();
-    let texts = ["t", "h", "e", "a", "▁", "▁t", "th", "he", "▁the", "é", "aa", "aaaa"];
-    let mut pieces = vec![("<unk>".to_owned(), 2), ("</s>".to_owned(), 3), ("<x>".to_owned(), 4)];
+    let texts = [
+        "t", "h", "e", "a", "▁", "▁t", "th", "he", "▁the", "é", "aa", "aaaa",
+    ];
+    let mut pieces = vec![
+        ("<unk>".to_owned(), 2),
+        ("</s>".to_owned(), 3),
+        ("<x>".to_owned(), 4),
+    ];
     pieces.extend(texts.map(|text| (text.to_owned(), 1)));
     pieces.push(("un".to_owned(), 5));
     if has_bytes {
@@ -135,7 +198,7 @@ fn piece_model(algorithm: u8, has_bytes: bool, has_rules: bool) -> Vec<u8> {
     for (at, (text, kind)) in pieces.iter().enumerate() {
         let mut piece = Vec::new();
         bytes(&mut piece, 1, text.as_bytes());
-        piece.push(2 << 3 | 5);
+        piece.push((2 << 3) | 5);
         piece.extend((-(at as f32)).to_le_bytes());
         integer(&mut piece, 3, *kind);
         bytes(&mut model, 1, &piece);
@@ -189,7 +252,7 @@ fn integer(message: &mut Vec<u8>, field: u64, number: u64) {
 }
 
 fn bytes(message: &mut Vec<u8>, field: u64, value: &[u8]) {
-    varint(message, field << 3 | 2);
+    varint(message, (field << 3) | 2);
     varint(message, value.len() as u64);
     message.extend(value);
 }

@@ -225,7 +225,7 @@ mod tests {
             zip.start_file(*name, stored).unwrap();
             zip.write_all(bytes).unwrap();
         }
-        zip.set_comment(comment);
+        zip.set_comment(comment).unwrap();
         zip.finish().unwrap().into_inner()
     }
 

@@ -45,7 +45,8 @@ impl Format {
     /// A new input, made of one of the seeds and perhaps a part of another.
     pub fn mutated(self, seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
         if self == Self::Choices {
-            let count = 4 + random.below(60);
+            // Two for each choice: a command has some forty flags.
+            let count = 16 + random.below(400);
             return random.bytes(count);
         }
         let seed = random.pick(seeds).clone();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{bytes, text};
+use super::{MOST_BYTES, bytes, text};
 use crate::random::Random;
 
 /// The most values of which a list is made by repeating one.
@@ -84,7 +84,8 @@ fn change(place: &mut Value, other: Value, random: &mut Random) {
             1 if !items.is_empty() => drop(items.remove(random.below(items.len()))),
             2 if !items.is_empty() => {
                 let item = random.pick(items).clone();
-                let times = random.below(MOST_REPEATED);
+                let most = MOST_BYTES / item.to_string().len().max(1);
+                let times = random.below(most.min(MOST_REPEATED) + 1);
                 items.extend(std::iter::repeat_n(item, times));
             }
             _ => {

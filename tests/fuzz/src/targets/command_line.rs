@@ -5,13 +5,13 @@ use std::fs;
 use std::path::Path;
 
 use clap::{ArgAction, CommandFactory};
-use transformer_core::{Tokenizers, quantize};
+use transformer_core::{Tokenizers, TransformerConfig, quantize};
 use transformer_program::CommandLine;
 use transformer_program::run_file::SECTIONS;
 use transformer_train::train_bpe;
 
 use super::choices::Choices;
-use super::{Target, tiny, write};
+use super::{Target, write};
 use crate::mutate::{Format, compressed};
 
 /// Names of files and folders, of which some are there.
@@ -200,10 +200,13 @@ fn value(argument: &Argument, command: &str, choices: &mut Choices) -> String {
 fn prepare() {
     let tokenizer = train_bpe(["the cat and the dog"].into_iter(), 270).expect("a tokenizer");
     let vocab_size = tokenizer.vocab_size();
-    let config = transformer_core::TransformerConfig {
-        src_vocab_size: vocab_size,
-        tgt_vocab_size: vocab_size,
-        ..tiny()
+    let config = TransformerConfig {
+        d_model: 4,
+        n_heads: 2,
+        d_ff: 4,
+        n_encoder_layers: 1,
+        n_decoder_layers: 1,
+        ..TransformerConfig::base(vocab_size)
     };
     let model = config.init::<burn_flex::Flex>(0, &super::device());
     let model = model.expect("a configuration that can be");

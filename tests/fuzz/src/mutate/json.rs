@@ -131,7 +131,7 @@ fn any(other: Value, random: &mut Random) -> Value {
         // As deep as a reader may recurse, or deeper.
         7 => {
             let depth = random.below(300);
-            (0..depth).fold(other, |inner, _| json!([inner]))
+            (0..depth).fold(other, |inner, _| Value::Array(vec![inner]))
         }
         _ => other,
     }

@@ -25,17 +25,20 @@ static ALLOCATOR: PageKeeper = PageKeeper;
 static SETTINGS: &[u8; 67] =
     b"oversize_threshold:0,dirty_decay_ms:-1,lg_extent_max_active_fit:16\0";
 
-/// jemalloc, except that zeros are written here.
+/// jemalloc, except that zeros are written here, and that blocks are counted where a test asks for that.
 struct PageKeeper;
 
-// SAFETY: every block is jemalloc's, from the layout that was asked for. None of the methods panics.
+// SAFETY: every block is jemalloc's, from the layout that was asked for. None of the methods panics, and counting
+// touches no block.
 unsafe impl GlobalAlloc for PageKeeper {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(0, layout.size());
         // SAFETY: what jemalloc asks of its caller is what this method asks of its own.
         unsafe { Jemalloc.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(0, layout.size());
         // SAFETY: what jemalloc asks of its caller is what this method asks of its own.
         let block = unsafe { Jemalloc.alloc(layout) };
         if !block.is_null() {
@@ -46,17 +49,31 @@ unsafe impl GlobalAlloc for PageKeeper {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        count(layout.size(), 0);
         // SAFETY: the block is jemalloc's, as all are, and what it asks of its caller is what this method asks of its
         // own.
         unsafe { Jemalloc.dealloc(block, layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(layout.size(), size);
         // SAFETY: the block is jemalloc's, as all are, and what it asks of its caller is what this method asks of its
         // own.
         unsafe { Jemalloc.realloc(block, layout, size) }
     }
 }
+
+/// Counts a block that is freed and one that is allocated, of these bytes.
+#[cfg(feature = "count-memory")]
+fn count(freed: usize, allocated: usize) {
+    match allocated.checked_sub(freed) {
+        Some(more) => crate::memory::allocated(more),
+        None => crate::memory::freed(freed - allocated),
+    }
+}
+
+#[cfg(not(feature = "count-memory"))]
+fn count(_freed: usize, _allocated: usize) {}
 
 #[cfg(test)]
 mod tests {

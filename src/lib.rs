@@ -1,9 +1,16 @@
-//! Parts that the program `transformer` shares with its tests and benches: the choice of a backend at run
-//! time, the allocator, the run file, and the comparison with PyTorch. The libraries to build on are `transformer-core`
-//! and `transformer-train`.
+//! The program `transformer` without its `main`, shared with its tests and benches: its command line, the choice of a
+//! backend at run time, the allocator, the run file, and the comparison with PyTorch. The libraries to build on are
+//! `transformer-core` and `transformer-train`.
+
+// The commands name the crate as the tests do.
+extern crate self as transformer_program;
 
 mod allocator;
 mod backend;
+mod command_line;
+mod commands;
+#[cfg(feature = "count-memory")]
+pub mod memory;
 pub mod parity;
 pub mod run_file;
 
@@ -12,6 +19,7 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use backend::{BackendChoice, BackendError, BackendTask, Precision, run_at, run_on};
+pub use command_line::{CommandLine, run_program};
 
 // So that tests find the instances.
 #[doc(hidden)]

@@ -63,7 +63,7 @@ impl WeightFiles {
             true => size_of::<i8>(),
             false => size_of::<f32>(),
         };
-        let path = file_of_weights(directory, config.num_params(), bytes)?;
+        let path = file_of_weights(directory, config.size(), bytes)?;
         let dict = StateDict::read(&path).map_err(|error| error.into_model(&path))?;
         // A file has at most as many layers as tensors, so that one more is certainly missing from it.
         let parameters = config.parameters(dict.tensors.len() + 1);

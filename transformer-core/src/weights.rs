@@ -133,7 +133,7 @@ impl<B: Backend> Transformer<B> {
             return WeightFiles::open(directory)?.load(device);
         }
         let config = TransformerConfig::load(directory)?;
-        load_model(directory, config.num_params(), || {
+        load_model(directory, config.size(), || {
             config.init_from(&mut WeightInit::zeros(), device)
         })
     }
@@ -173,7 +173,11 @@ impl<B: Backend> LanguageModel<B> {
     pub fn load(directory: impl AsRef<Path>, device: &B::Device) -> Result<Self, ModelError> {
         let directory = directory.as_ref();
         let config = LanguageModelConfig::load(directory)?;
-        load_model(directory, config.num_params(), || {
+        let size = ModelSize {
+            parameters: config.num_params(),
+            layers: config.n_layers,
+        };
+        load_model(directory, size, || {
             config.init_from(&mut WeightInit::zeros(), device)
         })
     }
@@ -193,9 +197,26 @@ impl TransformerConfig {
         } else if is_quantized(directory)? {
             WeightFiles::open(directory).map(drop)
         } else {
-            file_of_weights(directory, self.num_params(), size_of::<f32>()).map(drop)
+            file_of_weights(directory, self.size(), size_of::<f32>()).map(drop)
         }
     }
+
+    /// How large its model is.
+    pub(crate) fn size(&self) -> ModelSize {
+        ModelSize {
+            parameters: self.num_params(),
+            layers: self.n_encoder_layers.saturating_add(self.n_decoder_layers),
+        }
+    }
+}
+
+/// How large a model is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ModelSize {
+    /// All numbers.
+    pub parameters: u128,
+    /// The layers of all stacks.
+    pub layers: usize,
 }
 
 /// Writes configuration and weights; if either fails, an older pair stays as it was.
@@ -235,14 +256,14 @@ pub(crate) fn save_files(
     .map_err(|source| ModelError::io(at_work.get())(source))
 }
 
-/// Builds a model with this number of parameters, and fills it with the weights of a directory.
+/// Builds a model of this size, and fills it with the weights of a directory.
 fn load_model<B: Backend, M: Module<B>>(
     directory: &Path,
-    parameters: u128,
+    size: ModelSize,
     build: impl FnOnce() -> Result<M, ConfigError>,
 ) -> Result<M, ModelError> {
     // Before anything is allocated: a damaged configuration can ask for any size.
-    let path = file_of_weights(directory, parameters, size_of::<f32>())?;
+    let path = file_of_weights(directory, size, size_of::<f32>())?;
     let model = build().map_err(|source| ModelError::Config {
         path: directory.join(CONFIG_FILE),
         source,
@@ -250,24 +271,33 @@ fn load_model<B: Backend, M: Module<B>>(
     load_weights(model, path)
 }
 
-/// The file of weights in a directory, if it can hold this number of parameters of so many bytes or more.
+/// The file of weights in a directory, if it can hold a model of this size, with so many bytes for a number or more.
 pub(crate) fn file_of_weights(
     directory: &Path,
-    parameters: u128,
+    model: ModelSize,
     bytes: usize,
 ) -> Result<PathBuf, ModelError> {
     let path = directory.join(WEIGHTS_FILE);
     let size = fs::metadata(&path).map_err(ModelError::io(&path))?.len();
-    let needed = parameters * bytes as u128;
+    let needed = model.parameters * bytes as u128;
     if u128::from(size) + SLACK < needed {
         let problem = format!("{size} bytes, but the configuration has {needed} bytes of weights");
+        return Err(ModelError::Weights { path, problem });
+    }
+    let layers = model.layers as u64;
+    if size / LEAST_OF_LAYER + LAYERS_SLACK < layers {
+        let problem = format!("{size} bytes, but the configuration has {layers} layers");
         return Err(ModelError::Weights { path, problem });
     }
     Ok(path)
 }
 
 /// A file that is too short by at most these bytes is read, so that its missing tensors are named.
-const SLACK: u128 = 1 << 28;
+const SLACK: u128 = 1 << 24;
+/// Bytes of a layer in a file, at least. A layer of a few numbers takes a thousand times as much in memory.
+const LEAST_OF_LAYER: u64 = 1 << 9;
+/// A file that lacks at most these layers is read for the same reason.
+const LAYERS_SLACK: u64 = 1000;
 
 fn write_weights<B: Backend, M: Module<B>>(module: &M, path: &Path) -> io::Result<()> {
     // One entry: several would be written in an order that changes from run to run.

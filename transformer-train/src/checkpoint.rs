@@ -45,6 +45,7 @@ use transformer_core::{
 use crate::data::{Checksum, Example};
 use crate::error::TrainError;
 use crate::objective::Objective;
+use crate::optimizer_file;
 use crate::run_lock::RunLock;
 use crate::run_state::RunState;
 
@@ -172,8 +173,9 @@ impl Checkpoints {
         let mut all = self.whole()?;
         let updates = updates(&all);
         let newest = all.pop();
-        Ok(newest.map(|(_, directory)| Found {
+        Ok(newest.map(|(update, directory)| Found {
             run: self.directory().to_owned(),
+            update,
             directory,
             updates,
         }))
@@ -424,6 +426,8 @@ fn recorder() -> NamedMpkBytesRecorder<FullPrecisionSettings> {
 pub(crate) struct Found {
     /// The directory of its run.
     run: PathBuf,
+    /// Its update, by its name.
+    update: usize,
     directory: PathBuf,
     /// The updates of all checkpoints of its run.
     updates: Vec<usize>,
@@ -440,6 +444,7 @@ impl Found {
     {
         let Self {
             run,
+            update,
             directory,
             updates,
         } = self;
@@ -448,6 +453,8 @@ impl Found {
         file.state.continues_as(now, &directory, M::Example::NAME)?;
         file.check_files(&directory).map_err(or_older)?;
         let state = file.state;
+        let counts = state.check_counts(update);
+        counts.map_err(|problem| or_older(damaged(&directory.join(RUN_FILE), problem)))?;
         let device = model.devices().into_iter().next().unwrap_or_default();
         let model = model.restore(&directory)?;
         let (model, average) = match now.config.ema_decay {
@@ -459,6 +466,8 @@ impl Found {
         };
         let path = directory.join(OPTIMIZER_FILE);
         let bytes = fs::read(&path).map_err(TrainError::io(&path))?;
+        optimizer_file::check::<B>(&bytes, &model, state.update)
+            .map_err(|problem| damaged(&path, problem))?;
         let optimizer = Recorder::<B>::load(&recorder(), bytes, &device)
             .map_err(|error| damaged(&path, error.to_string()))?;
         Ok(Checkpoint {

@@ -83,6 +83,7 @@ pub mod metrics;
 mod moving_average;
 mod objective;
 mod optimizer;
+mod optimizer_file;
 mod progress;
 mod ranks;
 mod run_lock;

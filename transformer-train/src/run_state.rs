@@ -237,6 +237,32 @@ impl RunState {
         since
     }
 
+    /// Checks that the counts agree with each other and with the update that the checkpoint's name has.
+    ///
+    /// # Errors
+    /// What disagrees, in words.
+    pub fn check_counts(&self, update: usize) -> Result<(), String> {
+        if self.update != update {
+            return Err(format!(
+                "update {}, in a checkpoint of update {update}",
+                self.update
+            ));
+        }
+        let counts = [self.skipped_in_a_row, self.skipped, self.update];
+        if !counts.is_sorted() {
+            let [in_a_row, skipped, updates] = counts;
+            return Err(format!(
+                "{in_a_row} updates skipped in a row, {skipped} skipped, {updates} in all"
+            ));
+        }
+        match self.validations.last() {
+            Some(last) if last.update > self.update => {
+                Err(format!("a validation after update {}", last.update))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Checks that a run with the settings and data of `now` continues this one. `name` is the noun
     /// for an example.
     pub fn continues_as(&self, now: &Self, path: &Path, name: &str) -> Result<(), TrainError> {

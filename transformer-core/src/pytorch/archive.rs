@@ -1,18 +1,19 @@
 //! The `.pt` files of `torch.save`: a ZIP archive of a pickle and of the numbers it describes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::rc::Rc;
 
 use burn::tensor::TensorData;
 use zip::write::SimpleFileOptions;
-use zip::{CompressionMethod, ZipArchive, ZipWriter};
+use zip::{CompressionMethod, ZipWriter};
 
 use super::pickle;
 use super::state_dict::StateDict;
 use super::stored::Storage;
+use super::zip_directory::{self, Entry};
 
 /// The first bytes of a ZIP archive.
 pub(super) const MAGIC: &[u8] = b"PK\x03\x04";
@@ -29,7 +30,7 @@ const MOST_BYTES: usize = 1 << 24;
 /// When it is not a state dict.
 pub(super) fn read(file: File, size: u64) -> Result<StateDict, String> {
     let file = Rc::new(file);
-    let mut archive = Archive::open(&file, size)?;
+    let archive = Archive::open(&file, size)?;
     if let Some(order) = archive.bytes("byteorder")?
         && order != b"little"
     {
@@ -51,7 +52,7 @@ pub(super) fn read(file: File, size: u64) -> Result<StateDict, String> {
                 described.dtype.name()
             ));
         }
-        storages.insert(key.clone(), Rc::new(storage));
+        storages.insert(Rc::clone(key), Rc::new(storage));
     }
     Ok(StateDict::of_pickle(pickle.entries, &storages))
 }
@@ -88,48 +89,46 @@ struct Archive<'a> {
     file: &'a Rc<File>,
     /// Bytes of the file.
     size: u64,
-    zip: ZipArchive<BufReader<&'a File>>,
+    entries: BTreeMap<String, Entry>,
     /// The folder that holds all files.
     folder: String,
 }
 
 impl<'a> Archive<'a> {
     fn open(file: &'a Rc<File>, size: u64) -> Result<Self, String> {
-        let reader: &File = file;
-        let zip = ZipArchive::new(BufReader::new(reader)).map_err(|error| error.to_string())?;
-        let folder = zip
-            .file_names()
+        let entries = zip_directory::read(file, size)?;
+        let folder = entries
+            .keys()
             .find_map(|name| name.strip_suffix("/data.pkl"))
             .ok_or("no data.pkl in it")?
             .to_owned();
         Ok(Self {
             file,
             size,
-            zip,
+            entries,
             folder,
         })
     }
 
     /// Where the bytes of a file in the archive are, with their checksum.
-    fn find(&mut self, name: &str) -> Result<Option<Storage>, String> {
+    fn find(&self, name: &str) -> Result<Option<Storage>, String> {
         let problem = |error: &dyn std::fmt::Display| format!("{name}: {error}");
         let path = format!("{}/{name}", self.folder);
-        let Some(index) = self.zip.index_for_name(&path) else {
+        let Some(entry) = self.entries.get(&path) else {
             return Ok(None);
         };
-        let entry = self.zip.by_index(index).map_err(|error| problem(&error))?;
-        if entry.compression() != CompressionMethod::Stored {
+        if !entry.is_stored {
             return Err(problem(&"compressed, which torch.save never does"));
         }
-        let start = entry.data_start().ok_or_else(|| problem(&"no bytes"))?;
-        let checksum = Some(entry.crc32());
-        let storage = Storage::new(self.file, self.size, start, entry.size(), checksum);
+        let start = zip_directory::start(self.file, entry).map_err(|error| problem(&error))?;
+        let checksum = Some(entry.checksum);
+        let storage = Storage::new(self.file, self.size, start, entry.len, checksum);
         let storage = storage.ok_or_else(|| problem(&"larger than the archive"))?;
         Ok(Some(storage))
     }
 
     /// The bytes of a file in the archive.
-    fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, String> {
+    fn bytes(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
         let Some(storage) = self.find(name)? else {
             return Ok(None);
         };

@@ -1,7 +1,7 @@
 //! PyTorch state dicts, in and out, under the names of the systems that they come from.
 //!
 //! ```text
-//! file  ── state_dict (archive, old_archive, pickle; safetensors_file) ──  tensors by their names
+//! file  ── state_dict (archive, zip_directory, old_archive, pickle; safetensors_file) ──  tensors by their names
 //!       ── map (names, for one configuration) ──                          tensors by our paths
 //!       ── fill ──                                                        the module
 //! ```
@@ -17,6 +17,7 @@ mod pickle;
 mod safetensors_file;
 mod state_dict;
 mod stored;
+mod zip_directory;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -3,11 +3,13 @@
 //! A pickle is a program for a stack machine. This machine knows the instructions that `torch.save`
 //! writes, builds only numbers, strings, containers and descriptions of tensors, and calls no function:
 //! those that a state dict names are recognised, all others are an error. Values are in one list, and
-//! refer to each other by index, so that neither nesting nor sharing can exhaust stack or memory.
+//! refer to each other by index, so that neither nesting nor sharing can exhaust stack or memory. A value is
+//! never copied: an instruction of a few bytes can name one of many megabytes again and again.
 
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, BufRead, Read, Take};
+use std::rc::Rc;
 
 use burn::tensor::{BoolStore, DType};
 
@@ -19,7 +21,7 @@ const MOST_BYTES: u64 = 1 << 24;
 /// A tensor as the pickle describes it: a strided view of a storage.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PickledTensor {
-    pub storage: Storage,
+    pub storage: Rc<Storage>,
     /// Elements of the storage before the first one.
     pub offset: usize,
     pub shape: Vec<usize>,
@@ -30,7 +32,7 @@ pub(super) struct PickledTensor {
 /// A file of numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Storage {
-    pub key: String,
+    pub key: Rc<str>,
     pub dtype: DType,
     /// Elements.
     pub len: usize,
@@ -46,7 +48,7 @@ impl Storage {
 /// An entry of a state dict.
 #[derive(Debug, PartialEq)]
 pub(super) enum Entry {
-    Tensor(PickledTensor),
+    Tensor(Rc<PickledTensor>),
     /// Not a tensor.
     Other,
 }
@@ -54,9 +56,9 @@ pub(super) enum Entry {
 /// What the pickle of a state dict describes.
 #[derive(Debug)]
 pub(super) struct Pickle {
-    pub entries: Vec<(String, Entry)>,
+    pub entries: Vec<(Rc<str>, Entry)>,
     /// Every storage, by its key.
-    pub storages: BTreeMap<String, Storage>,
+    pub storages: BTreeMap<Rc<str>, Rc<Storage>>,
 }
 
 /// Reads the pickle of a state dict, and leaves the input after it.
@@ -75,10 +77,13 @@ pub(super) fn read(input: impl BufRead) -> Result<Pickle, String> {
 ///
 /// # Errors
 /// When it is not one.
-pub(super) fn read_names(input: impl BufRead) -> Result<Vec<String>, String> {
+pub(super) fn read_names(input: impl BufRead) -> Result<Vec<Rc<str>>, String> {
     let machine = Machine::executed(input)?;
     let names = match &machine.values[machine.root()?] {
-        Value::List(items) => items.iter().map(|&item| machine.as_string(item)).collect(),
+        Value::List(items) => items
+            .iter()
+            .map(|&item| machine.as_string(item).cloned())
+            .collect(),
         _ => None,
     };
     Ok(names.ok_or("not a list of names")?)
@@ -104,7 +109,7 @@ pub(super) fn read_flag(input: impl BufRead, name: &str) -> Result<bool, String>
         return Err("not a dictionary".to_owned());
     };
     let flag = items.iter().find_map(|&(key, value)| {
-        let is_named = machine.as_string(key).as_deref() == Some(name);
+        let is_named = machine.as_string(key).is_some_and(|key| **key == *name);
         match machine.values[value] {
             Value::Flag(flag) if is_named => Some(flag),
             _ => None,
@@ -180,13 +185,13 @@ type Id = usize;
 enum Value {
     Int(i64),
     Flag(bool),
-    String(String),
+    String(Rc<str>),
     Tuple(Vec<Id>),
     List(Vec<Id>),
     Dict(Vec<(Id, Id)>),
     Global(Global),
-    Storage(Box<Storage>),
-    Tensor(Box<PickledTensor>),
+    Storage(Rc<Storage>),
+    Tensor(Rc<PickledTensor>),
     /// A value that tensors of a state dict do not need.
     Other,
 }
@@ -229,7 +234,7 @@ struct Machine<R> {
     /// Heights of the stack.
     marks: Vec<usize>,
     memo: HashMap<u32, Id>,
-    storages: BTreeMap<String, Storage>,
+    storages: BTreeMap<Rc<str>, Rc<Storage>>,
 }
 
 impl<R: BufRead> Machine<R> {
@@ -291,7 +296,7 @@ impl<R: BufRead> Machine<R> {
                 let len = u32::from_le_bytes(self.bytes()?) as usize;
                 let text = self.take(len)?;
                 let text = String::from_utf8(text).map_err(|_| "a string that is not UTF-8")?;
-                self.push(Value::String(text));
+                self.push(Value::String(text.into()));
             }
             op::EMPTY_TUPLE => self.push(Value::Tuple(Vec::new())),
             op::TUPLE => {
@@ -340,14 +345,12 @@ impl<R: BufRead> Machine<R> {
             op::BINPERSID => {
                 let id = self.pop()?;
                 let storage = self.storage(id).ok_or("a storage is ill-described")?;
-                match self.storages.entry(storage.key.clone()) {
-                    Slot::Occupied(other) if *other.get() == storage => {}
+                let storage = match self.storages.entry(Rc::clone(&storage.key)) {
+                    Slot::Occupied(other) if **other.get() == storage => Rc::clone(other.get()),
                     Slot::Occupied(_) => return Err("a storage of two sizes or types".to_owned()),
-                    Slot::Vacant(slot) => {
-                        slot.insert(storage.clone());
-                    }
-                }
-                self.push(Value::Storage(Box::new(storage)));
+                    Slot::Vacant(slot) => Rc::clone(slot.insert(Rc::new(storage))),
+                };
+                self.push(Value::Storage(storage));
             }
             op::BINPUT => {
                 let at = self.byte()?;
@@ -379,21 +382,24 @@ impl<R: BufRead> Machine<R> {
     }
 
     /// The entries of the dictionary that is left at the end.
-    fn state_dict(&self) -> Result<Vec<(String, Entry)>, String> {
+    fn state_dict(&self) -> Result<Vec<(Rc<str>, Entry)>, String> {
         let Value::Dict(items) = &self.values[self.root()?] else {
             return Err("not a dictionary of tensors".to_owned());
         };
-        items
-            .iter()
-            .map(|&(key, value)| {
+        // Of a key that is set several times the last counts, as in Python.
+        let places = items.iter().zip(0_usize..);
+        let last: HashMap<Id, usize> = places.clone().map(|(&(key, _), at)| (key, at)).collect();
+        places
+            .filter(|&(&(key, _), at)| last[&key] == at)
+            .map(|(&(key, value), _)| {
                 let Value::String(name) = &self.values[key] else {
                     return Err("a dictionary with keys that are not names".to_owned());
                 };
                 let entry = match &self.values[value] {
-                    Value::Tensor(tensor) => Entry::Tensor(PickledTensor::clone(tensor)),
+                    Value::Tensor(tensor) => Entry::Tensor(Rc::clone(tensor)),
                     _ => Entry::Other,
                 };
-                Ok((name.clone(), entry))
+                Ok((Rc::clone(name), entry))
             })
             .collect()
     }
@@ -406,7 +412,7 @@ impl<R: BufRead> Machine<R> {
             Global::OrderedDict => self.push(Value::Dict(Vec::new())),
             Global::RebuildTensor => {
                 let tensor = self.tensor(arguments).ok_or("a tensor is ill-described")?;
-                self.push(Value::Tensor(Box::new(tensor)));
+                self.push(Value::Tensor(Rc::new(tensor)));
             }
             Global::RebuildParameter => {
                 let arguments = self.as_tuple(arguments);
@@ -435,8 +441,11 @@ impl<R: BufRead> Machine<R> {
         else {
             return None;
         };
+        if key.len() > LONGEST_KEY {
+            return None;
+        }
         Some(Storage {
-            key: key.clone(),
+            key: Rc::clone(key),
             dtype: *dtype,
             len: self.as_size(len)?,
         })
@@ -448,6 +457,9 @@ impl<R: BufRead> Machine<R> {
         let &[storage, offset, shape, strides, ref rest @ ..] = self.as_tuple(id)? else {
             return None;
         };
+        if rest.len() > MOST_FURTHER_ARGUMENTS {
+            return None;
+        }
         // Hooks, and whether the numbers are to be negated or conjugated.
         let is_filled =
             |&id: &Id| matches!(&self.values[id], Value::Dict(items) if !items.is_empty());
@@ -458,7 +470,7 @@ impl<R: BufRead> Machine<R> {
             return None;
         };
         let tensor = PickledTensor {
-            storage: Storage::clone(storage),
+            storage: Rc::clone(storage),
             offset: self.as_size(offset)?,
             shape: self.as_sizes(shape)?,
             strides: self.as_sizes(strides)?,
@@ -473,9 +485,9 @@ impl<R: BufRead> Machine<R> {
         }
     }
 
-    fn as_string(&self, id: Id) -> Option<String> {
+    fn as_string(&self, id: Id) -> Option<&Rc<str>> {
         match &self.values[id] {
-            Value::String(text) => Some(text.clone()),
+            Value::String(text) => Some(text),
             _ => None,
         }
     }
@@ -489,6 +501,9 @@ impl<R: BufRead> Machine<R> {
 
     fn as_sizes(&self, id: Id) -> Option<Vec<usize>> {
         let items = self.as_tuple(id)?;
+        if items.len() > MOST_DIMENSIONS {
+            return None;
+        }
         items.iter().map(|&item| self.as_size(item)).collect()
     }
 
@@ -611,13 +626,20 @@ impl<R: BufRead> Machine<R> {
 const ENDS_EARLY: &str = "it ends too early";
 const EMPTY_STACK: &str = "a value is missing";
 
-/// The most dimensions of a PyTorch tensor.
-const MOST_DIMENSIONS: usize = 64;
+/// The most dimensions of a tensor that is read: more than those of any model's. A tensor takes a few bytes of a
+/// pickle, whatever its shape is.
+const MOST_DIMENSIONS: usize = 8;
+
+/// The most arguments of a tensor after its strides.
+const MOST_FURTHER_ARGUMENTS: usize = 3;
+
+/// The longest key of a storage, in bytes: PyTorch's are numbers.
+const LONGEST_KEY: usize = 256;
 
 impl PickledTensor {
     /// Whether every element is in the storage, and there are no more of them than it has.
     fn is_inside_its_storage(&self) -> bool {
-        if self.shape.len() != self.strides.len() || self.shape.len() > MOST_DIMENSIONS {
+        if self.shape.len() != self.strides.len() {
             return false;
         }
         let elements = self
@@ -710,7 +732,10 @@ mod tests {
     }
 
     fn entries(pickle: &[u8]) -> Result<Vec<(String, Entry)>, String> {
-        read(pickle).map(|pickle| pickle.entries)
+        let entries = read(pickle)?.entries.into_iter();
+        Ok(entries
+            .map(|(name, entry)| (name.to_string(), entry))
+            .collect())
     }
 
     fn problem(pickle: &[u8]) -> String {
@@ -728,7 +753,7 @@ mod tests {
             };
             assert_eq!(tensor.shape, expected.1);
             assert_eq!(tensor.strides, contiguous_strides(expected.1));
-            assert_eq!(tensor.storage.key, at.to_string());
+            assert_eq!(*tensor.storage.key, *at.to_string());
             assert_eq!(tensor.storage.len, expected.1.iter().product::<usize>());
             assert_eq!(tensor.storage.dtype, DType::F32);
         }
@@ -741,16 +766,16 @@ mod tests {
         };
         let found = read(20, 5, &[3, 2], &[1, 12]).unwrap();
         let expected = PickledTensor {
-            storage: Storage {
-                key: "7".to_owned(),
+            storage: Rc::new(Storage {
+                key: "7".into(),
                 dtype: DType::F16,
                 len: 20,
-            },
+            }),
             offset: 5,
             shape: vec![3, 2],
             strides: vec![1, 12],
         };
-        assert_eq!(found, [("x".to_owned(), Entry::Tensor(expected))]);
+        assert_eq!(found, [("x".to_owned(), Entry::Tensor(Rc::new(expected)))]);
 
         for (len, offset, shape, strides) in [
             (19, 5, vec![3, 2], vec![1, 12]),
@@ -763,7 +788,7 @@ mod tests {
             (0, 0, vec![1], vec![1]),
             // No elements, outside of it.
             (1, 1 << 30, vec![0, 1], vec![1, 1]),
-            (1, 0, vec![1; 65], vec![1; 65]),
+            (1, 0, vec![1; 9], vec![1; 9]),
         ] {
             let problem = read(len, offset, &shape, &strides).unwrap_err();
             assert_eq!(problem, "a tensor is ill-described", "{shape:?}");
@@ -865,6 +890,54 @@ mod tests {
         assert_eq!(entries(&ring.0).unwrap(), [("x".to_owned(), Entry::Other)]);
     }
 
+    /// Each would be terabytes, or hours, if an instruction copied what it names.
+    #[test]
+    fn a_long_value_can_be_named_often() {
+        let long = "x".repeat(1 << 23);
+        // A tensor under that name, a million times.
+        let mut names = Writer(vec![op::EMPTY_DICT]);
+        names.string(&long);
+        names.push(&[op::BINPUT, 0]);
+        tensor(&mut names, 2, 0, &[2], &[1]);
+        names.push(&[op::BINPUT, 1, op::SETITEM]);
+        for _ in 0..1_000_000 {
+            names.push(&[op::BINGET, 0, op::BINGET, 1, op::SETITEM]);
+        }
+        names.push(&[op::STOP]);
+        assert_eq!(entries(&names.0).unwrap().len(), 1);
+
+        let mut list = Writer(vec![op::EMPTY_LIST]);
+        list.string(&long);
+        list.push(&[op::BINPUT, 0, op::APPEND]);
+        for _ in 0..1_000_000 {
+            list.push(&[op::BINGET, 0, op::APPEND]);
+        }
+        list.push(&[op::STOP]);
+        assert_eq!(read_names(&list.0[..]).unwrap().len(), 1_000_001);
+
+        // The arguments of a tensor, and its shape, with a million entries.
+        let arguments = dict_of(|out| {
+            out.global("torch._utils", "_rebuild_tensor_v2");
+            out.push(&[op::MARK]);
+            out.push(&vec![op::NONE; 1_000_000]);
+            out.push(&[op::TUPLE, op::REDUCE]);
+        });
+        assert_eq!(problem(&arguments), "a tensor is ill-described");
+        let shape = vec![1; 1_000_000];
+        let shape = dict_of(|out| tensor(out, 1, 0, &shape, &shape));
+        assert_eq!(problem(&shape), "a tensor is ill-described");
+        let key = dict_of(|out| {
+            out.push(&[op::MARK]);
+            out.string("storage");
+            out.global("torch", "HalfStorage");
+            out.string(&"7".repeat(257));
+            out.string("cpu");
+            out.int(1);
+            out.push(&[op::TUPLE, op::BINPERSID]);
+        });
+        assert_eq!(problem(&key), "a storage is ill-described");
+    }
+
     #[test]
     fn a_damaged_pickle_is_an_error() {
         let whole = dict_of(|out| tensor(out, 6, 0, &[2, 3], &[3, 1]));
@@ -906,7 +979,11 @@ mod tests {
         names.string("b");
         names.push(&[op::APPENDS, op::STOP, op::STOP]);
         let mut rest = &names.0[..];
-        assert_eq!(read_names(&mut rest).unwrap(), ["a", "b"]);
+        let names = read_names(&mut rest).unwrap();
+        assert_eq!(
+            names.iter().map(|name| &**name).collect::<Vec<_>>(),
+            ["a", "b"]
+        );
         // The input is left where the pickle ends.
         assert_eq!(rest, [op::STOP]);
         assert_eq!(

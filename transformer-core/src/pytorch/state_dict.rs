@@ -76,19 +76,19 @@ impl StateDict {
 
     /// The entries of a pickle, in the storages of the file, which are all there.
     pub(super) fn of_pickle(
-        entries: Vec<(String, Entry)>,
-        storages: &HashMap<String, Rc<Storage>>,
+        entries: Vec<(Rc<str>, Entry)>,
+        storages: &HashMap<Rc<str>, Rc<Storage>>,
     ) -> Self {
         let mut dict = Self::default();
         for (name, entry) in entries {
             match entry {
-                Entry::Other => dict.others.push(name),
+                Entry::Other => dict.others.push(name.to_string()),
                 Entry::Tensor(tensor) => {
                     let storage = Rc::clone(&storages[&tensor.storage.key]);
                     let element = ElementType::from(tensor.storage.dtype);
-                    let (shape, strides) = (tensor.shape, tensor.strides);
+                    let (shape, strides) = (tensor.shape.clone(), tensor.strides.clone());
                     let tensor = StoredTensor::new(storage, element, tensor.offset, shape, strides);
-                    dict.tensors.insert(name, tensor);
+                    dict.tensors.insert(name.to_string(), tensor);
                 }
             }
         }

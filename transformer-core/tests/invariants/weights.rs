@@ -360,6 +360,19 @@ fn absurd_sizes_with_a_tiny_file_are_refused() {
         config.save(directory.path()).unwrap();
         assert_refused(directory.path(), WEIGHTS_FILE, "bytes of weights");
     }
+    // Layers of a few numbers, each of which is some kilobytes of memory.
+    let (directory, _) = saved(10);
+    let config = TransformerConfig {
+        d_model: 2,
+        n_heads: 1,
+        d_k: Some(1),
+        d_v: Some(1),
+        d_ff: 1,
+        n_encoder_layers: 50_000,
+        ..tiny()
+    };
+    config.save(directory.path()).unwrap();
+    assert_refused(directory.path(), WEIGHTS_FILE, "50003 layers");
 }
 
 #[test]

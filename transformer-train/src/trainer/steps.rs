@@ -33,7 +33,10 @@ impl<B: AutodiffBackend, M: Trainable<B>> Setup<B, M> {
         train: Arc<dyn ExampleSource<Example = <M as Objective<B>>::Example>>,
         valid: Vec<<M as Objective<B>>::Example>,
     ) -> Result<Trained<M::InnerModule>, TrainError> {
-        let deadline = self.max_duration.map(|duration| Instant::now() + duration);
+        // A time so far away that it has no name is none.
+        let deadline = self
+            .max_duration
+            .and_then(|duration| Instant::now().checked_add(duration));
         self.check(&model)?;
         self.ranks.check(&self.config)?;
         let model = self.with_precision(model)?;

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
-use serde_json::Value;
+use flate2::Crc;
+use serde_json::{Value, json};
 use transformer_train::{RunRecord, TrainError, TrainingConfig};
 
 use crate::points::{
@@ -152,4 +153,91 @@ fn checkpoints_of_earlier_versions_are_resumed_without_checksums() {
     assert_eq!(resume(&out).unwrap(), 9);
     let json = fs::read_to_string(checkpoint(&out, 9).join("run.json")).unwrap();
     assert!(json.contains("file_checksums") && json.contains("validation_data"));
+}
+
+/// Bytes in place of others of the same number, which are there.
+fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let at = bytes.windows(from.len()).position(|part| part == from);
+    bytes[at.unwrap()..][..to.len()].copy_from_slice(to);
+    bytes
+}
+
+/// The error of a run whose newest checkpoint was made to do harm: its checksums are right.
+fn refused(out: &Path, change: impl FnOnce(&mut Value, &mut Vec<u8>)) -> String {
+    let newest = checkpoint(out, 8);
+    let [record_path, optimizer_path] = ["run.json", "optimizer.mpk"].map(|name| newest.join(name));
+    let before = [&record_path, &optimizer_path].map(|path| fs::read(path).unwrap());
+    let mut record: Value = serde_json::from_slice(&before[0]).unwrap();
+    let mut optimizer = before[1].clone();
+    change(&mut record, &mut optimizer);
+    let mut crc = Crc::new();
+    crc.update(&optimizer);
+    record["optimizer_checksum"] = json!(crc.sum());
+    fs::write(&record_path, record.to_string()).unwrap();
+    fs::write(&optimizer_path, optimizer).unwrap();
+    let error = resume(out).unwrap_err().to_string();
+    fs::write(&record_path, &before[0]).unwrap();
+    fs::write(&optimizer_path, &before[1]).unwrap();
+    assert!(!error.contains('\n'), "{error}");
+    error.replace(&format!("{}/", newest.display()), "")
+}
+
+/// Burn's reader, or the next update, would panic on each of these.
+#[test]
+fn moments_that_are_not_those_of_the_parameters_are_refused() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    train(&out);
+    let replace =
+        |from: &[u8], to: &[u8]| refused(&out, |_, file| *file = replaced(file, from, to));
+    // The matrix is the first parameter, whose id is 1 in base 32.
+    let shape = |rows, columns| [&b"\xa5shape\x92"[..], &[rows, columns]].concat();
+    assert_eq!(
+        replace(&shape(2, 2), &shape(1, 4)),
+        "optimizer.mpk: a moment [1, 4] of 2 dimensions for a parameter [2, 2]"
+    );
+    assert_eq!(
+        replace(b"Rank2", b"Rank1"),
+        "optimizer.mpk: a moment [2, 2] of 1 dimensions for a parameter [2, 2]"
+    );
+    let error = replace(b"\xa3F32", b"\xa3F64");
+    assert!(error.ends_with(" bytes, of type f64"), "{error}");
+    assert_eq!(
+        replace(b"0400000000000", b"?????????????"),
+        "optimizer.mpk: moments of a parameter `?????????????`, which there is not"
+    );
+    let optimizer = fs::read(checkpoint(&out, 8).join("optimizer.mpk")).unwrap();
+    let time = &b"\xa4time"[..];
+    let at = optimizer.windows(time.len()).position(|part| part == time);
+    let steps = optimizer[at.unwrap() + time.len()];
+    let [from, to] = [steps, 127].map(|steps| [time, &[steps]].concat());
+    assert_eq!(
+        replace(&from, &to),
+        "optimizer.mpk: 127 steps of a parameter in 8 updates"
+    );
+    assert_eq!(resume(&out).unwrap(), 9);
+}
+
+#[test]
+fn counts_that_do_not_agree_are_refused() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    train(&out);
+    let with = |key: &str, count: u64| refused(&out, |record, _| record[key] = json!(count));
+    assert_eq!(
+        with("update", 1 << 60),
+        "run.json: update 1152921504606846976, in a checkpoint of update 8"
+    );
+    assert_eq!(
+        with("skipped", 9),
+        "run.json: 0 updates skipped in a row, 9 skipped, 8 in all"
+    );
+    let error = refused(&out, |record, _| {
+        record["validations"][3]["update"] = json!(12)
+    });
+    assert_eq!(error, "run.json: a validation after update 12");
+    assert_eq!(resume(&out).unwrap(), 9);
 }

@@ -11,6 +11,10 @@ pub(in crate::text) struct CharacterMap {
     replacements: Vec<u8>,
 }
 
+/// The most bytes that a rule puts in place of a text; Unicode's longest compatibility decomposition has 33. Otherwise a
+/// rule for one letter could make gigabytes of a line.
+const MOST_REPLACEMENT: usize = 1000;
+
 #[derive(Debug, Clone, Copy)]
 struct Unit(u32);
 
@@ -41,7 +45,8 @@ impl CharacterMap {
     /// Reads the rules.
     ///
     /// # Errors
-    /// When a length is wrong, or a node points out of the array or of the replacements.
+    /// When a length is wrong, a replacement is longer than 1000 bytes, or a node points out of the array or of the
+    /// replacements.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, &'static str> {
         const LENGTH: &str = "the length of its normalizer's rules is wrong";
         let (length, rest) = bytes.split_first_chunk().ok_or(LENGTH)?;
@@ -49,6 +54,10 @@ impl CharacterMap {
         let (units, replacements) = rest.split_at_checked(length).ok_or(LENGTH)?;
         if length == 0 || !length.is_multiple_of(1024) || replacements.last() != Some(&0) {
             return Err(LENGTH);
+        }
+        let mut texts = replacements.split(|&byte| byte == 0);
+        if texts.any(|text| text.len() > MOST_REPLACEMENT) {
+            return Err("a rule of its normalizer gives too long a text");
         }
         let units = units.chunks_exact(4);
         let unit =
@@ -166,6 +175,16 @@ pub(super) mod tests {
             let error = CharacterMap::from_bytes(&bytes).unwrap_err();
             assert_eq!(error, "the length of its normalizer's rules is wrong");
         }
+    }
+
+    #[test]
+    fn replacements_that_fill_the_memory_are_refused() {
+        let long = "x".repeat(MOST_REPLACEMENT);
+        let map = CharacterMap::from_bytes(&map_of_bytes(&[(b'a', &long)])).unwrap();
+        assert_eq!(map.longest(b"a"), Some((1, long.as_bytes())));
+        let longer = long + "x";
+        let error = CharacterMap::from_bytes(&map_of_bytes(&[(b'a', &longer)])).unwrap_err();
+        assert_eq!(error, "a rule of its normalizer gives too long a text");
     }
 
     #[test]

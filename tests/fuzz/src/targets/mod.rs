@@ -1,0 +1,126 @@
+//! What is fuzzed.
+
+mod choices;
+mod command_line;
+mod corpora;
+mod directories;
+mod kernels;
+mod rows;
+mod runs;
+mod tokenizers;
+mod weights;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn_flex::{Flex, FlexDevice};
+use transformer_core::{Transformer, TransformerConfig};
+
+use crate::mutate::Format;
+
+/// A reader, or another function, with inputs that it accepts.
+pub struct Target {
+    /// What an input is.
+    pub format: Format,
+    /// Inputs that are accepted, of which others are made. The first is read as it is.
+    pub seeds: Vec<Vec<u8>>,
+    /// Reads an input, and uses what was read. Returns whether it was accepted.
+    pub run: Run,
+}
+
+/// Reads an input.
+pub type Run = Box<dyn FnMut(&[u8]) -> bool>;
+
+/// Makes a target, whose files are in a folder of its own.
+pub type Make = fn(&Path) -> Target;
+
+/// Every target, by its name.
+pub const ALL: &[(&str, Make)] = &[
+    ("pt", weights::pt),
+    ("safetensors", weights::safetensors),
+    ("model-weights", weights::model),
+    ("int8-weights", weights::int8),
+    ("average", weights::average),
+    ("config", directories::config),
+    ("int8-config", directories::int8_config),
+    ("hugging-face-config", directories::hugging_face_config),
+    ("hugging-face-index", directories::hugging_face_index),
+    ("generation-config", directories::generation_config),
+    ("tokenizer-json", tokenizers::json),
+    ("spm", tokenizers::pieces),
+    ("vocab-json", tokenizers::vocabulary),
+    ("tokenizer-config", tokenizers::settings),
+    ("tsv", corpora::tsv),
+    ("parallel", corpora::parallel),
+    ("pair-cache", corpora::cache),
+    ("run-toml", runs::run_file),
+    ("run-json", runs::record),
+    ("optimizer", runs::optimizer),
+    ("training-weights", runs::training_weights),
+    ("log", runs::log),
+    ("command-line", command_line::command_line),
+    ("kernel-linear", kernels::linear),
+    ("kernel-attention", kernels::attention),
+    ("kernel-cached-attention", kernels::cached_attention),
+    ("kernel-layer-norm", kernels::layer_norm),
+    ("kernel-activation", kernels::activation),
+    ("kernel-dropout", kernels::dropout),
+    ("kernel-cross-entropy", kernels::cross_entropy),
+    ("kernel-log-softmax", kernels::log_softmax),
+    ("kernel-adam", kernels::adam),
+    ("kernel-write-heads", kernels::write_heads),
+    ("kernel-sums", kernels::sums),
+    ("kernel-packed", rows::packed),
+    ("kernel-rows", rows::rows),
+    ("kernel-attend", rows::attend),
+];
+
+/// The device of the models that are read.
+fn device() -> FlexDevice {
+    FlexDevice::default()
+}
+
+/// A folder of the repository's fixtures.
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../fixtures")
+        .join(name)
+}
+
+/// The bytes of a file of the repository.
+fn read(path: &Path) -> Vec<u8> {
+    fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Writes a file of a target's own.
+fn write(path: &Path, bytes: &[u8]) {
+    if let Err(error) = fs::write(path, bytes) {
+        panic!("{}: {error}", path.display());
+    }
+}
+
+/// A model of a few hundred numbers, for vocabularies of 13 tokens.
+fn tiny() -> TransformerConfig {
+    TransformerConfig {
+        d_model: 4,
+        n_heads: 2,
+        d_ff: 4,
+        n_encoder_layers: 1,
+        n_decoder_layers: 1,
+        ..TransformerConfig::torch_nn(13, 13)
+    }
+}
+
+fn tiny_model() -> Transformer<Flex> {
+    tiny()
+        .init(0, &device())
+        .expect("a configuration that can be")
+}
+
+/// Copies files of a folder.
+fn copy(from: &Path, to: &Path, names: &[&str]) {
+    fs::create_dir_all(to).expect("a folder can be made");
+    for name in names {
+        write(&to.join(name), &read(&from.join(name)));
+    }
+}

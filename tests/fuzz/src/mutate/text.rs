@@ -86,7 +86,7 @@ fn changed_lines(text: &str, seeds: &[Vec<u8>], random: &mut Random) -> String {
             lines.swap(at, other);
         }
         3 => {
-            let other = String::from_utf8_lossy(random.pick(seeds)).into_owned();
+            let other = String::from_utf8_lossy(random.pick::<Vec<u8>>(seeds)).into_owned();
             let others: Vec<&str> = other.split('\n').collect();
             lines.insert(at, (*random.pick(&others)).to_owned());
         }

@@ -77,7 +77,7 @@ pub const ALL: &[(&str, Make)] = &[
 
 /// The device of the models that are read.
 fn device() -> FlexDevice {
-    FlexDevice::default()
+    FlexDevice
 }
 
 /// A folder of the repository's fixtures.

@@ -32,6 +32,8 @@ fn two_batches(backend: &str, folder: &Path, out: &Path) -> Command {
         "training.clip_norm=0.5",
         "validation.every=10",
         "model.dropout=0",
+        "model.attention_dropout=0",
+        "model.activation_dropout=0",
     ] {
         command.args(["--set", setting]);
     }

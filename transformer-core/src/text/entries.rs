@@ -5,6 +5,10 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+/// Tokens that a vocabulary may have; the largest known have a quarter of that. The crate `tokenizers` writes a file by
+/// going through all ids up to the highest, and keeps a list of those that no token has.
+const MOST_TOKENS: u32 = 1 << 20;
+
 /// Tokens and their ids, in the order of the file.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
@@ -14,7 +18,7 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// Checks that no token and no id is there twice.
+    /// Checks that no token and no id is there twice, and that no id is too high.
     ///
     /// # Errors
     /// The first that is, in words.
@@ -22,6 +26,11 @@ impl Entries {
         let mut names = HashSet::with_capacity(self.list.len());
         let mut ids = HashSet::with_capacity(self.list.len());
         for (name, id) in &self.list {
+            if *id >= MOST_TOKENS {
+                return Err(format!(
+                    "`{name}` is token {id}, but a vocabulary has at most {MOST_TOKENS}"
+                ));
+            }
             if !names.insert(name) {
                 return Err(format!("the token `{name}` is there twice"));
             }
@@ -93,6 +102,10 @@ mod tests {
             (r#"{"a": 1, "a": 2}"#, "the token `a` is there twice"),
             (r#"{"a": 1, "b": 1}"#, "`a` and `b` are both token 1"),
             (r#"[["a", 0], ["a", 1]]"#, "the token `a` is there twice"),
+            (
+                r#"{"a": 0, "b": 2147483647}"#,
+                "`b` is token 2147483647, but a vocabulary has at most 1048576",
+            ),
         ] {
             assert_eq!(checked(json).unwrap_err(), problem);
         }

@@ -442,8 +442,7 @@ mod tests {
         };
         outside.save(directory, saved.model().config()).unwrap();
         let message = load().unwrap_err().to_string();
-        let expected =
-            "generation_config.json: `bad_words_ids` has token 9, outside the vocabulary of 9";
+        let expected = "generation_config.json: `bad_words_ids` or `suppress_tokens` has token 9, outside the vocabulary of 9";
         assert!(message.ends_with(expected), "{message}");
     }
 

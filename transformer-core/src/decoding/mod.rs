@@ -4,6 +4,7 @@
 //! search with a beam of one, and a sample is a beam that draws its next token. The loop depends on
 //! the trait [`NextToken`], not on any model.
 
+mod batch_search;
 mod batches;
 mod beam;
 mod next_token;

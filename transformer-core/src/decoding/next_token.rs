@@ -73,7 +73,8 @@ pub trait NextToken<B: Backend>: Sync {
     /// The vocabulary of targets.
     fn vocabulary(&self) -> Vocabulary;
 
-    /// The most tokens that a target may have, `<bos>` included; `None` if there is no limit.
+    /// The most tokens that a target may have, `<eos>` included where it ends in it; `None` if there is no limit.
+    /// `<bos>` does not count: with it, the model reads all tokens but the last.
     fn max_target_len(&self) -> Option<usize> {
         None
     }
@@ -213,6 +214,12 @@ impl<B: Backend, M: NextToken<B>> NextToken<B> for &M {
         (**self).check_source(source)
     }
 
+    fn check_target(&self, target: &[u32]) -> Result<(), RequestProblem> {
+        (**self).check_target(target)
+    }
+
+    // Without `on_one_thread`: the model that it returns is owned, not a reference.
+
     fn start(&self, sources: &[&[u32]]) -> Self::State {
         (**self).start(sources)
     }
@@ -296,6 +303,12 @@ impl<B: Backend, M: NextToken<B>> NextToken<B> for Ensemble<M> {
         self.models
             .iter()
             .try_for_each(|model| model.check_source(source))
+    }
+
+    fn check_target(&self, target: &[u32]) -> Result<(), RequestProblem> {
+        self.models
+            .iter()
+            .try_for_each(|model| model.check_target(target))
     }
 
     fn on_one_thread(&self) -> Option<Self> {

@@ -113,6 +113,9 @@ pub trait NextToken<B: Backend>: Sync {
 
     /// Reads the sources of a batch, each of which then has one empty target. Search forces the tokens of a
     /// prefix one by one.
+    ///
+    /// # Panics
+    /// Models may panic when no source is given; search gives one at least.
     fn start(&self, sources: &[&[u32]]) -> Self::State;
 
     /// Appends a token to every row, and returns the log-probabilities of the tokens that may follow.
@@ -164,6 +167,11 @@ pub struct Vocabulary {
     pub size: usize,
     /// The entries that are not text.
     pub special_tokens: SpecialTokens,
+}
+
+/// Panics if a batch has no source.
+pub(crate) fn check_batch(sources: &[&[u32]]) {
+    assert!(!sources.is_empty(), "no source to decode");
 }
 
 /// The next token of each row, as a model predicts it.

@@ -6,7 +6,8 @@ use burn::tensor::backend::Backend;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 use transformer_core::PackedTransformer;
 use transformer_core::{
-    DecodeOptions, TargetScore, TextError, Tokenizers, Translation, Translator,
+    DecodeOptions, NextToken, SpecialTokens, TargetScore, TextError, Tokenizers, Translation,
+    Translator,
 };
 
 /// A translator, whatever its models are.
@@ -42,6 +43,11 @@ impl<B: Backend> Decoder<B> {
     /// [`Translator::tokenizers`]
     pub fn tokenizers(&self) -> &Tokenizers {
         ask!(self, translator => translator.tokenizers())
+    }
+
+    /// The special tokens of its models.
+    pub fn special_tokens(&self) -> SpecialTokens {
+        ask!(self, translator => translator.model().vocabulary().special_tokens)
     }
 
     /// [`Translator::options`]

@@ -180,9 +180,11 @@ impl Evaluate {
         translator: &Translator<B>,
     ) -> Result<Vec<TokenizedPair>> {
         let limit = self.decoding.max_source_length;
+        let special_tokens = translator.model().config().special_tokens();
         let pairs = corpus.tokenize(translator.tokenizers(), usize::MAX)?.pairs;
         for (index, pair) in pairs.iter().enumerate() {
-            let (source, target) = (pair.src_len(), pair.tgt_len());
+            let source = special_tokens.end_source(&pair.source).len();
+            let target = pair.tgt_len();
             check_lengths(source, target, limit).map_err(|problem| {
                 let place = place(places, index);
                 format!("{place}: {problem}; see --max-source-length")

@@ -158,9 +158,10 @@ impl Score {
         }
         let tokenizers = translator.tokenizers();
         // With the end of the sentence.
-        let source_len = tokenizers.encode_source(source)?.len() + 1;
+        let source_tokens = tokenizers.encode_source(source)?;
+        let source_tokens = translator.special_tokens().end_source(&source_tokens);
         let target_len = tokenizers.encode_target(target)?.len() + 1;
-        let checked = check_lengths(source_len, target_len, self.max_source_length);
+        let checked = check_lengths(source_tokens.len(), target_len, self.max_source_length);
         Ok(match checked {
             Ok(()) => Ok(Pair {
                 index,

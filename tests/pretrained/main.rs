@@ -452,6 +452,16 @@ fn a_source_may_end_in_its_language_and_the_decoder_start_with_the_targets() {
     let expected = translated(copy.path(), &flags, SENTENCES);
     assert_eq!(translated(&out, &[], SENTENCES), expected);
 
+    // No second `</s>` is counted.
+    let tokenizers = Tokenizers::load(copy.path()).unwrap();
+    let tokenizers = tokenizers.with_languages(Some("deu_Latn"), Some("fra_Latn"));
+    let source = tokenizers.unwrap().encode_source("Where are you?").unwrap();
+    let mut command = with_model("score", copy.path());
+    command.args(flags).args(["--max-source-length", "1"]);
+    let error = stderr(&run_on_input(&mut command, b"Where are you?\tOui.\n"));
+    let expected_error = format!("the source has {} tokens, more than", source.len());
+    assert!(error.contains(&expected_error), "{error}");
+
     // A run on pairs of these languages reads sources alike.
     let tuned = folder.path().join("tuned");
     let mut command = program("train");

@@ -6,7 +6,7 @@ use burn::tensor::{DType, Tensor};
 use crate::config::TransformerConfig;
 use crate::decoder_cache::DecoderCache;
 use crate::decoding::{
-    NextToken, NextTokenOutput, SourceTarget, Vocabulary, column, label_log_probs,
+    NextToken, NextTokenOutput, SourceTarget, Vocabulary, check_batch, column, label_log_probs,
     log_probs_without, padded, read_before, unknown_token,
 };
 use crate::error::{DecodeError, RequestProblem};
@@ -33,6 +33,7 @@ impl<B: Backend> NextToken<B> for Transformer<B> {
     }
 
     fn start(&self, sources: &[&[u32]]) -> DecoderCache<B> {
+        check_batch(sources);
         let src = padded(sources, self.config().pad_id, &self.device());
         self.start_decoding(&self.encode(src))
     }

@@ -6,7 +6,9 @@ use burn::tensor::{Int, Tensor};
 
 use crate::decoder::{Decoder, DecoderOutput};
 use crate::decoder_cache::DecoderCache;
-use crate::decoding::{NextToken, NextTokenOutput, Vocabulary, column, label_log_probs, log_probs};
+use crate::decoding::{
+    NextToken, NextTokenOutput, Vocabulary, check_batch, column, label_log_probs, log_probs,
+};
 use crate::dropout::Dropout;
 use crate::embedding::TokenEmbedding;
 use crate::error::{ConfigError, RequestProblem};
@@ -197,6 +199,7 @@ impl<B: Backend> NextToken<B> for LanguageModel<B> {
     }
 
     fn start(&self, sources: &[&[u32]]) -> DecoderCache<B> {
+        check_batch(sources);
         self.start_decoding(sources.len())
     }
 

@@ -149,8 +149,9 @@ impl<B: Backend> AttentionMask<B> {
     ///   larger of both sizes
     ///
     /// # Panics
-    /// When two sizes differ and neither is 1, when `key_len` differs, or when the bias has another type of
-    /// numbers than the one before; attention panics when it has another type than the scores.
+    /// When two sizes differ and neither is 1, when `key_len` differs, when the bias has more queries than a causal
+    /// mask, or another type of numbers than the bias before; attention panics when it has another type than the
+    /// scores.
     ///
     /// ```
     /// use burn::tensor::Tensor;

@@ -188,9 +188,9 @@ fn attend<B: Backend>(
     let weights = match mask {
         Some(mask) => {
             let mask = mask.expanded(dtype);
-            let weights = softmax(scores + mask.bias.clone(), 3);
-            match &mask.blocked_rows {
-                Some(rows) => weights.mask_fill(rows.clone(), 0),
+            let weights = softmax(scores + mask.bias, 3);
+            match mask.blocked_rows {
+                Some(rows) => weights.mask_fill(rows, 0),
                 None => weights,
             }
         }

@@ -13,7 +13,8 @@ use crate::kernels::{Kernels, MaskTensors};
 ///
 /// Kernels get the structure of a mask that has one: causality and padding. They compute nothing, or less, for
 /// what these block, and need no tensor of the size of the scores. Compositions get a bias, into which the
-/// mask is expanded when it is first needed, once for a mask and its clones.
+/// mask is expanded when it is first needed, once for a mask and its clones; for scores of another type than the
+/// first, each time.
 ///
 /// A query whose every key is blocked attends to nothing: its weights are zero.
 #[derive(Debug, Clone)]
@@ -29,12 +30,15 @@ pub struct Mask<B: Backend> {
     /// Of blocked keys and bias together: `[batch or 1, n_heads or 1, query_len or 1, key_len]`.
     dims: [usize; 4],
     device: B::Device,
+    /// As a bias of the type that was asked for first.
     expanded: Arc<OnceLock<Expanded<B>>>,
 }
 
 /// A mask as a bias.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Expanded<B: Backend> {
+    /// The type that was asked for.
+    dtype: DType,
     /// The bias, and the lowest of scores at blocked keys.
     pub bias: Tensor<B, 4>,
     /// Queries whose every key is blocked, where there can be any. Each of the first three sizes is that of
@@ -118,14 +122,19 @@ impl<B: Backend> Mask<B> {
     ///   larger of both sizes
     ///
     /// # Panics
-    /// When two sizes differ and neither is 1, when `key_len` differs, or when the bias has another type of
-    /// numbers than the one before.
+    /// When two sizes differ and neither is 1, when `key_len` differs, when the bias has more queries than a causal
+    /// mask, or another type of numbers than the bias before.
     pub fn with_bias(self, bias: Tensor<B, 4>) -> Self {
         let (found, own) = (bias.dims(), self.dims);
         let fits = |(&bias, own): (&usize, usize)| bias == own || bias == 1 || own == 1;
         assert!(
             found[3] == own[3] && found.iter().zip(own).all(fits),
             "a bias {found:?} for a mask {own:?}"
+        );
+        // The mask of a single query says nothing about others.
+        assert!(
+            self.causal.is_none() || found[2] <= own[2],
+            "a bias {found:?} for a causal mask {own:?}"
         );
         let bias = match self.bias {
             Some(before) => {
@@ -166,13 +175,16 @@ impl<B: Backend> Mask<B> {
     }
 
     /// The mask as a bias of this type.
-    pub(crate) fn expanded(&self, dtype: DType) -> &Expanded<B> {
-        if let Some(expanded) = self.expanded.get() {
-            return expanded;
+    pub(crate) fn expanded(&self, dtype: DType) -> Expanded<B> {
+        let kept = self.expanded.get();
+        if let Some(kept) = kept.filter(|kept| kept.dtype == dtype) {
+            return kept.clone();
         }
         // Not within the lock: a backend's threads may do other work while they wait.
         let expanded = self.expand(dtype);
-        self.expanded.get_or_init(|| expanded)
+        // Without effect if one is kept already.
+        let _ = self.expanded.set(expanded.clone());
+        expanded
     }
 
     fn expand(&self, dtype: DType) -> Expanded<B> {
@@ -185,6 +197,7 @@ impl<B: Backend> Mask<B> {
         // By causality alone, a query always attends to the first key.
         let rows_can_be_blocked = self.padding.is_some() || self.any.is_some();
         Expanded {
+            dtype,
             bias: bias.mask_fill(blocked.clone(), lowest(dtype)),
             blocked_rows: rows_can_be_blocked.then(|| blocked.all_dim(3)),
         }
@@ -222,15 +235,15 @@ impl<B: Backend> Mask<B> {
         let (bias, blocked_rows) = match &self.any {
             Some(_) => {
                 let expanded = self.expanded(dtype);
-                (Some(&expanded.bias), expanded.blocked_rows.as_ref())
+                (Some(expanded.bias), expanded.blocked_rows)
             }
-            None => (self.bias.as_ref(), None),
+            None => (self.bias.clone(), None),
         };
-        let blocked_rows = match (bias, blocked_rows) {
+        let blocked_rows = match (&bias, &blocked_rows) {
             (Some(bias), Some(rows)) => Some(same(row_by_row(bias, rows).into_primitive())?),
             _ => None,
         };
-        let bias = match bias {
+        let bias = match &bias {
             Some(bias) => Some(primitive(bias)?),
             None => None,
         };
@@ -270,7 +283,7 @@ mod tests {
     use burn_ndarray::NdArray;
 
     use super::*;
-    use crate::testing::{on_each, plain, tensor};
+    use crate::testing::{on_each, plain, tensor, values};
     use crate::{AttentionWeights, Heads, Operands, attention};
 
     on_each!(kernels_need_no_expanded_mask);
@@ -297,10 +310,27 @@ mod tests {
     fn clones_are_expanded_once() {
         let mask = Mask::<NdArray>::causal(2, 3, 5, &Default::default());
         let copy = mask.clone();
-        let expanded = mask.expanded(DType::F32);
-        assert!(std::ptr::eq(expanded, copy.expanded(DType::F32)));
+        mask.expanded(DType::F32);
+        assert!(copy.expanded.get().is_some());
         // A bias makes another mask.
         let biased = copy.with_bias(plain(1, [1, 1, 1, 5]));
-        assert!(!std::ptr::eq(expanded, biased.expanded(DType::F32)));
+        assert!(biased.expanded.get().is_none());
+    }
+
+    #[test]
+    fn a_mask_is_a_bias_of_each_type_that_is_asked_for() {
+        let mask = Mask::<NdArray>::causal(0, 2, 2, &Default::default());
+        for dtype in [DType::F32, DType::F64, DType::F32] {
+            let bias = mask.expanded(dtype).bias;
+            assert_eq!(bias.dtype(), dtype);
+            assert_eq!(values(bias), [0.0, lowest(dtype), 0.0, 0.0]);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a bias [1, 2, 3, 5] for a causal mask [1, 1, 1, 5]")]
+    fn a_bias_of_more_queries_than_a_causal_mask_is_refused() {
+        let mask = Mask::<NdArray>::causal(4, 1, 5, &Default::default());
+        mask.with_bias(plain(1, [1, 2, 3, 5]));
     }
 }

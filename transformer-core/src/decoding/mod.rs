@@ -4,6 +4,7 @@
 //! search with a beam of one, and a sample is a beam that draws its next token. The loop depends on
 //! the trait [`NextToken`], not on any model.
 
+mod batch_search;
 mod batches;
 mod beam;
 mod next_token;
@@ -21,6 +22,7 @@ pub use batches::padded;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 pub(crate) use batches::to_host;
 pub(crate) use batches::{column, unknown_token};
+pub(crate) use next_token::check_batch;
 pub use next_token::{Ensemble, NextToken, NextTokenOutput, Vocabulary};
 pub use options::{DecodeOptions, LengthPenalty, MaxLength, Sampling, Strategy};
 pub use request::{Request, SourceTarget};
@@ -36,9 +38,10 @@ pub struct Hypothesis {
     pub tokens: Vec<u32>,
     /// Whether it ended in `<eos>` rather than at the length limit.
     pub finished: bool,
-    /// The model's log-probability of the tokens, and of `<eos>` where it ended in it.
+    /// The model's log-probability of the tokens, and of `<eos>` where it ended in it. −∞ if the model excludes one that
+    /// was forced, or that the prefix has.
     pub log_prob: f64,
     /// The rank of the hypothesis: its log-probability after the penalties for length and
-    /// coverage. Tokens that the options force count as certain.
+    /// coverage. Tokens that the options force count as certain, and so do those of a prefix that the model excludes.
     pub score: f64,
 }

@@ -73,7 +73,8 @@ pub trait NextToken<B: Backend>: Sync {
     /// The vocabulary of targets.
     fn vocabulary(&self) -> Vocabulary;
 
-    /// The most tokens that a target may have, `<bos>` included; `None` if there is no limit.
+    /// The most tokens that a target may have, `<eos>` included where it ends in it; `None` if there is no limit.
+    /// `<bos>` does not count: with it, the model reads all tokens but the last.
     fn max_target_len(&self) -> Option<usize> {
         None
     }
@@ -112,6 +113,9 @@ pub trait NextToken<B: Backend>: Sync {
 
     /// Reads the sources of a batch, each of which then has one empty target. Search forces the tokens of a
     /// prefix one by one.
+    ///
+    /// # Panics
+    /// Models may panic when no source is given; search gives one at least.
     fn start(&self, sources: &[&[u32]]) -> Self::State;
 
     /// Appends a token to every row, and returns the log-probabilities of the tokens that may follow.
@@ -165,6 +169,11 @@ pub struct Vocabulary {
     pub special_tokens: SpecialTokens,
 }
 
+/// Panics if a batch has no source.
+pub(crate) fn check_batch(sources: &[&[u32]]) {
+    assert!(!sources.is_empty(), "no source to decode");
+}
+
 /// The next token of each row, as a model predicts it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -212,6 +221,12 @@ impl<B: Backend, M: NextToken<B>> NextToken<B> for &M {
     fn check_source(&self, source: &[u32]) -> Result<(), RequestProblem> {
         (**self).check_source(source)
     }
+
+    fn check_target(&self, target: &[u32]) -> Result<(), RequestProblem> {
+        (**self).check_target(target)
+    }
+
+    // Without `on_one_thread`: the model that it returns is owned, not a reference.
 
     fn start(&self, sources: &[&[u32]]) -> Self::State {
         (**self).start(sources)
@@ -296,6 +311,12 @@ impl<B: Backend, M: NextToken<B>> NextToken<B> for Ensemble<M> {
         self.models
             .iter()
             .try_for_each(|model| model.check_source(source))
+    }
+
+    fn check_target(&self, target: &[u32]) -> Result<(), RequestProblem> {
+        self.models
+            .iter()
+            .try_for_each(|model| model.check_target(target))
     }
 
     fn on_one_thread(&self) -> Option<Self> {

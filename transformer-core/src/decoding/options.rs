@@ -46,14 +46,14 @@ pub struct DecodeOptions {
     /// The factor of the log-probability of a token that the target has already, or that it starts with (`<bos>`); 1
     /// for none.
     pub repetition_penalty: f64,
-    /// Source tokens of a batch, padding included; a batch has at least one source. Fewer if each
-    /// source has more than 16 hypotheses.
+    /// Source tokens of a batch, padding included; a batch has at least one source. Where a
+    /// source has 32 hypotheses or more, fewer by the square of their number: a 4th with 32, a 9th with 48, and so on.
     pub batch_tokens: usize,
     /// The most tokens of a source: the memory of attention grows with their square.
     pub max_src_len: usize,
 }
 
-/// The most hypotheses of one source: the memory of attention grows with their square.
+/// The most hypotheses of one source: a [`Transformer`](crate::Transformer)'s memory grows with their square.
 const MOST_WIDTH: usize = 1000;
 
 impl DecodeOptions {

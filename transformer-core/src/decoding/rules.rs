@@ -58,16 +58,18 @@ impl<'a> Rules<'a> {
     }
 
     /// Sets the log-probabilities of excluded tokens to −∞, multiplies those of repeated ones by
-    /// their penalty, and sets that of a token that the options force to 0. Returns the latter two kinds of tokens,
-    /// with their log-probabilities before.
+    /// their penalty, and sets that of a token that is certain to 0: one that the options force, or one of a prefix that
+    /// the model excludes. Returns the latter two kinds of tokens, with their log-probabilities before.
     ///
     /// # Shapes
     /// - log_probs: `[tgt_vocab_size]`
     pub fn apply(&self, target: &[u32], log_probs: &mut [f32]) -> Vec<(u32, f32)> {
         let at = target.len();
         if let Some(token) = self.beginning.token(at) {
-            let is_certain = at == 0 && self.beginning.forced.is_some();
-            return force(token, is_certain, log_probs);
+            let is_forced = at == 0 && self.beginning.forced.is_some();
+            // A rank of −∞ would end the search within the prefix.
+            let is_excluded = log_probs[token as usize] == f32::NEG_INFINITY;
+            return force(token, is_forced || is_excluded, log_probs);
         }
         if self.options.forced_last && at + 1 >= self.limit {
             return force(self.special_tokens.eos, true, log_probs);
@@ -169,6 +171,16 @@ mod tests {
         assert_eq!(forced, [OUT, OUT, -3.0, OUT, OUT]);
         let free = applied(options, &[4, 2], &[4, 2]);
         assert_eq!(free, [-1.0, OUT, OUT, -4.0, -5.0]);
+    }
+
+    /// Its rank stays a number, and the model's log-probability is returned.
+    #[test]
+    fn a_token_of_a_prefix_that_the_model_excludes_is_certain() {
+        let options = DecodeOptions::greedy();
+        let mut log_probs = [-1.0, OUT, -3.0, -4.0, -5.0];
+        let changed = rules(&options, &[4, 1]).apply(&[4], &mut log_probs);
+        assert_eq!(log_probs, [OUT, 0.0, OUT, OUT, OUT]);
+        assert_eq!(changed, [(1, OUT)]);
     }
 
     #[test]

@@ -1,19 +1,19 @@
-//! The decoding loop.
+//! The search for requests: what it checks, and the batches that it decodes.
 
 use std::ops::ControlFlow;
 
 use burn::tensor::backend::Backend;
 
 use super::Hypothesis;
-use super::batches::{batches, to_host, unknown_token};
-use super::next_token::{NextToken, NextTokenOutput, Vocabulary};
+use super::batch_search::{BatchSearch, Decoded};
+use super::batches::{batches, unknown_token};
+use super::next_token::NextToken;
 use super::options::{DecodeOptions, MaxLength};
 use super::request::Request;
 use super::rules::Beginning;
 use super::side_by_side::{self, batches_for_threads};
 use super::targets::Targets;
 use crate::error::{DecodeError, DecodeOptionsError, RequestProblem};
-use crate::ops::AttentionWeights;
 
 /// Decodes requests with a model: a [`Transformer`](crate::Transformer), a
 /// [`LanguageModel`](crate::LanguageModel), an [`Ensemble`](crate::Ensemble), or any
@@ -153,9 +153,10 @@ impl<'a, M> Search<'a, M> {
 
     /// Tokens of a batch, at most.
     fn batch_tokens(&self) -> usize {
-        // Each of a source's hypotheses attends over the slots of all of them.
-        let crowd = (self.options.width() / 16).max(1).pow(2);
-        self.options.batch_tokens / crowd
+        // In a `Transformer` each of a source's hypotheses attends over the slots of all of them: with twice as many, a
+        // source needs four times the memory.
+        let fewer_by = (self.options.width() / 16).max(1).pow(2);
+        self.options.batch_tokens / fewer_by
     }
 
     /// Checks requests as [`run`](Self::run) does before it decodes.
@@ -256,103 +257,15 @@ impl<'a, M> Search<'a, M> {
     where
         M: NextToken<B>,
     {
-        let sources: Vec<&[u32]> = batch
-            .iter()
-            .map(|&index| &work.sources[index][..])
-            .collect();
+        let sources = batch.iter().map(|&index| &work.sources[index][..]);
+        let sources: Vec<&[u32]> = sources.collect();
         let targets = batch.iter().zip(&sources);
         let targets =
             targets.map(|(&index, source)| self.targets(index, &work.requests[index], source));
-        let mut targets: Vec<Targets<'_>> = targets.collect();
-        let mut decoded = Decoded::default();
-        let Vocabulary {
-            size: vocab_size,
-            special_tokens,
-        } = self.model.vocabulary();
-        let attention = match self.options.coverage_penalty > 0.0 {
-            true => AttentionWeights::Return,
-            false => AttentionWeights::Discard,
-        };
-        let mut state = self.model.start(&sources);
-        // Targets of each source: one before the first token, then as many as the strategy has.
-        let mut width = 1;
-        loop {
-            let mut kept = Vec::new();
-            let mut flow = ControlFlow::Continue(());
-            for (at, targets) in targets.iter_mut().enumerate() {
-                if !targets.is_done() {
-                    kept.push(at);
-                    continue;
-                }
-                let hypotheses = targets.take_best();
-                if self.options.width() > 1
-                    && let Some(best) = hypotheses.first()
-                {
-                    let mut tokens = best.tokens.iter();
-                    flow = flow_on(flow, || {
-                        tokens.try_for_each(|&token| on_token(targets.index, token))
-                    });
-                }
-                decoded.hypotheses.push((targets.index, hypotheses));
-            }
-            if flow.is_break() {
-                let growing = targets.iter_mut().enumerate();
-                let growing = growing.filter(|(at, _)| kept.binary_search(at).is_ok());
-                decoded.stop(growing.map(|(_, targets)| targets));
-                return Ok(decoded);
-            }
-            if kept.is_empty() {
-                return Ok(decoded);
-            }
-            let rows: Vec<usize> = kept
-                .iter()
-                .flat_map(|&at| targets[at].parents().map(move |parent| at * width + parent))
-                .collect();
-            self.model.select(&mut state, &kept, &rows);
-            let mut at = 0..;
-            targets.retain(|_| at.next().is_some_and(|at| kept.binary_search(&at).is_ok()));
-            width = rows.len() / kept.len();
-
-            let last: Vec<u32> = targets
-                .iter()
-                .flat_map(|targets| targets.last_tokens(special_tokens.bos))
-                .collect();
-            let NextTokenOutput {
-                log_probs,
-                attention,
-                ..
-            } = self.model.next_token(&last, &mut state, attention);
-            let mut log_probs = to_host(log_probs);
-            let attention = attention.map_or(Vec::new(), to_host);
-            let src_len = attention.len() / last.len();
-            let rows = log_probs.chunks_mut(width * vocab_size);
-            let mut flow = ControlFlow::Continue(());
-            for (at, (targets, log_probs)) in targets.iter_mut().zip(rows).enumerate() {
-                if has_nan(log_probs) {
-                    return Err(DecodeError {
-                        index: targets.index,
-                        problem: RequestProblem::NotANumber,
-                    });
-                }
-                targets.attend(&attention[at * width * src_len..(at + 1) * width * src_len]);
-                targets.advance(log_probs);
-                if let Some(token) = targets.certain_token() {
-                    flow = flow_on(flow, || on_token(targets.index, token));
-                }
-            }
-            if flow.is_break() {
-                decoded.stop(targets.iter_mut());
-                return Ok(decoded);
-            }
-        }
+        let batch =
+            BatchSearch::<B, M>::new(self.model, &self.options, &sources, targets.collect());
+        batch.run(on_token)
     }
-}
-
-/// Whether a number is NaN. It looks at all of them, so that the processor looks at several at a time.
-fn has_nan(numbers: &[f32]) -> bool {
-    numbers
-        .iter()
-        .fold(false, |any, number| any | number.is_nan())
 }
 
 /// Requests, and their sources as the model reads them.
@@ -365,38 +278,5 @@ impl Work<'_> {
     /// Tokens of each source.
     fn lengths(&self) -> Vec<usize> {
         self.sources.iter().map(Vec::len).collect()
-    }
-}
-
-/// What the search for a batch found.
-#[derive(Debug, Default)]
-struct Decoded {
-    /// The hypotheses of requests, by their index.
-    hypotheses: Vec<(usize, Vec<Hypothesis>)>,
-    /// Whether the caller stopped the search.
-    is_stopped: bool,
-}
-
-impl Decoded {
-    /// Takes the hypotheses so far of targets that still grow.
-    fn stop<'t, 'o: 't>(&mut self, growing: impl Iterator<Item = &'t mut Targets<'o>>) {
-        self.is_stopped = true;
-        let hypotheses = growing.map(|targets| (targets.index, targets.cut_short()));
-        self.hypotheses.extend(hypotheses);
-    }
-
-    /// Puts the hypotheses where those of all requests are.
-    fn place(self, found: &mut [Vec<Hypothesis>]) {
-        for (index, hypotheses) in self.hypotheses {
-            found[index] = hypotheses;
-        }
-    }
-}
-
-/// The result of `next`, unless `flow` is `Break`.
-fn flow_on(flow: ControlFlow<()>, next: impl FnOnce() -> ControlFlow<()>) -> ControlFlow<()> {
-    match flow {
-        ControlFlow::Continue(()) => next(),
-        stopped => stopped,
     }
 }

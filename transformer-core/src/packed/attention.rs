@@ -3,10 +3,11 @@
 use super::layers::PackedLinear;
 use super::state::{Memory, Reading};
 use super::weights::NamedWeights;
-use super::workspace::{Buffers, Products, sized};
+use super::workspace::{Buffers, Products};
 use crate::layer_config::LayerConfig;
 use crate::ops::Heads;
 use crate::ops::host::rows::{self, Slots};
+use crate::ops::host::sized;
 
 /// Multi-head attention of a sequence to itself: in the encoder, and causal in the decoder (§3.2.3).
 pub(super) struct SelfAttention {

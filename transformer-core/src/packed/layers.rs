@@ -4,10 +4,10 @@ use std::mem;
 use std::sync::Arc;
 
 use super::weights::NamedWeights;
-use super::workspace::{Buffers, Products, sized};
+use super::workspace::{Buffers, Products};
 use crate::layer_config::{LayerConfig, LayerNormFormula, NormPlacement};
-use crate::ops::host::PackedMatrix;
 use crate::ops::host::rows::{self, Spread};
+use crate::ops::host::{PackedMatrix, sized};
 use crate::ops::{Activation, WeightLayout};
 
 /// `x W + b`

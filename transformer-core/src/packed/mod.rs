@@ -5,8 +5,9 @@
 //! processor reads them, and computes a step by loops over slices:
 //!
 //! - No row is padding: the rows of a matrix are the tokens of sources, or the last tokens of targets.
-//! - A thread decodes whole batches, where there are several for each thread; otherwise it computes a whole step of
-//!   some sources; only where there are few rows do threads share each product.
+//! - Threads get the largest parts of the work that keep all of them busy. With many sources, each thread decodes
+//!   batches of its own. With fewer, each thread computes a whole step of some sources of the one batch. With few rows,
+//!   all threads compute one product together.
 //! - Memory is reused from one operation and one step to the next.
 //!
 //! The files are those of the model, for inference only: `embedding`, `attention`, `encoder` and `decoder` are the
@@ -39,7 +40,7 @@ pub use self::state::PackedState;
 use self::weights::ModelWeights;
 use self::workspace::Workspace;
 use crate::config::TransformerConfig;
-use crate::decoding::{NextToken, NextTokenOutput, Vocabulary};
+use crate::decoding::{NextToken, NextTokenOutput, Vocabulary, check_batch};
 use crate::error::RequestProblem;
 use crate::ops::AttentionWeights;
 use crate::ops::host::{PackedPrecision, Threads};
@@ -149,6 +150,7 @@ impl<B: Backend> NextToken<B> for PackedTransformer<B> {
     }
 
     fn start(&self, sources: &[&[u32]]) -> PackedState {
+        check_batch(sources);
         let lengths: Vec<usize> = sources.iter().map(|source| source.len()).collect();
         let tasks = tasks::deal(&lengths, self.threads);
         let encoded = tasks::run(tasks, self.threads, |task, threads| {

@@ -5,10 +5,10 @@ use super::embedding::{Embedding, Generator, PositionVectors, Tables};
 use super::encoder::Encoder;
 use super::state::{Memory, Queries, Reading, Source, TokenKind};
 use super::weights::NamedWeights;
-use super::workspace::{Workspace, sized};
+use super::workspace::Workspace;
 use crate::config::TransformerConfig;
 use crate::decoding::read_before;
-use crate::ops::host::Threads;
+use crate::ops::host::{Threads, sized};
 
 /// Rows of log-probabilities that are computed at a time where most of each row is not kept.
 const SCORED_ROWS: usize = 64;

@@ -2,7 +2,8 @@
 //!
 //! A token's keys and values are in one slot of its source, in every layer. A slot knows the one before it, so that
 //! a target is known by the slot of its last token, and targets with a common beginning share its slots. To select
-//! sources and targets moves sources and copies slot numbers, but no keys or values.
+//! sources and targets moves sources and copies slot numbers. Keys and values are moved only where more than half of a
+//! source's slots belong to no target any more: these are freed then.
 
 use std::iter;
 use std::mem;
@@ -103,6 +104,10 @@ impl PackedState {
         if !sources.iter().copied().eq(0..self.sources.len()) {
             self.move_sources(sources);
         }
+        let tips = self.tips.chunks_mut(new.max(1));
+        for (source, tips) in self.sources.iter_mut().zip(tips) {
+            source.free_slots(tips);
+        }
     }
 
     /// Moves each source to where it is wanted; where it is wanted more than once, copies of it.
@@ -158,6 +163,9 @@ impl Memory {
     }
 }
 
+/// So few slots of a source are all kept: they need little memory.
+const FEW_SLOTS: usize = 256;
+
 /// A source of a batch, and the slots of its targets' tokens.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
@@ -198,6 +206,56 @@ impl Source {
     /// The keys and values of a layer: `[slots, n_heads · (d_k + d_v)]`.
     pub fn key_values(&self, layer: usize) -> &[f32] {
         &self.key_values[layer]
+    }
+
+    /// Frees the slots that belong to none of the source's targets, where these are more than half of many. The other
+    /// slots get new numbers, in the same order.
+    fn free_slots(&mut self, tips: &mut [Option<u32>]) {
+        let slots = self.before.len();
+        if slots < FEW_SLOTS {
+            return;
+        }
+        let is_kept = self.slots_of(tips);
+        let kept = is_kept.iter().filter(|&&is_kept| is_kept).count();
+        if 2 * kept >= slots {
+            return;
+        }
+        // For each slot, the number of kept ones before it, which is its new number.
+        let mut next = 0;
+        let numbers = is_kept.iter().map(|&is_kept| {
+            let number = next;
+            next += u32::from(is_kept);
+            number
+        });
+        let numbers: Vec<u32> = numbers.collect();
+        let renumbered = |slot: Option<u32>| slot.map(|slot| numbers[slot as usize]);
+        tips.iter_mut().for_each(|tip| *tip = renumbered(*tip));
+        let kept_slots = (0..slots).filter(|&slot| is_kept[slot]);
+        let before = kept_slots.clone().map(|slot| renumbered(self.before[slot]));
+        self.before = before.collect();
+        for key_values in &mut self.key_values {
+            let width = key_values.len() / slots;
+            for slot in kept_slots.clone() {
+                let row = slot * width..(slot + 1) * width;
+                key_values.copy_within(row, numbers[slot] as usize * width);
+            }
+            key_values.truncate(kept * width);
+        }
+    }
+
+    /// For each slot, whether it belongs to one of these targets.
+    fn slots_of(&self, tips: &[Option<u32>]) -> Vec<bool> {
+        let mut belongs = vec![false; self.before.len()];
+        for &tip in tips {
+            for slot in self.slots(tip) {
+                // From here on, the target shares its slots with another.
+                if belongs[slot as usize] {
+                    break;
+                }
+                belongs[slot as usize] = true;
+            }
+        }
+        belongs
     }
 
     /// The slots of a target, the last first.
@@ -278,5 +336,101 @@ impl Reading<'_> {
             row.iter_mut().for_each(|sum| *sum /= heads as f32);
             self.sources[source].memory().place(row);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WIDTH: usize = 8;
+    const LAYERS: usize = 2;
+
+    /// Two sources with `WIDTH` empty targets each.
+    fn state() -> PackedState {
+        let memory = || Memory {
+            key_values: vec![Vec::new(); LAYERS],
+            ..Memory::new(&[3], 0)
+        };
+        let mut state = PackedState::new(vec![memory(), memory()], Vec::new());
+        state.select(&[0, 1], &[[0_usize; WIDTH], [1; WIDTH]].concat());
+        state
+    }
+
+    /// Reads a token of each target, whose key is the first number and whose value is its layer. Returns the keys that
+    /// each target attends to, in the last layer.
+    fn step(state: &mut PackedState, keys: &[f32]) -> Vec<Vec<f32>> {
+        let targets = state.tips.len() / state.sources.len();
+        let mut queries = Queries::default();
+        for (row, tip) in state.tips.iter_mut().enumerate() {
+            let source = row / targets;
+            queries.append(&mut state.sources, source, tip, TokenKind::Attended);
+        }
+        for (&key, (source, _)) in keys.iter().zip(queries.iter()) {
+            for layer in 0..LAYERS {
+                state.sources[source].keep(layer, &[key, layer as f32]);
+            }
+        }
+        let attended = queries.iter().map(|(source, slots)| {
+            let key_values = state.sources[source].key_values(LAYERS - 1);
+            let keys = slots.iter().map(|&slot| key_values[2 * slot as usize]);
+            keys.collect()
+        });
+        attended.collect()
+    }
+
+    /// Slots of each source, after it was checked that every layer has as many.
+    fn slots(state: &PackedState) -> Vec<usize> {
+        let slots = state.sources.iter().map(|source| {
+            for (layer, key_values) in source.key_values.iter().enumerate() {
+                assert_eq!(key_values.len(), 2 * source.before.len());
+                let mut values = key_values.iter().skip(1).step_by(2);
+                assert!(values.all(|&value| value == layer as f32));
+            }
+            source.before.len()
+        });
+        slots.collect()
+    }
+
+    /// Steps with `parents(step, row)`, the target that each target of a source continues. Returns the most slots that
+    /// a source had.
+    fn most_slots(steps: usize, parents: impl Fn(usize, usize) -> usize) -> usize {
+        let mut state = state();
+        let mut targets = vec![Vec::new(); 2 * WIDTH];
+        let mut most = 0;
+        for at in 0..steps {
+            let keys: Vec<f32> = (0..2 * WIDTH).map(|row| (at * 100 + row) as f32).collect();
+            for (target, &key) in targets.iter_mut().zip(&keys) {
+                target.push(key);
+            }
+            assert!(step(&mut state, &keys) == targets, "step {at}");
+            most = slots(&state).into_iter().max().unwrap().max(most);
+            let rows = (0..2 * WIDTH).map(|row| {
+                let (source, row) = (row / WIDTH, row % WIDTH);
+                source * WIDTH + parents(at + source, row)
+            });
+            let rows: Vec<usize> = rows.collect();
+            state.select(&[0, 1], &rows);
+            targets = rows.iter().map(|&row| targets[row].clone()).collect();
+        }
+        most
+    }
+
+    #[test]
+    fn slots_of_dropped_targets_are_freed() {
+        // Of each step one target is continued: 200 of 1600 slots are attended to at the end.
+        let most = most_slots(200, |at, _| at % WIDTH);
+        assert!(most <= 2 * 200 + WIDTH, "{most}");
+        // Targets that differ in their last tokens only.
+        let most = most_slots(200, |at, row| match at % 5 {
+            0 => at % WIDTH,
+            _ => (row + at) % WIDTH,
+        });
+        assert!(most <= 2 * (200 + 5 * WIDTH) + WIDTH, "{most}");
+    }
+
+    #[test]
+    fn slots_of_every_target_are_kept() {
+        assert_eq!(most_slots(60, |_, row| row), 60 * WIDTH);
     }
 }

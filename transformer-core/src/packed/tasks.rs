@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::ops::host::Threads;
 
-/// Rows of a task, in the mean at least: with fewer, most of its time would go into reading the weights.
+/// The fewest rows of a task, on average. A task with fewer would spend most of its time on reading the weights.
 const ROWS: usize = 16;
 
 /// The number of tasks for so many rows.

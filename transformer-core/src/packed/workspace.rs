@@ -48,14 +48,6 @@ impl Default for Products {
     }
 }
 
-/// The first numbers of a buffer, which grows where it has fewer. They are those of its last use.
-pub(super) fn sized(buffer: &mut Vec<f32>, count: usize) -> &mut [f32] {
-    if buffer.len() < count {
-        buffer.resize(count, 0.0);
-    }
-    &mut buffer[..count]
-}
-
 /// Nothing in it is used again.
 impl Clone for Workspace {
     fn clone(&self) -> Self {

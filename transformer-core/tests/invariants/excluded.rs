@@ -110,6 +110,53 @@ fn searches_and_scores_know_no_excluded_token() {
     }
 }
 
+/// The prefix is kept, with a rank of the other tokens.
+#[test]
+fn a_prefix_with_an_excluded_token_is_kept() {
+    let [first, second] = [1, 2].map(|seed| model::<NdArray>(&excluding(), seed));
+    let prefix = [4, 7, 9];
+    for models in [&[&first][..], &[&first, &second]] {
+        let ensemble = Ensemble::new(models.to_vec()).unwrap();
+        for options in [
+            DecodeOptions::greedy(),
+            DecodeOptions {
+                n_best: 3,
+                ..DecodeOptions::beam(4)
+            },
+            DecodeOptions {
+                n_best: 3,
+                ..DecodeOptions::sample(Sampling::default())
+            },
+        ] {
+            let options = DecodeOptions {
+                max_length: MaxLength::Tokens(6),
+                ..options
+            };
+            let search = Search::new(&ensemble, options.clone()).unwrap();
+            let requests = exact(&SOURCES).into_iter();
+            let requests: Vec<_> = requests
+                .map(|request| request.with_prefix(prefix))
+                .collect();
+            for (source, found) in SOURCES.iter().zip(search.run(&requests).unwrap()) {
+                assert_eq!(found.len(), options.n_best);
+                assert!(found.is_sorted_by(|a, b| a.score >= b.score));
+                for found in found {
+                    assert!(found.tokens.starts_with(&prefix), "{found:?}");
+                    assert!(found.finished || found.tokens.len() == 6, "{found:?}");
+                    assert_eq!(found.log_prob, f64::NEG_INFINITY);
+                    let end: &[u32] = if found.finished { &[2] } else { &[] };
+                    let target = [&found.tokens, end].concat();
+                    let mut expected = probs(models, source, &target);
+                    expected.remove(1);
+                    let rank: f64 = expected.into_iter().map(f64::ln).sum();
+                    let score = rank / options.length_penalty.of(target.len());
+                    assert_close(&vec![found.score], &vec![score], 1e-4);
+                }
+            }
+        }
+    }
+}
+
 /// No probability, and not "not a number", in an ensemble, too.
 #[test]
 fn a_target_with_an_excluded_token_is_impossible() {

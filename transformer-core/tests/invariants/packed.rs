@@ -351,6 +351,50 @@ fn two_steps(model: &PackedTransformer<NdArray>, sources: &[Vec<u32>]) -> Vec<Ve
     sources.map(<[f64]>::to_vec).collect()
 }
 
+/// Of each source's targets one is continued at each step, by several: so many steps that the slots of the others are
+/// freed several times. Some tokens pad.
+#[test]
+fn many_steps_of_a_wide_beam_are_those_of_its_ancestors_alone() {
+    const WIDTH: usize = 8;
+    let model = model::<NdArray>(&tiny(), 9);
+    let continued = |source: usize, step: usize| source * WIDTH + (3 * step + source) % WIDTH;
+    for precision in [PackedPrecision::F32, PackedPrecision::Int8] {
+        let packed = packed(&model, precision);
+        let next = |state: &mut PackedState, tokens: &[u32]| {
+            let output = packed.next_token(tokens, state, AttentionWeights::Discard);
+            let log_probs = values(output.log_probs);
+            let rows = log_probs.chunks(packed.vocabulary().size);
+            rows.map(<[f64]>::to_vec).collect::<Vec<_>>()
+        };
+        let [mut wide, mut alone] = [(); 2].map(|()| packed.start(&SOURCES[..2]));
+        packed.select(&mut wide, &[0, 1], &[[0_usize; WIDTH], [1; WIDTH]].concat());
+        for step in 0..120_usize {
+            let tokens = (0..2 * WIDTH).map(|row| ((7 * step + 5 * row + step * row) % 11) as u32);
+            let tokens: Vec<u32> = tokens.collect();
+            let of_both = next(&mut wide, &tokens);
+            let ancestors = [0, 1].map(|source| continued(source, step));
+            let expected = next(&mut alone, &ancestors.map(|row| tokens[row]));
+            for (row, expected) in ancestors.into_iter().zip(expected) {
+                assert_eq!(of_both[row], expected, "{precision:?}, step {step}");
+            }
+            let rows = ancestors.map(|row| [row; WIDTH]).concat();
+            packed.select(&mut wide, &[0, 1], &rows);
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "no source to decode")]
+fn a_batch_without_a_source_is_refused() {
+    packed_f32(&model::<NdArray>(&tiny(), 8)).start(&[]);
+}
+
+#[test]
+#[should_panic(expected = "no source to decode")]
+fn a_batch_without_a_source_is_refused_by_the_model() {
+    model::<NdArray>(&tiny(), 8).start(&[]);
+}
+
 /// With so many sources that each of several threads decodes batches of its own.
 #[test]
 fn hypotheses_do_not_depend_on_the_number_of_threads() {

@@ -6,8 +6,9 @@ use burn::tensor::Tensor;
 use proptest::prelude::*;
 use transformer_core::{
     AttentionWeights, DecodeOptions, DecodeOptionsError, DecoderOutput, Ensemble, LengthPenalty,
-    MaxLength, Memory, NormPlacement, Positions, Request, Sampling, Search, SourceTarget,
-    Transformer, TransformerConfig, greedy, score,
+    MaxLength, Memory, NextToken, NextTokenOutput, NormPlacement, Positions, Request,
+    RequestProblem, Sampling, Search, SourceTarget, Transformer, TransformerConfig, Vocabulary,
+    greedy, score,
 };
 
 use crate::common::*;
@@ -1068,6 +1069,59 @@ fn an_ensemble_has_one_vocabulary() {
     };
     assert_eq!(new(&[&first, &second]), DecodeOptionsError::Vocabularies);
     assert_eq!(new(&[]), DecodeOptionsError::NoModel);
+}
+
+/// A model with a rule of its own for targets: none is accepted.
+struct AcceptsNone;
+
+impl NextToken<NdArray> for AcceptsNone {
+    type State = ();
+
+    fn device(&self) -> burn_ndarray::NdArrayDevice {
+        Default::default()
+    }
+
+    fn vocabulary(&self) -> Vocabulary {
+        Vocabulary {
+            size: 11,
+            special_tokens: tiny().special_tokens(),
+        }
+    }
+
+    fn check_source(&self, _source: &[u32]) -> Result<(), RequestProblem> {
+        Ok(())
+    }
+
+    fn check_target(&self, target: &[u32]) -> Result<(), RequestProblem> {
+        Err(RequestProblem::TargetTooLong {
+            length: target.len(),
+            max_len: 0,
+        })
+    }
+
+    fn start(&self, _sources: &[&[u32]]) {}
+
+    fn next_token(&self, _: &[u32], _: &mut (), _: AttentionWeights) -> NextTokenOutput<NdArray> {
+        unreachable!("the target is refused")
+    }
+
+    fn select(&self, _state: &mut (), _sources: &[usize], _rows: &[usize]) {}
+}
+
+#[test]
+fn references_and_ensembles_refuse_the_targets_that_their_models_refuse() {
+    fn problem(model: &impl NextToken<NdArray>) -> RequestProblem {
+        let pair = SourceTarget::exact([5, 2], [4, 2]);
+        score(model, &[pair], 64).unwrap_err().problem
+    }
+    let expected = RequestProblem::TargetTooLong {
+        length: 2,
+        max_len: 0,
+    };
+    assert_eq!(problem(&AcceptsNone), expected);
+    assert_eq!(problem(&&AcceptsNone), expected);
+    let ensemble = Ensemble::new::<NdArray>(vec![&AcceptsNone, &AcceptsNone]).unwrap();
+    assert_eq!(problem(&ensemble), expected);
 }
 
 /// A target may have as many tokens as there are positions, because its last token is not read.

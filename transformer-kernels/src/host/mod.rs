@@ -11,6 +11,7 @@ mod activation;
 mod adam;
 mod attention;
 mod backend;
+mod buffer;
 mod dropout;
 mod few_rows;
 mod heads;
@@ -28,6 +29,7 @@ pub use adam::adam;
 pub use attention::{
     Attended, AttendedView, HeadGradients, attention, attention_backward, attention_forward,
 };
+pub use buffer::sized;
 pub use dropout::{add_dropout, dropout};
 pub use heads::{HeadRows, join_heads, write_heads};
 pub use linear::{LinearShape, linear, linear_input_gradient, linear_weight_gradient};

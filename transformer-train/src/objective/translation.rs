@@ -12,7 +12,7 @@ use transformer_core::{
 use transformer_core::{TextError, Tokenizers};
 
 use super::{Labels, Objective, check_tokens};
-use crate::data::{Example, ExampleProblem, TokenizedPair};
+use crate::data::{ExampleProblem, TokenizedPair};
 use crate::error::{TrainError, same_config};
 use crate::loss::TokenSums;
 
@@ -56,7 +56,8 @@ impl<B: Backend> Objective<B> for Transformer<B> {
 
     fn check(&self, pair: &TokenizedPair) -> Result<(), ExampleProblem> {
         let config = self.config();
-        let length = pair.lengths().longest();
+        let source = config.special_tokens().end_source(&pair.source);
+        let length = source.len().max(pair.tgt_len());
         if let Some(max_len) = config.max_len().filter(|&max_len| length > max_len) {
             return Err(ExampleProblem::TooLong { length, max_len });
         }
@@ -95,5 +96,40 @@ impl<B: Backend> Objective<B> for Transformer<B> {
         let config = TransformerConfig::load(directory)?;
         same_config(directory, &config, self.config())?;
         Ok(load_weights(self, directory.join(WEIGHTS_FILE))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_ndarray::NdArray;
+    use transformer_core::Positions;
+
+    use super::*;
+
+    #[test]
+    fn as_many_tokens_as_positions_are_accepted_with_a_language_behind_eos_too() {
+        let config = TransformerConfig {
+            d_model: 8,
+            n_heads: 2,
+            d_ff: 8,
+            n_encoder_layers: 1,
+            n_decoder_layers: 1,
+            positions: Positions::Learned { max_len: 5 },
+            ..TransformerConfig::base(12)
+        };
+        let model = config.init::<NdArray>(1, &Default::default()).unwrap();
+        let too_long = |source: &[u32], target: &[u32]| {
+            let pair = TokenizedPair {
+                source: source.to_vec(),
+                target: target.to_vec(),
+            };
+            Objective::check(&model, &pair).is_err()
+        };
+        assert!(!too_long(&[3, 4, 5, 6], &[3, 4, 5, 6]));
+        assert!(too_long(&[3, 4, 5, 6, 7], &[3]));
+        assert!(too_long(&[3], &[3, 4, 5, 6, 7]));
+        // `<eos>` is 2, and 9 a language.
+        assert!(!too_long(&[3, 4, 5, 2, 9], &[3]));
+        assert!(too_long(&[3, 4, 5, 6, 2, 9], &[3]));
     }
 }

@@ -11,6 +11,7 @@ use rayon::prelude::*;
 
 use super::{HeadGradients, Portion, key_len};
 use crate::heads::score_scale;
+use crate::host::buffer::sized;
 use crate::host::heads::HeadRows;
 use crate::host::mask::{HeadMask, Mask};
 use crate::host::matrix::Matrix;
@@ -51,14 +52,6 @@ struct Buffers {
     weight_grads: Vec<f32>,
 }
 
-/// The first numbers of a buffer, which grows where it is shorter.
-fn first_of(buffer: &mut Vec<f32>, len: usize) -> &mut [f32] {
-    if buffer.len() < len {
-        buffer.resize(len, 0.0);
-    }
-    &mut buffer[..len]
-}
-
 /// `scale` times a matrix, transposed, in a buffer.
 fn transposed<'a>(
     matrix: Matrix<'_>,
@@ -66,7 +59,7 @@ fn transposed<'a>(
     scale: f32,
     buffer: &'a mut Vec<f32>,
 ) -> Matrix<'a> {
-    let out = first_of(buffer, rows * columns);
+    let out = sized(buffer, rows * columns);
     matrix.write_transposed(scale, out);
     Matrix::new(out, columns, rows, rows)
 }
@@ -168,7 +161,7 @@ fn sum_values(
     for portion in Portion::all(parts, head, mask.keys_of(queries.clone())) {
         for keys in tiles(portion.positions.clone(), KEYS) {
             let [key, value] = portion.of(keys.clone());
-            let scores = first_of(&mut buffers.weights, keys.len() * columns);
+            let scores = sized(&mut buffers.weights, keys.len() * columns);
             let tile = Tile {
                 queries: queries.clone(),
                 keys,
@@ -397,8 +390,8 @@ impl Backward<'_> {
                 for keys in tiles(portion.positions.clone(), KEYS) {
                     let [key, value] = portion.of(keys.clone());
                     let size = keys.len() * columns;
-                    let weights = first_of(&mut buffers.weights, size);
-                    let score_grads = first_of(&mut buffers.weight_grads, size);
+                    let weights = sized(&mut buffers.weights, size);
+                    let score_grads = sized(&mut buffers.weight_grads, size);
                     let tile = Tile {
                         queries: queries.clone(),
                         keys: keys.clone(),

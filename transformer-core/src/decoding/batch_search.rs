@@ -1,0 +1,196 @@
+//! The search for a batch of requests: the decoding loop.
+
+use std::mem;
+use std::ops::ControlFlow;
+
+use burn::tensor::backend::Backend;
+
+use super::Hypothesis;
+use super::batches::to_host;
+use super::next_token::{NextToken, NextTokenOutput, Vocabulary};
+use super::options::DecodeOptions;
+use super::targets::Targets;
+use crate::error::{DecodeError, RequestProblem};
+use crate::ops::AttentionWeights;
+
+/// A batch of requests while their targets grow.
+pub(super) struct BatchSearch<'a, B: Backend, M: NextToken<B>> {
+    model: &'a M,
+    options: &'a DecodeOptions,
+    vocabulary: Vocabulary,
+    /// The model's state.
+    state: M::State,
+    /// The targets of each source that is not done.
+    targets: Vec<Targets<'a>>,
+    /// Targets of each source: one before the first token, then as many as the strategy has.
+    width: usize,
+    decoded: Decoded,
+}
+
+impl<'a, B: Backend, M: NextToken<B>> BatchSearch<'a, B, M> {
+    /// A batch of sources, each with its empty target.
+    pub fn new(
+        model: &'a M,
+        options: &'a DecodeOptions,
+        sources: &[&[u32]],
+        targets: Vec<Targets<'a>>,
+    ) -> Self {
+        Self {
+            model,
+            options,
+            vocabulary: model.vocabulary(),
+            state: model.start(sources),
+            targets,
+            width: 1,
+            decoded: Decoded::default(),
+        }
+    }
+
+    /// Searches until every source is done, or `on_token` stops the search.
+    ///
+    /// Fails if the model's log-probabilities are NaN.
+    pub fn run(
+        mut self,
+        on_token: &mut impl FnMut(usize, u32) -> ControlFlow<()>,
+    ) -> Result<Decoded, DecodeError> {
+        loop {
+            let ControlFlow::Continue(kept) = self.finish(on_token) else {
+                return Ok(self.stopped());
+            };
+            if kept.is_empty() {
+                return Ok(self.decoded);
+            }
+            self.select(&kept);
+            if self.step(on_token)?.is_break() {
+                return Ok(self.stopped());
+            }
+        }
+    }
+
+    /// Takes the hypotheses of the sources that are done. Returns the indices of the others.
+    fn finish(
+        &mut self,
+        on_token: &mut impl FnMut(usize, u32) -> ControlFlow<()>,
+    ) -> ControlFlow<(), Vec<usize>> {
+        let mut flow = ControlFlow::Continue(());
+        let mut kept = Vec::new();
+        let all = mem::take(&mut self.targets);
+        for (at, mut targets) in all.into_iter().enumerate() {
+            if !targets.is_done() {
+                kept.push(at);
+                self.targets.push(targets);
+                continue;
+            }
+            let hypotheses = targets.take_best();
+            // A target that is alone was emitted token by token.
+            if self.options.width() > 1
+                && let Some(best) = hypotheses.first()
+            {
+                let mut tokens = best.tokens.iter();
+                flow = flow_on(flow, || {
+                    tokens.try_for_each(|&token| on_token(targets.index, token))
+                });
+            }
+            self.decoded.hypotheses.push((targets.index, hypotheses));
+        }
+        flow?;
+        ControlFlow::Continue(kept)
+    }
+
+    /// Moves the model's state to the targets as they are after the last token: of the sources that are kept, each
+    /// target continues its parent.
+    fn select(&mut self, kept: &[usize]) {
+        let rows = kept.iter().zip(&self.targets).flat_map(|(&at, targets)| {
+            let first = at * self.width;
+            targets.parents().map(move |parent| first + parent)
+        });
+        let rows: Vec<usize> = rows.collect();
+        self.model.select(&mut self.state, kept, &rows);
+        self.width = rows.len() / kept.len();
+    }
+
+    /// Continues every target by a token.
+    fn step(
+        &mut self,
+        on_token: &mut impl FnMut(usize, u32) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, DecodeError> {
+        let [mut log_probs, attention] = self.next_token();
+        let of_source = attention.len() / self.targets.len();
+        let mut attention = attention.chunks(of_source.max(1));
+        let rows = log_probs.chunks_mut(self.width * self.vocabulary.size);
+        let mut flow = ControlFlow::Continue(());
+        for (targets, log_probs) in self.targets.iter_mut().zip(rows) {
+            if has_nan(log_probs) {
+                return Err(DecodeError {
+                    index: targets.index,
+                    problem: RequestProblem::NotANumber,
+                });
+            }
+            targets.attend(attention.next().unwrap_or_default());
+            targets.advance(log_probs);
+            if let Some(token) = targets.certain_token() {
+                flow = flow_on(flow, || on_token(targets.index, token));
+            }
+        }
+        Ok(flow)
+    }
+    /// The log-probabilities of every target's next token, `[rows, tgt_vocab_size]`, and the attention of its last one,
+    /// `[rows, src_len]`; empty if no penalty needs it.
+    fn next_token(&mut self) -> [Vec<f32>; 2] {
+        let bos = self.vocabulary.special_tokens.bos;
+        let last = self.targets.iter();
+        let last: Vec<u32> = last.flat_map(|targets| targets.last_tokens(bos)).collect();
+        let attention = match self.options.coverage_penalty > 0.0 {
+            true => AttentionWeights::Return,
+            false => AttentionWeights::Discard,
+        };
+        let NextTokenOutput {
+            log_probs,
+            attention,
+            ..
+        } = self.model.next_token(&last, &mut self.state, attention);
+        [to_host(log_probs), attention.map_or(Vec::new(), to_host)]
+    }
+
+    /// What was found when the caller stops the search: of targets that still grow, their tokens so far.
+    fn stopped(mut self) -> Decoded {
+        let growing = self.targets.iter_mut();
+        let hypotheses = growing.map(|targets| (targets.index, targets.cut_short()));
+        self.decoded.hypotheses.extend(hypotheses);
+        self.decoded.is_stopped = true;
+        self.decoded
+    }
+}
+
+/// What the search for a batch found.
+#[derive(Debug, Default)]
+pub(super) struct Decoded {
+    /// The hypotheses of requests, by their index.
+    hypotheses: Vec<(usize, Vec<Hypothesis>)>,
+    /// Whether the caller stopped the search.
+    pub is_stopped: bool,
+}
+
+impl Decoded {
+    /// Puts the hypotheses where those of all requests are.
+    pub fn place(self, found: &mut [Vec<Hypothesis>]) {
+        for (index, hypotheses) in self.hypotheses {
+            found[index] = hypotheses;
+        }
+    }
+}
+
+/// Whether a number is NaN. It looks at all of them, so that the processor looks at several at a time.
+fn has_nan(numbers: &[f32]) -> bool {
+    numbers
+        .iter()
+        .fold(false, |any, number| any | number.is_nan())
+}
+
+/// The result of `next`, unless `flow` is `Break`.
+fn flow_on(flow: ControlFlow<()>, next: impl FnOnce() -> ControlFlow<()>) -> ControlFlow<()> {
+    match flow {
+        ControlFlow::Continue(()) => next(),
+        stopped => stopped,
+    }
+}

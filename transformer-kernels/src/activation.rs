@@ -81,8 +81,9 @@ fn composed<B: Backend, const D: usize>(
     p: f64,
 ) -> Tensor<B, D> {
     let x = match bias {
-        Some(bias) => x + bias.unsqueeze(),
-        None => x,
+        // To Burn's reshaping, a size of zero is that of before.
+        Some(bias) if bias.dims() != [0] => x + bias.unsqueeze(),
+        _ => x,
     };
     dropout(activation.apply(x), p)
 }

@@ -15,7 +15,7 @@ use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
 use clap::Parser;
 use serde::de::DeserializeOwned;
-use transformer_core::TransformerConfig;
+use transformer_core::{ProductPrecision, TransformerConfig};
 use transformer_program::{BackendChoice, BackendTask, run_on};
 
 use self::decoding::Sizes;
@@ -37,6 +37,9 @@ struct Cli {
     /// Folder with the file that describes the work, and with the model of `greedy` and `beam`
     #[arg(long)]
     directory: PathBuf,
+    /// Products of `train-text` in bf16
+    #[arg(long)]
+    bf16: bool,
     #[command(flatten)]
     translation: translation::Flags,
     /// Given by `cargo bench`
@@ -78,7 +81,11 @@ impl BackendTask for Cli {
             }
             "train-text" => {
                 let text: training::Text = self.read("train-text.json")?;
-                Training::<Autodiff<B>>::of_text(text, &device)?.run(turns)
+                let precision = match self.bf16 {
+                    true => ProductPrecision::Bf16,
+                    false => ProductPrecision::F32,
+                };
+                Training::<Autodiff<B>>::of_text(text, precision, &device)?.run(turns)
             }
             training => {
                 let sizes: Sizes = self.read("work.json")?;

@@ -66,10 +66,13 @@ def main():
     parser.add_argument("--work", choices=("train-text",), required=True)
     parser.add_argument("--directory", type=Path, required=True)
     parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--setting", type=json.loads, default={}, help="bf16, compile")
+    parser.add_argument("--setting", type=json.loads, default={}, help="bf16, medium, compile")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
+    if args.setting.get("medium"):
+        # Factors of f32 products are rounded to bf16, where the processor has such products.
+        torch.set_float32_matmul_precision("medium")
     training = Training(json.loads((args.directory / "train-text.json").read_text()), args.setting)
     if args.setting.get("compile"):
         try:

@@ -1,7 +1,8 @@
 """--work train-text: updates on batches of real text, ours and PyTorch's.
 
-All systems have the same batches, which hold pairs of similar length, as those of a run do. PyTorch's settings, in 32 bits
-or with bf16 autocast, compiled or not, are first measured alone, because together they need too much memory; the fastest
+All systems have the same batches, which hold pairs of similar length, as those of a run do. Ours computes in f32 on each
+backend, and with products in bf16 on libtorch, where the processor has them. PyTorch's settings, in 32 bits, with their
+products in bf16 ("medium" precision) or with bf16 autocast, compiled or not, are first measured alone, because together they need too much memory; the fastest
 then takes turns with its plain f32 and with ours. PyTorch computes the logits of real tokens only, as ours do.
 """
 
@@ -22,12 +23,13 @@ MODELS = {
     "128": {"d_model": 128, "n_heads": 4, "d_ff": 256, "layers": 4, "batch_tokens": 4096, "updates": 16},
     "512": {"d_model": 512, "n_heads": 8, "d_ff": 2048, "layers": 6, "batch_tokens": 2048, "updates": 6},
 }
-PYTORCH = {
-    "PyTorch, f32": {},
-    "PyTorch, bf16 autocast": {"bf16": True},
-    "PyTorch, f32, compiled": {"compile": True},
-    "PyTorch, bf16 autocast, compiled": {"bf16": True, "compile": True},
+PRECISIONS = {
+    "f32": {},
+    "medium precision": {"medium": True},
+    "bf16 autocast": {"bf16": True},
 }
+PYTORCH = {f"PyTorch, {name}": setting for name, setting in PRECISIONS.items()}
+PYTORCH |= {f"{name}, compiled": setting | {"compile": True} for name, setting in PYTORCH.items()}
 PLAIN = "PyTorch, f32"
 
 
@@ -87,6 +89,9 @@ def measure(size, args, threads, features, results):
             System(f"ours, {backend}, f32", ours(features, backend, "train-text", folder), log, environment(threads))
             for backend in args.backends
         ]
+        if "tch" in args.backends:
+            command = ours(features, "tch", "train-text", folder, "--bf16")
+            systems.append(System("ours, tch, bf16", command, log, environment(threads)))
         systems += [pytorch(name) for name in dict.fromkeys((PLAIN, fastest))]
         measured(systems, args.rounds or (3 if args.quick else 5), "turns")
 

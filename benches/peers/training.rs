@@ -7,7 +7,7 @@ use burn::train::{ItemLazy, TrainStep};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
-use transformer_core::{Transformer, TransformerConfig};
+use transformer_core::{MixedPrecision, ProductPrecision, Transformer, TransformerConfig};
 use transformer_train::{
     PaperAdam, RateSchedule, TokenizedPair, TrainingConfig, TrainingModel, Update,
 };
@@ -87,27 +87,31 @@ impl<B: AutodiffBackend> Training<B> {
         });
         let update = Update::new(vec![pairs.collect()]);
         let updates = vec![update; batch.updates];
-        Self::new(&batch.model.config(vocab_size), updates, device)
+        let config = batch.model.config(vocab_size);
+        Self::new(&config, updates, ProductPrecision::F32, device)
     }
 
     /// Training on text.
-    pub fn of_text(text: Text, device: &B::Device) -> Result<Self> {
+    pub fn of_text(text: Text, precision: ProductPrecision, device: &B::Device) -> Result<Self> {
         let config = text.model.config(text.vocab_size);
         let updates = text.batches.into_iter().map(|pairs| {
             let pairs = pairs.into_iter();
             let pairs = pairs.map(|(source, target)| TokenizedPair { source, target });
             Update::new(vec![pairs.collect()])
         });
-        Self::new(&config, updates.collect(), device)
+        Self::new(&config, updates.collect(), precision, device)
     }
 
     fn new(
         config: &TransformerConfig,
         updates: Vec<Update<TokenizedPair>>,
+        precision: ProductPrecision,
         device: &B::Device,
     ) -> Result<Self> {
+        let mut model: Transformer<B> = config.init(1, device)?;
+        model.set_precision(precision);
         Ok(Self {
-            model: Some(TrainingModel::new(config.init(1, device)?, 0.1)),
+            model: Some(TrainingModel::new(model, 0.1)),
             optimizer: PaperAdam::new(None),
             schedule: RateSchedule::new(&TrainingConfig::default(), config.d_model),
             updates,

@@ -28,7 +28,9 @@ ALONE = 100
 LATENCY_LENGTH = 33
 WARM_UP = 50
 # Sentences by which settings of CTranslate2 are chosen; None for all.
-CHOSEN_BY = {"small": None, "base": 400}
+CHOSEN_BY = {"small": None, "base": 200}
+# Those by which its library for products is chosen.
+LIBRARY_CHOSEN_BY = {"small": 100, "base": 40}
 BATCH_TOKENS = (2048, 1024, 4096)
 LIBRARIES = (
     {},
@@ -131,7 +133,7 @@ class Bench:
     def choose(self, contender, model, job):
         """The fastest setting of CTranslate2 for a job, chosen step by step."""
         sentences = self.sentences(job)
-        few = sentences[:ALONE]
+        few = sentences[: LIBRARY_CHOSEN_BY[model.name]]
         setting = {"inter_threads": 1, "intra_threads": job.threads, "max_batch_size": BATCH_TOKENS[0]}
         steps = [(few, [{"environment": library} for library in LIBRARIES])]
         splits = [

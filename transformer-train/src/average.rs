@@ -21,6 +21,7 @@ use transformer_core::{
 
 use crate::checkpoint::{RUN_FILE, holds_model, whole_checkpoints};
 use crate::error::{AverageError, Difference, first_difference, or_absent};
+use crate::files;
 use crate::scheduled::Scheduled;
 
 /// The newest `count` checkpoints of the run in a directory, the oldest of them first.
@@ -287,7 +288,7 @@ fn tokenizers_in(directory: &Path) -> Result<TokenizerFiles, AverageError> {
 }
 
 fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, AverageError> {
-    match fs::read(path) {
+    match files::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(AverageError::io(path)(error)),

@@ -27,7 +27,7 @@
 //! damaged one would have to be removed for that.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -44,6 +44,7 @@ use transformer_core::{
 
 use crate::data::{Checksum, Example};
 use crate::error::TrainError;
+use crate::files;
 use crate::objective::Objective;
 use crate::optimizer_file;
 use crate::run_lock::RunLock;
@@ -314,7 +315,7 @@ fn file_checksums(directory: &Path) -> Result<BTreeMap<String, u32>, TrainError>
 
 fn file_checksum(path: &Path) -> Result<u32, TrainError> {
     let mut checksum = CrcWriter::new(io::sink());
-    File::open(path)
+    files::open(path)
         .and_then(|mut file| io::copy(&mut file, &mut checksum))
         .map_err(TrainError::io(path))?;
     Ok(checksum.crc().sum())
@@ -341,7 +342,7 @@ struct RunFile {
 impl RunFile {
     fn read(checkpoint: &Path) -> Result<Self, TrainError> {
         let path = checkpoint.join(RUN_FILE);
-        let json = fs::read(&path).map_err(TrainError::io(&path))?;
+        let json = files::read(&path).map_err(TrainError::io(&path))?;
         serde_json::from_slice(&json).map_err(|error| damaged(&path, error.to_string()))
     }
 
@@ -465,7 +466,7 @@ impl Found {
             }
         };
         let path = directory.join(OPTIMIZER_FILE);
-        let bytes = fs::read(&path).map_err(TrainError::io(&path))?;
+        let bytes = files::read(&path).map_err(TrainError::io(&path))?;
         optimizer_file::check::<B>(&bytes, &model, state.update)
             .map_err(|problem| damaged(&path, problem))?;
         let optimizer = Recorder::<B>::load(&recorder(), bytes, &device)

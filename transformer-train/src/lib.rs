@@ -77,6 +77,7 @@ mod criterion;
 mod data;
 mod error;
 mod evaluate;
+mod files;
 mod freeze;
 mod loss;
 pub mod metrics;

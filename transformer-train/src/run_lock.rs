@@ -4,6 +4,7 @@ use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use crate::error::TrainError;
+use crate::files;
 
 /// The file that is locked. It is empty, and stays when the run ends.
 const LOCK_FILE: &str = "run.lock";
@@ -47,6 +48,9 @@ impl RunLock {
         let directory = directory.into();
         fs::create_dir_all(&directory).map_err(TrainError::io(&directory))?;
         let path = directory.join(LOCK_FILE);
+        if path.exists() {
+            files::check_regular(&path).map_err(TrainError::io(&path))?;
+        }
         let mut options = File::options();
         let file = options.create(true).truncate(false).write(true).open(&path);
         let file = file.map_err(TrainError::io(&path))?;

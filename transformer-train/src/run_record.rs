@@ -1,6 +1,5 @@
 //! The record of a training run, read from its directory.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -8,6 +7,7 @@ use serde::Deserialize;
 use crate::checkpoint::{CHECKPOINTS, RUN_FILE, is_missing, whole_checkpoints, with_older};
 use crate::config::TrainingConfig;
 use crate::error::TrainError;
+use crate::files;
 use crate::run_state::{Choice, same_frozen, same_settings};
 use crate::validation::{AverageOutcome, Validation};
 
@@ -56,7 +56,7 @@ impl RunRecord {
         // A checkpoint is a model directory itself.
         let newest = checkpoints.last().map_or(directory, PathBuf::as_path);
         let path = newest.join(RUN_FILE);
-        let json = match fs::read(&path) {
+        let json = match files::read(&path) {
             Ok(json) => json,
             Err(error) if checkpoints.is_empty() && is_missing(&error) => return Ok(None),
             Err(error) => return Err(with_older(directory, TrainError::io(path)(error))),

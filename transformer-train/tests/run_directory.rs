@@ -121,3 +121,31 @@ fn only_whole_checkpoints_and_models_are_in_the_way_of_a_new_run() {
     fs::write(out.join("config.json"), "{}").unwrap();
     assert!(holds_model(out));
 }
+
+/// Opening a pipe waits until someone writes into it.
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_place_of_a_file_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    train(run(), &out, false, "").unwrap();
+    for file in ["run.json", "optimizer.mpk", "run.lock"] {
+        let path = match file {
+            "run.lock" => out.join(file),
+            _ => out.join("checkpoints/update-00000002").join(file),
+        };
+        let whole = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        let longer = TrainingConfig {
+            updates: 3,
+            ..run()
+        };
+        let error = train(longer, &out, true, "").unwrap_err().to_string();
+        let expected = format!("{}: not a regular file", path.display());
+        assert!(error.starts_with(&expected), "{error}");
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, whole).unwrap();
+    }
+}

@@ -6,8 +6,8 @@
 //!
 //! - No row is padding: the rows of a matrix are the tokens of sources, or the last tokens of targets.
 //! - Threads get the largest parts of the work that keep all of them busy. With many sources, each thread decodes
-//!   batches of its own. With fewer, each thread computes a whole step of some sources of the one batch. With few rows,
-//!   all threads compute one product together.
+//!   batches of its own. With fewer, each thread computes a whole step of some sources of the one batch. With few rows
+//!   and a large model, all threads compute one product together; a small model's step is one thread's.
 //! - Memory is reused from one operation and one step to the next.
 //!
 //! The files are those of the model, for inference only: `embedding`, `attention`, `encoder` and `decoder` are the
@@ -107,6 +107,11 @@ impl<B: Backend> PackedTransformer<B> {
         self.precision
     }
 
+    /// The threads of a step in which so many rows are multiplied with so many weights.
+    fn threads(&self, rows: usize, weights: usize) -> Threads {
+        tasks::threads(rows, weights, self.precision, self.threads)
+    }
+
     fn tensor(&self, values: Vec<f32>, shape: [usize; 2]) -> Tensor<B, 2> {
         Tensor::from_data(TensorData::new(values, shape), (&self.device, DType::F32))
     }
@@ -152,8 +157,9 @@ impl<B: Backend> NextToken<B> for PackedTransformer<B> {
     fn start(&self, sources: &[&[u32]]) -> PackedState {
         check_batch(sources);
         let lengths: Vec<usize> = sources.iter().map(|source| source.len()).collect();
-        let tasks = tasks::deal(&lengths, self.threads);
-        let encoded = tasks::run(tasks, self.threads, |task, threads| {
+        let threads = self.threads(lengths.iter().sum(), self.model.source_weights);
+        let tasks = tasks::deal(&lengths, threads);
+        let encoded = tasks::run(tasks, threads, |task, threads| {
             let mut workspace = Workspace::default();
             let memories = self.model.encode(&sources[task], &mut workspace, threads);
             (memories, workspace)
@@ -174,8 +180,9 @@ impl<B: Backend> NextToken<B> for PackedTransformer<B> {
             AttentionWeights::Discard => Vec::new(),
             AttentionWeights::Return => vec![0.0; rows * state.src_len],
         };
-        let steps = state.steps(last, self.threads, &mut log_probs, &mut weights);
-        tasks::run(steps, self.threads, |step, threads| {
+        let threads = self.threads(rows, self.model.target_weights);
+        let steps = state.steps(last, threads, &mut log_probs, &mut weights);
+        tasks::run(steps, threads, |step, threads| {
             self.model.step(step, threads);
         });
         state.len += 1;
@@ -196,8 +203,10 @@ impl<B: Backend> NextToken<B> for PackedTransformer<B> {
         let lengths = sources.iter().zip(targets);
         let lengths = lengths.map(|(source, target)| source.len().max(target.len()));
         let lengths: Vec<usize> = lengths.collect();
-        let tasks = tasks::deal(&lengths, self.threads);
-        let scored = tasks::run(tasks, self.threads, |task, threads| {
+        let weights = self.model.source_weights + self.model.target_weights;
+        let threads = self.threads(lengths.iter().sum(), weights);
+        let tasks = tasks::deal(&lengths, threads);
+        let scored = tasks::run(tasks, threads, |task, threads| {
             let workspace = &mut Workspace::default();
             let (sources, targets) = (&sources[task.clone()], &targets[task]);
             self.model.score(sources, targets, workspace, threads)

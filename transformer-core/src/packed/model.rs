@@ -16,6 +16,10 @@ const SCORED_ROWS: usize = 64;
 /// A packed model.
 pub(super) struct Model {
     pub config: TransformerConfig,
+    /// Weights that a token of a source is multiplied with, without those of the memory's keys and values.
+    pub source_weights: usize,
+    /// Weights that a token of a target is multiplied with.
+    pub target_weights: usize,
     src_embedding: Embedding,
     tgt_embedding: Embedding,
     encoder: Encoder,
@@ -50,6 +54,8 @@ impl Model {
         let src = Embedding::new(tables.src, src_positions, config);
         let tgt = Embedding::new(tables.tgt, tgt_positions, config);
         Ok(Self {
+            source_weights: source_weights(config),
+            target_weights: target_weights(config),
             src_embedding: src.with_norm(weights, "src_embedding_norm", config)?,
             tgt_embedding: tgt.with_norm(weights, "tgt_embedding_norm", config)?,
             encoder: Encoder::read(weights, config)?,
@@ -170,6 +176,20 @@ impl Model {
             false => TokenKind::Attended,
         }
     }
+}
+
+fn source_weights(config: &TransformerConfig) -> usize {
+    let layer = config.encoder_layer();
+    let attention = 2 * layer.d_model * (layer.keys() + layer.values());
+    config.n_encoder_layers * (attention + 2 * layer.d_model * layer.d_ff)
+}
+
+fn target_weights(config: &TransformerConfig) -> usize {
+    let layer = config.decoder_layer();
+    // To its own target all four matrices, to the memory those of the query and of the output.
+    let attention = 3 * layer.d_model * (layer.keys() + layer.values());
+    let layers = config.n_decoder_layers * (attention + 2 * layer.d_model * layer.d_ff);
+    layers + config.d_model * config.tgt_vocab_size
 }
 
 /// All tokens of some sequences, one sequence after the other, each with its position.

@@ -6,10 +6,36 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::ops::host::Threads;
+use crate::ops::host::{PackedPrecision, Threads};
+
+/// Multiplications of a step, at least, that several threads compute. They meet after each product: in a smaller
+/// step, most of their time would go into waiting for each other.
+const LEAST_WORK: usize = 1 << 26;
+
+/// With fewer rows, a product takes as long as with so many: as long as its weights take to be read.
+const READING: usize = 8;
 
 /// The fewest rows of a task, on average. A task with fewer would spend most of its time on reading the weights.
 const ROWS: usize = 16;
+
+/// The threads of a step in which so many rows are multiplied with so many weights.
+pub(super) fn threads(
+    rows: usize,
+    weights: usize,
+    precision: PackedPrecision,
+    threads: Threads,
+) -> Threads {
+    // Four products of 8 bits take as long as one of 32.
+    let at_once = match precision {
+        PackedPrecision::F32 => 1,
+        PackedPrecision::Int8 => 4,
+    };
+    let work = rows.max(READING).saturating_mul(weights / at_once);
+    match work < LEAST_WORK {
+        true => Threads::This,
+        false => threads,
+    }
+}
 
 /// The number of tasks for so many rows.
 pub(super) fn count(rows: usize, threads: Threads) -> usize {
@@ -40,6 +66,9 @@ pub(super) fn deal(rows: &[usize], threads: Threads) -> Vec<Range<usize>> {
 
 /// Runs tasks side by side; one alone, with the threads given for its products. The results are in the order of the
 /// tasks.
+///
+/// Where products have all threads, the one task begins on one of them: from any other thread, each product would be
+/// handed over and waited for.
 pub(super) fn run<T: Send, R: Send>(
     tasks: Vec<T>,
     threads: Threads,
@@ -48,7 +77,11 @@ pub(super) fn run<T: Send, R: Send>(
     match tasks.len() {
         0 | 1 => {
             let tasks = tasks.into_iter();
-            tasks.map(|task| compute(task, threads)).collect()
+            let compute_all = || tasks.map(|task| compute(task, threads)).collect();
+            match threads {
+                Threads::This => compute_all(),
+                Threads::All => rayon::scope(|_| compute_all()),
+            }
         }
         _ => {
             let tasks = tasks.into_par_iter();
@@ -89,6 +122,21 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_step_of_little_work_is_one_thread_s() {
+        use PackedPrecision::{F32, Int8};
+        let all = |rows, weights, precision| {
+            threads(rows, weights, precision, Threads::All) == Threads::All
+        };
+        // A token of a model with two million weights, and of one with sixty.
+        assert!(!all(1, 2_000_000, F32));
+        assert!(all(1, 60_000_000, F32));
+        assert!(all(64, 2_000_000, F32));
+        assert!(!all(64, 2_000_000, Int8));
+        assert!(all(usize::MAX, 2_000_000, Int8));
+        assert_eq!(threads(1000, 60_000_000, F32, Threads::This), Threads::This);
     }
 
     #[test]

@@ -300,13 +300,14 @@ fn learned_positions_end() {
     }
 }
 
-/// With so many rows that each of several threads has some, and matrices so large that several threads share them.
+/// With so few rows that one thread computes them, with so many that each of several threads has some, and with
+/// matrices so large that several threads share them.
 #[test]
 fn a_row_s_numbers_depend_on_its_own_tokens_only() {
     let config = TransformerConfig {
         d_model: 32,
         n_heads: 4,
-        d_ff: 40,
+        d_ff: 40_000,
         n_encoder_layers: 1,
         n_decoder_layers: 1,
         ..TransformerConfig::base(4200)
@@ -327,9 +328,18 @@ fn a_row_s_numbers_depend_on_its_own_tokens_only() {
         for threads in [1, 2, 5] {
             let pool = ThreadPoolBuilder::new().num_threads(threads);
             let pool = pool.build().unwrap();
-            let together = pool.install(|| two_steps(&packed, &sources));
-            // Not `assert_eq`, which would print all of them.
-            assert!(together == alone, "{precision:?}, {threads} threads");
+            // In steps of one task whose products are shared, and in steps of several tasks.
+            for at_once in [1, 13, 40] {
+                let together: Vec<_> = pool.install(|| {
+                    let chunks = sources.chunks(at_once);
+                    chunks.flat_map(|chunk| two_steps(&packed, chunk)).collect()
+                });
+                // Not `assert_eq`, which would print all of them.
+                assert!(
+                    together == alone,
+                    "{precision:?}, {threads} threads, {at_once} at once"
+                );
+            }
         }
     }
 }

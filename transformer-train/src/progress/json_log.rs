@@ -1,15 +1,16 @@
 //! The log of a run as JSON lines: written by an observer, and read back.
 
 use std::borrow::Cow;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::log_file::{LogFile, check_regular};
+use super::log_file::LogFile;
 use super::observer::{ObserverError, RunObserver, RunStart, TrainingPoint};
 use crate::error::TrainError;
+use crate::files;
 use crate::validation::{AverageOutcome, Validation};
 
 /// The file of a run's log, in its directory.
@@ -141,7 +142,7 @@ enum Line<'a> {
 
 /// The whole lines of a log, each with the bytes to its end; none where there is no file.
 fn read(path: &Path) -> Result<Vec<(Line<'static>, u64)>, TrainError> {
-    let bytes = match check_regular(path).and_then(|()| fs::read(path)) {
+    let bytes = match files::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(TrainError::io(path)(error)),

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::error::TrainError;
 
@@ -63,17 +63,6 @@ impl LogFile {
         self.end += self.waiting.len() as u64;
         self.waiting.clear();
         Ok(())
-    }
-}
-
-/// Checks that there is a file at `path` that has an end: no pipe, and no device such as `/dev/full`.
-///
-/// # Errors
-/// When it is of another kind, or there is nothing.
-pub(super) fn check_regular(path: &Path) -> io::Result<()> {
-    match fs::metadata(path)?.is_file() {
-        true => Ok(()),
-        false => Err(io::Error::other("not a regular file")),
     }
 }
 

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use transformer_core::{
-    CONFIG_FILE, DecodeOptions, LanguageModelConfig, ModelError, Tokenizers, TransformerConfig,
-    is_quantized,
+    CONFIG_FILE, DecodeOptions, DirectoryFormat, LanguageModelConfig, ModelError, Tokenizers,
+    TransformerConfig, is_quantized,
 };
 use transformer_train::{AverageOutcome, KeptModel, RunRecord};
 
@@ -134,15 +134,14 @@ fn model(text: &mut String, directory: &Path) -> Result {
         "  parameters   {parameters}, {:.1} MiB in 32 bits",
         mib(parameters * 4)
     )?;
-    let file: Map<String, Value> = read_json(&directory.join(CONFIG_FILE))?;
     let matrices = match is_quantized(directory)? {
         true => ", with matrices of 8-bit integers",
         false => "",
     };
-    let format = match (file.get("format"), file.get("model_type")) {
-        (Some(format), _) => format.to_string() + matrices,
-        (None, Some(Value::String(model_type))) => format!("Hugging Face's, of type {model_type}"),
-        (None, _) => "not numbered".into(),
+    let format = match DirectoryFormat::of(directory)? {
+        DirectoryFormat::Own(Some(format)) => format!("{format}{matrices}"),
+        DirectoryFormat::HuggingFace(model_type) => format!("Hugging Face's, of type {model_type}"),
+        _ => "not numbered".into(),
     };
     writeln!(text, "  format       {format}")?;
     if differences.is_empty() {
@@ -298,10 +297,4 @@ fn directory_size(directory: &Path) -> Result<u64> {
             .len();
     }
     Ok(bytes)
-}
-
-fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
-    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let bytes = fs::read(path).map_err(|error| named(&error))?;
-    Ok(serde_json::from_slice(&bytes).map_err(|error| named(&error))?)
 }

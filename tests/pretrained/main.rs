@@ -524,6 +524,19 @@ fn every_command_reads_a_pretrained_directory() {
     let line = "  SentencePiece, 2284 pieces, for the source";
     assert!(out.lines().any(|found| found == line), "{out}");
 
+    // Python writes numbers that JSON does not have.
+    let copy = copied("marian-en-fr");
+    let config = copy.path().join("config.json");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(
+        &config,
+        text.replacen('{', "{\"router_jitter_noise\": NaN, ", 1),
+    )
+    .unwrap();
+    let out = succeeds(program("info").arg(copy.path()));
+    let line = "  format       Hugging Face's, of type marian";
+    assert!(out.lines().any(|found| found == line), "{out}");
+
     // Two directories of one tokenizer.
     let ensemble = with_model("translate", &directory("bart"))
         .arg(directory("bart-old-bin"))

@@ -89,6 +89,31 @@ pub fn is_quantized(directory: impl AsRef<Path>) -> Result<bool, ModelError> {
     Ok(header.format == Some(QUANTIZED_FORMAT))
 }
 
+/// How the files of a model directory are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DirectoryFormat {
+    /// As this crate writes them: 1 with weights in 32 bits, 2 with matrices in 8, and `None` where they were
+    /// written before formats were numbered.
+    Own(Option<u64>),
+    /// As Hugging Face's libraries do, for a model of this type.
+    HuggingFace(String),
+}
+
+impl DirectoryFormat {
+    /// The format of a model directory, whether this version reads it or not.
+    ///
+    /// # Errors
+    /// When `config.json` is missing or damaged.
+    pub fn of(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
+        let header = read_header(directory.as_ref())?;
+        Ok(match (header.is_of_hugging_face(), header.model_type) {
+            (true, Some(model_type)) => Self::HuggingFace(model_type),
+            _ => Self::Own(header.format),
+        })
+    }
+}
+
 fn read_header(directory: &Path) -> Result<Header, ModelError> {
     let path = directory.join(CONFIG_FILE);
     let text = read_json(&path).map_err(ModelError::io(&path))?;

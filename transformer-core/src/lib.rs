@@ -89,7 +89,7 @@ pub use attention::{
     AttentionHeads, AttentionOutput, MultiHeadAttentionConfig, scaled_dot_product_attention,
 };
 pub use config::TransformerConfig;
-pub use config_file::{CONFIG_FILE, is_quantized, load_config, save_config};
+pub use config_file::{CONFIG_FILE, DirectoryFormat, is_quantized, load_config, save_config};
 pub use decoder::{
     CrossAttention, Decoder, DecoderConfig, DecoderLayer, DecoderLayerOutput, DecoderMasks,
     DecoderOutput, Memory,

@@ -10,11 +10,17 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// From `low` to `high`, with some `ticks` ticks. Around a single number the axis is a little wider.
+    /// The largest number that an axis has: well below where differences and products of ours become infinite.
+    pub const MOST: f64 = 1e100;
+    /// Numbers that are no further apart are one: their steps would be zero.
+    const LEAST: f64 = 1e-100;
+
+    /// From `low` to `high`, with some `ticks` ticks; both are at most [`MOST`](Self::MOST). Around a
+    /// single number the axis is a little wider.
     pub fn new(low: f64, high: f64, ticks: usize) -> Self {
-        let margin = match high > low {
+        let margin = match high - low > Self::LEAST {
             true => 0.0,
-            false if low == 0.0 => 1.0,
+            false if low.abs() <= Self::LEAST => 1.0,
             false => low.abs() / 10.0,
         };
         let (low, high) = (low - margin, high + margin);
@@ -46,7 +52,9 @@ impl Axis {
 
     fn label(&self, number: f64) -> String {
         match -(self.step.log10() + 1e-9).floor() {
-            decimals if decimals > 4.0 && number != 0.0 => format!("{number:.1e}"),
+            decimals if !(-9.0..=4.0).contains(&decimals) && number != 0.0 => {
+                format!("{number:.1e}")
+            }
             decimals if decimals > 4.0 => "0".into(),
             decimals => format!("{number:.*}", decimals.max(0.0) as usize),
         }
@@ -74,6 +82,10 @@ mod tests {
             ["0.0000", "0.0002", "0.0004", "0.0006"]
         );
         assert_eq!(labels(0.0, 7e-6), ["0", "2.0e-6", "4.0e-6", "6.0e-6"]);
+        assert_eq!(
+            labels(0.0, 4e10),
+            ["0", "1.0e10", "2.0e10", "3.0e10", "4.0e10"]
+        );
         assert_eq!(labels(-3.0, 3.0), ["-2", "0", "2"]);
         assert_eq!(labels(0.0, 0.3), ["0.0", "0.1", "0.2", "0.3"]);
     }
@@ -84,6 +96,22 @@ mod tests {
             let axis = Axis::new(number, number, 5);
             assert!((axis.share(number) - 0.5).abs() < 1e-9);
             assert!(!axis.ticks().is_empty());
+        }
+    }
+
+    #[test]
+    fn numbers_at_the_ends_of_their_type_have_few_ticks() {
+        let next = f64::from_bits(5000_f64.to_bits() + 1);
+        for (low, high) in [
+            (0.0, f64::from_bits(1)),
+            (-1e-200, 1e-200),
+            (5000.0, next),
+            (-Axis::MOST, Axis::MOST),
+            (0.0, Axis::MOST),
+        ] {
+            let ticks = Axis::new(low, high, 5).ticks();
+            assert!(ticks.len() <= 6, "{low} to {high}: {ticks:?}");
+            assert!(ticks.iter().all(|(number, _)| number.is_finite()));
         }
     }
 }

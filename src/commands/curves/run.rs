@@ -6,6 +6,7 @@ use std::path::Path;
 use clap::ValueEnum;
 use transformer_train::{LOG_FILE, RunLog, RunRecord, TrainingPoint, Validation};
 
+use super::axis::Axis;
 use super::picture::Stage;
 use crate::commands::Result;
 
@@ -176,7 +177,7 @@ impl Run {
     fn training(&self, over: Over, number: impl Fn(&TrainingPoint) -> f64) -> Curve {
         let points = self.points.iter();
         let points = points.map(|p| (over.place(p.update, p.seconds), number(p)));
-        points.filter(is_finite).collect()
+        points.filter(has_place).collect()
     }
 
     /// Tokens per second between validations.
@@ -187,17 +188,19 @@ impl Run {
             let speed = v.train_tokens as f64 / seconds;
             (over.place(v.update, v.seconds), speed)
         });
-        points.filter(is_finite).collect()
+        points.filter(has_place).collect()
     }
 }
 
 fn curve(validations: &[Validation], over: Over, number: impl Fn(&Validation) -> f64) -> Curve {
     let points = validations.iter();
     let points = points.map(|v| (over.place(v.update, v.seconds), number(v)));
-    points.filter(is_finite).collect()
+    points.filter(has_place).collect()
 }
 
-/// What is not a number has no place in a curve.
-fn is_finite(point: &(f64, f64)) -> bool {
-    point.0.is_finite() && point.1.is_finite()
+/// What is not a number, or too large for an axis, has no place in a curve.
+fn has_place(point: &(f64, f64)) -> bool {
+    [point.0, point.1]
+        .iter()
+        .all(|number| number.abs() <= Axis::MOST)
 }

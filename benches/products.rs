@@ -1,5 +1,5 @@
 //! Products of decoding, by a weight that is packed in single precision or in 8 bits, and by `linear`, which
-//! packs nothing.
+//! packs nothing; and the three products of a linear map in training, in f32 and in bf16.
 //!
 //! `cargo bench -p transformer-benches --bench products`; on one thread: `RAYON_NUM_THREADS=1`. Instructions
 //! below the processor's best: `TRANSFORMER_SIMD=avx2` or `portable`, which `linear` of more than 64 rows
@@ -11,10 +11,11 @@ use criterion::measurement::WallTime;
 use criterion::{
     BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,
 };
-use transformer_kernels::WeightLayout;
 use transformer_kernels::host::{
     LinearShape, PackedMatrix, PackedPrecision, ProductBuffer, Threads, linear,
+    linear_input_gradient, linear_weight_gradient,
 };
+use transformer_kernels::{ProductPrecision, WeightLayout};
 
 /// `[d_input, d_output]`: queries, keys and values of a small model; a feed-forward network and the logits of
 /// a base model.
@@ -28,7 +29,7 @@ criterion_group! {
         .sample_size(20)
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(1));
-    targets = products
+    targets = products, training_products
 }
 criterion_main!(benches);
 
@@ -52,9 +53,50 @@ fn products(criterion: &mut Criterion) {
                 d_input,
                 d_output,
                 layout: LAYOUT,
+                precision: ProductPrecision::F32,
             };
             group.bench_function(BenchmarkId::new("linear", rows), |bencher| {
                 bencher.iter(|| linear(&x, &weight, Some(&bias), shape));
+            });
+        }
+    }
+}
+
+/// Rows, `d_input` and `d_output`: linear maps of a batch by a small model, and by a base model.
+const TRAINING: [[usize; 3]; 6] = [
+    [4096, 128, 384],
+    [4096, 128, 256],
+    [4096, 256, 128],
+    [2048, 512, 512],
+    [2048, 512, 2048],
+    [2048, 2048, 512],
+];
+
+/// Of each size; an element is a multiplication.
+fn training_products(criterion: &mut Criterion) {
+    for [rows, d_input, d_output] in TRAINING {
+        let weight = numbers(1, d_input * d_output);
+        let x = numbers(2, rows * d_input);
+        let grad = numbers(3, rows * d_output);
+        let mut group =
+            criterion.benchmark_group(format!("training, {rows} rows, {d_input} x {d_output}"));
+        group.throughput(Throughput::Elements((rows * d_input * d_output) as u64));
+        for precision in [ProductPrecision::F32, ProductPrecision::Bf16] {
+            let shape = LinearShape {
+                rows,
+                d_input,
+                d_output,
+                layout: LAYOUT,
+                precision,
+            };
+            group.bench_function(BenchmarkId::new("output", precision), |bencher| {
+                bencher.iter(|| linear(&x, &weight, None, shape));
+            });
+            group.bench_function(BenchmarkId::new("gradient of x", precision), |bencher| {
+                bencher.iter(|| linear_input_gradient(&grad, &weight, shape));
+            });
+            group.bench_function(BenchmarkId::new("gradient of W", precision), |bencher| {
+                bencher.iter(|| linear_weight_gradient(&grad, &x, shape));
             });
         }
     }

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::SystemTime;
 
 use clap::ValueEnum;
-use safetensors::SafeTensors;
+use safetensors::{Dtype, SafeTensors};
 use support::{corpus, fails, file, folder, program, succeeds, train_for, trained};
 use transformer_program::BackendChoice;
 use transformer_program::run_file::{Preset, RunFile, SECTIONS, Values, reference};
@@ -400,7 +400,8 @@ fn products_in_bf16_are_refused_before_any_pair_is_read_where_there_are_none() {
                 .args(["--backend", &backend.to_string()])
                 .args(place);
             command.args(["--set", "training.precision=bf16", "--data"]);
-            let rule = "needs libtorch, by --backend tch (Cargo feature tch)";
+            let rule =
+                "needs flex, ndarray or tch, by --backend and the Cargo feature of that name";
             assert_eq!(
                 fails(command.arg(&bad)),
                 format!(
@@ -413,18 +414,22 @@ fn products_in_bf16_are_refused_before_any_pair_is_read_where_there_are_none() {
 }
 
 /// Its weights and moments are in f32, like those of any run.
-#[cfg(feature = "tch")]
 #[test]
 fn a_run_with_products_in_bf16_goes_on_to_the_weights_of_one_that_never_stopped() {
-    use safetensors::Dtype;
+    let backends = BackendChoice::value_variants().iter();
+    for backend in backends.filter(|backend| backend.trains_in_bf16()) {
+        goes_on_in_bf16(&backend.to_string());
+    }
+}
 
+fn goes_on_in_bf16(backend: &str) {
     let folder = folder();
     let text = short(folder.path());
     let in_f32 = file(folder.path(), "f32.toml", &text);
     let in_bf16 = file(folder.path(), "bf16.toml", text + "precision = \"bf16\"\n");
     let [other, whole, parts] = ["other", "whole", "parts"].map(|name| folder.path().join(name));
     let updates = |command: &mut Command, updates: &str| {
-        succeeds(command.args(["--backend", "tch", "--updates", updates]))
+        succeeds(command.args(["--backend", backend, "--updates", updates]))
     };
     updates(&mut train(&in_f32, &other), "4");
     updates(&mut train(&in_bf16, &whole), "4");

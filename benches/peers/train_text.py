@@ -1,7 +1,7 @@
 """--work train-text: updates on batches of real text, ours and PyTorch's.
 
-All systems have the same batches, which hold pairs of similar length, as those of a run do. Ours computes in f32 on each
-backend, and with products in bf16 on libtorch, where the processor has them. PyTorch's settings, in 32 bits, with their
+All systems have the same batches, which hold pairs of similar length, as those of a run do. Ours computes in f32 and with
+products in bf16 on each backend. PyTorch's settings, in 32 bits, with their
 products in bf16 ("medium" precision) or with bf16 autocast, compiled or not, are first measured alone, because together they need too much memory; the fastest
 then takes turns with its plain f32 and with ours. PyTorch computes the logits of real tokens only, as ours do.
 """
@@ -86,12 +86,10 @@ def measure(size, args, threads, features, results):
             measured([system], 2, "alone")
         fastest = max((system for system in alone if not system.skipped), key=System.speed).name
         systems = [
-            System(f"ours, {backend}, f32", ours(features, backend, "train-text", folder), log, environment(threads))
+            System(f"ours, {backend}, {precision}", [*ours(features, backend, "train-text", folder), *flags], log, environment(threads))
             for backend in args.backends
+            for precision, flags in (("f32", []), ("bf16", ["--bf16"]))
         ]
-        if "tch" in args.backends:
-            command = ours(features, "tch", "train-text", folder, "--bf16")
-            systems.append(System("ours, tch, bf16", command, log, environment(threads)))
         systems += [pytorch(name) for name in dict.fromkeys((PLAIN, fastest))]
         measured(systems, args.rounds or (3 if args.quick else 5), "turns")
 

@@ -54,14 +54,23 @@ impl BackendChoice {
     pub fn trains_in_bf16(self) -> bool {
         match self {
             #[cfg(feature = "ndarray")]
-            Self::Ndarray => false,
+            Self::Ndarray => true,
             #[cfg(feature = "flex")]
-            Self::Flex => false,
+            Self::Flex => true,
             #[cfg(feature = "wgpu")]
             Self::Wgpu => false,
             #[cfg(feature = "tch")]
             Self::Tch => true,
         }
+    }
+
+    /// Whether a training step in bf16 has the weights in bf16, too, beside those in f32.
+    pub fn keeps_bf16_weights(self) -> bool {
+        #[cfg(feature = "tch")]
+        let keeps = self == Self::Tch;
+        #[cfg(not(feature = "tch"))]
+        let keeps = false;
+        keeps
     }
 }
 

@@ -134,7 +134,7 @@ impl Train {
         };
         let Some(out) = self.directory() else {
             let prepared = Prepared::new(&plan, data, tokenizers, None)?;
-            let report = dry_run::report(&plan, &prepared)?;
+            let report = dry_run::report(&plan, &prepared, common.backend)?;
             return Ok(io::stdout().write_all(report.as_bytes())?);
         };
         let lock = match lock {

@@ -237,7 +237,7 @@ section! {
     /// Norm to which the gradients of an update are scaled down; absent: they are not.
     clip_norm: Option<f64> = None;
 
-    /// The precision of the products in training: `"f32"`, or `"bf16"`, which only libtorch has (`--backend tch`), and
+    /// The precision of the products in training: `"f32"`, or `"bf16"`, which flex, ndarray and libtorch have, and
     /// which is faster on processors with AVX512-BF16 only. Weights, moments and all other numbers are f32 in either.
     precision: ProductPrecision = ProductPrecision::F32;
 

@@ -296,10 +296,14 @@ fn with_gradients<B: Backend, I: Kernels>(
         })?),
         None => None,
     };
-    let rounded = |tensor: &Tracked<I>| precision.rounded::<I>(&tensor.primitive);
+    let precision = match I::BF16_ATTENTION {
+        true => precision,
+        false => ProductPrecision::F32,
+    };
+    let factor = |tensor: &Tracked<I>| precision.factor::<I>(&tensor.primitive);
     let packed = Packed {
-        query: rounded(&query),
-        key_value: key_value.as_ref().map(rounded),
+        query: factor(&query),
+        key_value: key_value.as_ref().map(factor),
         heads,
     };
     let (output, attended) = I::attention_forward(&packed, mask.as_ref(), p);

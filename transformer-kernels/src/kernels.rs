@@ -8,6 +8,7 @@ use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
 use crate::adam::AdamStep;
 use crate::heads::Heads;
 use crate::linear::WeightLayout;
+use crate::precision::ProductPrecision;
 
 /// Attention's inputs: queries, keys and values side by side in rows, as projections leave them.
 #[derive(Debug, Clone)]
@@ -74,10 +75,18 @@ pub trait Kernels: Backend {
     /// What attention keeps for its backward pass beside its inputs, its mask and `p`.
     type Attended: Clone + Send + Debug + 'static;
 
-    /// Whether products of factors in bf16 have kernels. Where gradients are taken, `linear_*` and `attention_*`
-    /// are then given such factors, too, as [`ProductPrecision::Bf16`](crate::ProductPrecision::Bf16) rounds
-    /// them; a bias is in f32, and so is every result.
-    const BF16_PRODUCTS: bool = false;
+    /// Whether linear maps have products in bf16, where gradients are taken
+    /// ([`ProductPrecision::Bf16`](crate::ProductPrecision::Bf16)).
+    const BF16_LINEAR: bool = false;
+
+    /// Whether attention has them, of factors by [`bf16_factor`](Self::bf16_factor); else it is given f32.
+    const BF16_ATTENTION: bool = false;
+
+    /// A factor of products in bf16, as `linear_*` and `attention_*` are given it and gradients keep it: rounded, or
+    /// in f32, to be rounded where it is multiplied. A bias is in f32 in either case, and so is every result.
+    fn bf16_factor(tensor: &FloatTensor<Self>) -> FloatTensor<Self> {
+        tensor.clone()
+    }
 
     /// Whether the kernels support the tensor's type.
     fn accepts(tensor: &FloatTensor<Self>) -> bool;
@@ -88,18 +97,21 @@ pub trait Kernels: Backend {
         weight: &FloatTensor<Self>,
         bias: Option<&FloatTensor<Self>>,
         layout: WeightLayout,
+        precision: ProductPrecision,
     ) -> FloatTensor<Self>;
 
     fn linear_input_gradient(
         grad: &FloatTensor<Self>,
         weight: &FloatTensor<Self>,
         layout: WeightLayout,
+        precision: ProductPrecision,
     ) -> FloatTensor<Self>;
 
     fn linear_weight_gradient(
         grad: &FloatTensor<Self>,
         x: &FloatTensor<Self>,
         layout: WeightLayout,
+        precision: ProductPrecision,
     ) -> FloatTensor<Self>;
 
     /// The sum of all rows.

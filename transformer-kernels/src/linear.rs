@@ -135,6 +135,7 @@ fn fused<B: Backend, I: Kernels>(
             &weight,
             bias.as_ref(),
             layout,
+            ProductPrecision::F32,
         )));
     }
     let (x, weight) = (tracked::<B, I, 2>(x)?, tracked::<B, I, 2>(weight)?);
@@ -143,8 +144,8 @@ fn fused<B: Backend, I: Kernels>(
         None => None,
     };
     let values = bias.as_ref().map(|bias| &bias.primitive);
-    let factors = [&x, &weight].map(|factor| precision.rounded::<I>(&factor.primitive));
-    let output = I::linear_forward(&factors[0], &factors[1], values, layout);
+    let factors = [&x, &weight].map(|factor| precision.factor::<I>(&factor.primitive));
+    let output = I::linear_forward(&factors[0], &factors[1], values, layout, precision);
     let state = State::new([&x, &weight], factors, layout, precision);
     Some(wrapped(match &bias {
         Some(bias) => record(LinearWithBias, [&x, &weight, bias], output, state),
@@ -169,7 +170,7 @@ struct State<I: Backend> {
 }
 
 impl<I: Kernels> State<I> {
-    /// Keeps the factors of the product, those of `x` and of the weight, as it has rounded them.
+    /// Keeps the factors of the product, those of `x` and of the weight, as it has been given them.
     fn new(
         [x, weight]: [&Tracked<I>; 2],
         [x_factor, weight_factor]: [FloatTensor<I>; 2],
@@ -187,10 +188,11 @@ impl<I: Kernels> State<I> {
     /// The gradients of `x` and of the weight; `None` where the other factor was not kept.
     fn gradients(&self, grad: &FloatTensor<I>) -> [Option<FloatTensor<I>>; 2] {
         let (x, weight) = (self.x.as_ref(), self.weight.as_ref());
-        let grad = self.precision.rounded::<I>(grad);
+        let (layout, precision) = (self.layout, self.precision);
+        let grad = precision.factor::<I>(grad);
         [
-            weight.map(|weight| I::linear_input_gradient(&grad, weight, self.layout)),
-            x.map(|x| I::linear_weight_gradient(&grad, x, self.layout)),
+            weight.map(|weight| I::linear_input_gradient(&grad, weight, layout, precision)),
+            x.map(|x| I::linear_weight_gradient(&grad, x, layout, precision)),
         ]
     }
 }
@@ -332,7 +334,7 @@ mod tests {
         let errors = found.iter().zip(expected);
         let errors = errors.map(|(found, [sum, magnitude])| (found - sum).abs() / magnitude);
         let largest = errors.max_by(f64::total_cmp).expect("numbers");
-        let expected = match I::BF16_PRODUCTS {
+        let expected = match I::BF16_LINEAR {
             true => 1e-4..3.05 / 256.0,
             false => 0.0..3e-6,
         };

@@ -3,7 +3,6 @@
 use std::any::TypeId;
 use std::fmt;
 
-use burn::tensor::FloatDType;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use serde::{Deserialize, Serialize};
@@ -11,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::autodiff::{Tracked, first};
 use crate::kernels::Kernels;
 
-/// The precision of products where gradients are taken, forward and backward: those of linear maps, and in
-/// attention those of queries with keys and of weights with values.
+/// The precision of products where gradients are taken, forward and backward: those of linear maps, and on libtorch
+/// also attention's, of queries with keys and of weights with values.
 ///
 /// Everything else is in f32 in either case: parameters and gradients, what an operation is given and what it
 /// returns, biases, softmax and norms. Where no gradients are taken, so are the products.
@@ -23,7 +22,7 @@ pub enum ProductPrecision {
     #[default]
     F32,
     /// Both factors are rounded to bf16: the range of f32 with 8 bits of precision, so that each is off by 1/256
-    /// of itself at most. Sums are in f32, and are rounded to bf16 once, when they are complete.
+    /// of itself at most. Sums are in f32; libtorch rounds them to bf16 once, when they are complete.
     Bf16,
 }
 
@@ -35,8 +34,9 @@ impl ProductPrecision {
     /// use burn_ndarray::NdArray;
     /// use transformer_kernels::ProductPrecision;
     ///
-    /// // They are libtorch's, with the feature `tch`.
-    /// assert!(!ProductPrecision::Bf16.is_computed_by::<Autodiff<NdArray>>());
+    /// // With the features `ndarray`, `flex` and `tch`, those backends have them; wgpu does not.
+    /// let has_kernels = cfg!(feature = "ndarray");
+    /// assert_eq!(ProductPrecision::Bf16.is_computed_by::<Autodiff<NdArray>>(), has_kernels);
     /// assert!(ProductPrecision::F32.is_computed_by::<Autodiff<NdArray>>());
     /// ```
     pub fn is_computed_by<B: Backend>(self) -> bool {
@@ -47,11 +47,11 @@ impl ProductPrecision {
         has_bf16.unwrap_or(false)
     }
 
-    /// A tensor as a factor of products in this precision, where `I` has them.
-    pub(crate) fn rounded<I: Kernels>(self, tensor: &FloatTensor<I>) -> FloatTensor<I> {
+    /// A tensor as a factor of products in this precision.
+    pub(crate) fn factor<I: Kernels>(self, tensor: &FloatTensor<I>) -> FloatTensor<I> {
         match self {
-            Self::Bf16 if I::BF16_PRODUCTS => I::float_cast(tensor.clone(), FloatDType::BF16),
-            _ => tensor.clone(),
+            Self::F32 => tensor.clone(),
+            Self::Bf16 => I::bf16_factor(tensor),
         }
     }
 }
@@ -68,5 +68,5 @@ impl fmt::Display for ProductPrecision {
 /// Whether `B` has products in bf16, if it takes gradients over `I`.
 fn multiplies_in_bf16<B: Backend, I: Kernels>() -> Option<bool> {
     let is_over = TypeId::of::<FloatTensor<B>>() == TypeId::of::<Tracked<I>>();
-    is_over.then_some(I::BF16_PRODUCTS)
+    is_over.then_some(I::BF16_LINEAR)
 }

@@ -43,10 +43,10 @@ pub struct TrainingConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
     /// The precision of the products of forward and backward pass: f32. In
-    /// [`Bf16`](ProductPrecision::Bf16), both factors of each product are rounded, those of linear maps and of
-    /// attention; weights, gradients, moments, the residual stream, norms, softmax and loss stay in f32, and so do
-    /// validations and all files. Only libtorch has such products ([`ProductPrecision::is_computed_by`]), and they
-    /// are faster only on processors with instructions for them.
+    /// [`Bf16`](ProductPrecision::Bf16), both factors of each product are rounded, those of linear maps and, on
+    /// libtorch, of attention; weights, gradients, moments, the residual stream, norms, softmax and loss stay in f32,
+    /// and so do validations and all files. flex, ndarray and libtorch have such products
+    /// ([`ProductPrecision::is_computed_by`]), and they are faster only on processors with instructions for them.
     pub precision: ProductPrecision,
     /// Updates in a row that are skipped, because their loss or gradients are not finite, before the run ends
     /// with an error: 10. One example can spoil an update; when ten updates with other examples and other

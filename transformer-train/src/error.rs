@@ -37,7 +37,7 @@ pub enum TrainError {
     },
     /// The backend has no products in [`TrainingConfig::precision`](crate::TrainingConfig::precision).
     #[error(
-        "`precision` is {precision}, which libtorch computes in (feature `tch`); {backend} computes in f32 only"
+        "`precision` is {precision}, for which {backend} has no kernels here: they are those of the features `flex`, `ndarray` and `tch`"
     )]
     BackendPrecision {
         /// The precision asked for.
@@ -237,7 +237,9 @@ pub enum TrainError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Of the processes that train one model ([`Ranks`](crate::Ranks)), one was given another run.
-    #[error("rank {rank} of {size} has other {what} than rank 0")]
+    #[error(
+        "rank {rank} of {size} has other {what} than rank 0: all must be given the same, by the same files"
+    )]
     OtherProcess {
         /// The first one that differs.
         rank: usize,

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use transformer_core::{ProductPrecision, TransformerConfig};
+use transformer_program::BackendChoice;
 use transformer_train::{BatchSampler, ExampleSource, Lengths, TrainingConfig};
 
 use super::plan::Plan;
@@ -13,11 +14,16 @@ use crate::commands::{Result, mib, plural};
 ///
 /// # Errors
 /// When the pairs cannot be put into batches.
-pub fn report(plan: &Plan, prepared: &Prepared) -> Result<String> {
+pub fn report(plan: &Plan, prepared: &Prepared, backend: BackendChoice) -> Result<String> {
     let mut text = String::new();
     data(&mut text, prepared)?;
     batches(&mut text, &prepared.train, &plan.training)?;
-    memory(&mut text, &plan.model, plan.training.precision)?;
+    let is_bf16 = plan.training.precision == ProductPrecision::Bf16;
+    memory(
+        &mut text,
+        &plan.model,
+        is_bf16 && backend.keeps_bf16_weights(),
+    )?;
     Ok(text)
 }
 
@@ -82,12 +88,12 @@ fn padding(lengths: &[Lengths], batches: &[Vec<usize>]) -> f64 {
     1.0 - real as f64 / padded as f64
 }
 
-fn memory(text: &mut String, model: &TransformerConfig, products: ProductPrecision) -> Result {
+fn memory(text: &mut String, model: &TransformerConfig, keeps_bf16_weights: bool) -> Result {
     let parameters = model.num_params();
     // Bytes of each; Adam keeps two moments of each weight.
     let mut parts: Vec<(&str, u128)> =
         vec![("weights", 4), ("gradients", 4), ("Adam's moments", 8)];
-    if products == ProductPrecision::Bf16 {
+    if keeps_bf16_weights {
         parts.push(("weights in bf16", 2));
     }
     writeln!(text, "model")?;

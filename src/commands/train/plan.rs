@@ -84,7 +84,7 @@ impl Plan {
         }
         if !backend.trains_in_bf16() {
             let rule = format!(
-                "needs libtorch, by --backend tch (Cargo feature tch); {backend} trains in \"f32\" only"
+                "needs flex, ndarray or tch, by --backend and the Cargo feature of that name; {backend} trains in \"f32\" only"
             );
             let value = format!("\"{precision}\"");
             return Err(self.refuse("training.precision", value, rule).into());

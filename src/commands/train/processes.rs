@@ -10,17 +10,27 @@ use crate::commands::Result;
 /// MPI and Slurm.
 const SIZES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
 
+/// Of a process that a launcher connects by PMIx, which has no number of its own; and Slurm's number.
+const PMIX: [&str; 2] = ["PMIX_RANK", "SLURM_STEP_NUM_TASKS"];
+
 /// Whether a launcher has started this process. It may have given it a terminal that nobody looks at.
 pub fn is_launched() -> bool {
-    // Slurm's newer interface has no number.
-    let mut variables = SIZES.iter().chain(&["PMIX_RANK"]);
+    let mut variables = SIZES.iter().chain(&PMIX[..1]);
     variables.any(|name| env::var_os(name).is_some())
+}
+
+/// The number of processes that a launcher has started together; `None` where it does not say it.
+fn launched() -> Option<usize> {
+    let number = |name| env::var(name).ok()?.parse().ok();
+    let of_pmix = || env::var_os(PMIX[0]).and_then(|_| number(PMIX[1]));
+    SIZES.into_iter().find_map(number).or_else(of_pmix)
 }
 
 /// Calls `train` in each of the processes that a launcher has started together.
 ///
 /// # Errors
-/// That of `train`, in a process by itself. In one of several, it is printed with the rank, and ends all of them.
+/// That of `train`, in a process by itself; in one of several, it is printed with the rank, and ends all of them. When
+/// MPI does not connect the processes, each of which would train by itself.
 #[cfg(feature = "mpi")]
 pub fn in_each_process(train: impl FnOnce(&Ranks) -> Result) -> Result {
     use crate::commands::Interrupted;
@@ -31,6 +41,13 @@ pub fn in_each_process(train: impl FnOnce(&Ranks) -> Result) -> Result {
         return train(&Ranks::alone());
     }
     let interrupted = Mpi::run(|ranks| {
+        if let Some(size) = launched().filter(|&size| size != ranks.size()) {
+            return Err(format!(
+                "this is one of {size} processes, of which MPI connects {}: the launcher is of another MPI than the program was built with",
+                ranks.size()
+            )
+            .into());
+        }
         if !ranks.is_first() {
             be_quiet();
         }
@@ -52,9 +69,7 @@ pub fn in_each_process(train: impl FnOnce(&Ranks) -> Result) -> Result {
 /// That of `train`; when this is one of several processes, each of which would train by itself.
 #[cfg(not(feature = "mpi"))]
 pub fn in_each_process(train: impl FnOnce(&Ranks) -> Result) -> Result {
-    let mut sizes = SIZES.iter().filter_map(|name| env::var(name).ok());
-    let size = sizes.find_map(|size| size.parse::<usize>().ok());
-    match size {
+    match launched() {
         Some(size) if size > 1 => Err(format!(
             "this is one of {size} processes, but the program was built for one: build it with --features mpi, or start it without mpirun"
         )

@@ -465,7 +465,7 @@ fn bf16_is_off_by_its_roundings<I: Kernels>() {
             let off = norm(&differences.collect::<Vec<_>>()) / norm(exact);
             // A gradient has passed eight roundings, each by 1/256 at most. As independent errors they come to
             // 1/150; entries that were dropped otherwise, or a wrong factor, to half and more.
-            let expected = match I::BF16_PRODUCTS {
+            let expected = match I::BF16_ATTENTION {
                 true => 1e-4..1.0 / 64.0,
                 false => 0.0..1e-6,
             };

@@ -14,6 +14,7 @@ use crate::adam::AdamStep;
 use crate::heads::Heads;
 use crate::kernels::{Attendable, AttentionParents, Kernels, MaskTensors, NormParents, Packed};
 use crate::linear::WeightLayout;
+use crate::precision::ProductPrecision;
 use crate::random::{Keep, draw};
 
 /// A backend whose tensors can be read as slices.
@@ -204,6 +205,8 @@ impl<I: Host> Kernels for I {
     type Dropped = Keep;
     type Attended = KeptAttention<I>;
 
+    const BF16_LINEAR: bool = true;
+
     fn accepts(tensor: &FloatTensor<I>) -> bool {
         I::is_f32(tensor)
     }
@@ -213,9 +216,10 @@ impl<I: Host> Kernels for I {
         weight: &FloatTensor<I>,
         bias: Option<&FloatTensor<I>>,
         layout: WeightLayout,
+        precision: ProductPrecision,
     ) -> FloatTensor<I> {
         let [rows, _] = dims::<I, 2>(x);
-        let shape = linear_shape(rows, dims::<I, 2>(weight), layout);
+        let shape = linear_shape(rows, dims::<I, 2>(weight), layout, precision);
         let bias = bias.map(read::<I>);
         let output = super::linear(&read::<I>(x), &read::<I>(weight), bias.as_deref(), shape);
         tensor::<I>(output, [rows, shape.d_output], x)
@@ -225,9 +229,10 @@ impl<I: Host> Kernels for I {
         grad: &FloatTensor<I>,
         weight: &FloatTensor<I>,
         layout: WeightLayout,
+        precision: ProductPrecision,
     ) -> FloatTensor<I> {
         let [rows, _] = dims::<I, 2>(grad);
-        let shape = linear_shape(rows, dims::<I, 2>(weight), layout);
+        let shape = linear_shape(rows, dims::<I, 2>(weight), layout, precision);
         let x_grad = super::linear_input_gradient(&read::<I>(grad), &read::<I>(weight), shape);
         tensor::<I>(x_grad, [rows, shape.d_input], grad)
     }
@@ -236,10 +241,11 @@ impl<I: Host> Kernels for I {
         grad: &FloatTensor<I>,
         x: &FloatTensor<I>,
         layout: WeightLayout,
+        precision: ProductPrecision,
     ) -> FloatTensor<I> {
         let ([rows, d_input], [_, d_output]) = (dims::<I, 2>(x), dims::<I, 2>(grad));
         let weight = layout.oriented([d_input, d_output]);
-        let shape = linear_shape(rows, weight, layout);
+        let shape = linear_shape(rows, weight, layout, precision);
         let weight_grad = super::linear_weight_gradient(&read::<I>(grad), &read::<I>(x), shape);
         tensor::<I>(weight_grad, weight, grad)
     }
@@ -496,12 +502,18 @@ impl<I: Host> Kernels for I {
     }
 }
 
-fn linear_shape(rows: usize, weight: [usize; 2], layout: WeightLayout) -> LinearShape {
+fn linear_shape(
+    rows: usize,
+    weight: [usize; 2],
+    layout: WeightLayout,
+    precision: ProductPrecision,
+) -> LinearShape {
     let [d_input, d_output] = layout.oriented(weight);
     LinearShape {
         rows,
         d_input,
         d_output,
         layout,
+        precision,
     }
 }

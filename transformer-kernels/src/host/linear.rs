@@ -5,10 +5,11 @@ use rayon::prelude::*;
 use super::matrix::Matrix;
 use super::task_of_rows;
 use crate::linear::WeightLayout;
+use crate::precision::ProductPrecision;
 use crate::simd::vectorised;
 use crate::sizes::count;
 
-/// The sizes of a linear map.
+/// The sizes of a linear map, and the precision of its products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinearShape {
     /// Rows of `x`.
@@ -19,6 +20,8 @@ pub struct LinearShape {
     pub d_output: usize,
     /// Layout of the weight in memory.
     pub layout: WeightLayout,
+    /// Precision of the product and of those of its gradients.
+    pub precision: ProductPrecision,
 }
 
 impl LinearShape {
@@ -57,7 +60,7 @@ fn whole(values: &[f32], rows: usize, columns: usize) -> Matrix<'_> {
 /// When a slice is not as long as its shape.
 ///
 /// ```
-/// use transformer_kernels::WeightLayout;
+/// use transformer_kernels::{ProductPrecision, WeightLayout};
 /// use transformer_kernels::host::{LinearShape, linear};
 ///
 /// let shape = LinearShape {
@@ -65,6 +68,7 @@ fn whole(values: &[f32], rows: usize, columns: usize) -> Matrix<'_> {
 ///     d_input: 2,
 ///     d_output: 3,
 ///     layout: WeightLayout::InputByOutput,
+///     precision: ProductPrecision::F32,
 /// };
 /// // 1·3 + 2·6 = 15, 1·4 + 2·7 = 18, 1·5 + 2·8 + 100 = 121
 /// let weight = [3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
@@ -72,7 +76,9 @@ fn whole(values: &[f32], rows: usize, columns: usize) -> Matrix<'_> {
 /// assert_eq!(y, [15.0, 18.0, 121.0]);
 /// ```
 pub fn linear(x: &[f32], weight: &[f32], bias: Option<&[f32]>, shape: LinearShape) -> Vec<f32> {
-    let mut output = shape.input(x).product(shape.weight(weight));
+    let mut output = shape
+        .input(x)
+        .product_at(shape.weight(weight), shape.precision);
     let d_output = shape.d_output;
     if let Some(bias) = bias {
         assert_eq!(bias.len(), d_output, "a bias, and the width of the output");
@@ -96,7 +102,7 @@ pub fn linear(x: &[f32], weight: &[f32], bias: Option<&[f32]>, shape: LinearShap
 pub fn linear_input_gradient(grad: &[f32], weight: &[f32], shape: LinearShape) -> Vec<f32> {
     shape
         .output(grad)
-        .product(shape.weight(weight).transposed())
+        .product_at(shape.weight(weight).transposed(), shape.precision)
 }
 
 /// Gradient of the weight, in its layout: `xᵀ dY`.
@@ -106,8 +112,8 @@ pub fn linear_input_gradient(grad: &[f32], weight: &[f32], shape: LinearShape) -
 pub fn linear_weight_gradient(grad: &[f32], x: &[f32], shape: LinearShape) -> Vec<f32> {
     let (grad, x) = (shape.output(grad), shape.input(x));
     match shape.layout {
-        WeightLayout::InputByOutput => x.transposed().product(grad),
-        WeightLayout::OutputByInput => grad.transposed().product(x),
+        WeightLayout::InputByOutput => x.transposed().product_at(grad, shape.precision),
+        WeightLayout::OutputByInput => grad.transposed().product_at(x, shape.precision),
     }
 }
 
@@ -123,6 +129,7 @@ mod tests {
             d_input: 3,
             d_output: 1,
             layout: WeightLayout::InputByOutput,
+            precision: ProductPrecision::F32,
         };
         linear(&[0.0; 7], &[0.0; 3], None, shape);
     }

@@ -5,11 +5,13 @@ use std::ops::Range;
 
 use gemm::Parallelism;
 
+use super::bf16;
 use super::few_rows::{self, FEW, Rows};
+use crate::precision::ProductPrecision;
 use crate::sizes::count;
 
 /// Multiplications from which on a product is computed on several threads.
-const LARGE: usize = 1 << 22;
+pub const LARGE: usize = 1 << 22;
 
 /// Numbers of a matrix from which on it is read by several threads, for however few rows.
 pub const LARGE_MATRIX: usize = 1 << 17;
@@ -17,11 +19,11 @@ pub const LARGE_MATRIX: usize = 1 << 17;
 /// A view of a matrix, not necessarily contiguous.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
-    values: &'a [f32],
-    rows: usize,
-    columns: usize,
-    row_stride: usize,
-    column_stride: usize,
+    pub(super) values: &'a [f32],
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) row_stride: usize,
+    pub(super) column_stride: usize,
 }
 
 impl<'a> Matrix<'a> {
@@ -86,6 +88,12 @@ impl<'a> Matrix<'a> {
         }
     }
 
+    /// The same view of other values, of which there are as many.
+    pub(super) fn of<'b>(self, values: &'b [f32]) -> Matrix<'b> {
+        assert_eq!(values.len(), self.values.len(), "values of a view");
+        Matrix { values, ..self }
+    }
+
     /// The transposed view.
     pub fn transposed(self) -> Self {
         Self {
@@ -118,6 +126,17 @@ impl<'a> Matrix<'a> {
     fn contiguous_rows(self) -> Option<Rows<'a>> {
         (self.column_stride == 1)
             .then(|| Rows::new(self.values, self.rows, self.columns, self.row_stride))
+    }
+
+    /// [`product`](Self::product), in that precision.
+    ///
+    /// # Panics
+    /// When the sizes do not agree.
+    pub fn product_at(self, other: Matrix<'_>, precision: ProductPrecision) -> Vec<f32> {
+        match precision {
+            ProductPrecision::F32 => self.product(other),
+            ProductPrecision::Bf16 => bf16::product(self, other),
+        }
     }
 
     /// `self · other`, row after row, on all threads where it is large.

@@ -11,6 +11,7 @@ mod activation;
 mod adam;
 mod attention;
 mod backend;
+mod bf16;
 mod buffer;
 mod dropout;
 mod few_rows;

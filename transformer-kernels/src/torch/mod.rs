@@ -15,12 +15,18 @@ use self::dropout::Dropped;
 use crate::adam::AdamStep;
 use crate::kernels::{Attendable, AttentionParents, Kernels, MaskTensors, NormParents, Packed};
 use crate::linear::WeightLayout;
+use crate::precision::ProductPrecision;
 
 impl Kernels for LibTorch {
     type Dropped = Dropped;
     type Attended = attention::Attended;
 
-    const BF16_PRODUCTS: bool = true;
+    const BF16_LINEAR: bool = true;
+    const BF16_ATTENTION: bool = true;
+
+    fn bf16_factor(tensor: &TchTensor) -> TchTensor {
+        TchTensor::new(tensor.tensor.to_kind(Kind::BFloat16))
+    }
 
     fn accepts(tensor: &FloatTensor<Self>) -> bool {
         tensor.tensor.kind() == Kind::Float
@@ -31,6 +37,7 @@ impl Kernels for LibTorch {
         weight: &TchTensor,
         bias: Option<&TchTensor>,
         layout: WeightLayout,
+        _precision: ProductPrecision,
     ) -> TchTensor {
         let bias = bias.map(|bias| &bias.tensor);
         TchTensor::new(linear::linear(&x.tensor, &weight.tensor, bias, layout))
@@ -40,12 +47,18 @@ impl Kernels for LibTorch {
         grad: &TchTensor,
         weight: &TchTensor,
         layout: WeightLayout,
+        _precision: ProductPrecision,
     ) -> TchTensor {
         let weight = linear::oriented(&weight.tensor, layout);
         TchTensor::new(linear::product(&grad.tensor, &weight.tr()))
     }
 
-    fn linear_weight_gradient(grad: &TchTensor, x: &TchTensor, layout: WeightLayout) -> TchTensor {
+    fn linear_weight_gradient(
+        grad: &TchTensor,
+        x: &TchTensor,
+        layout: WeightLayout,
+        _precision: ProductPrecision,
+    ) -> TchTensor {
         TchTensor::new(linear::weight_gradient(&grad.tensor, &x.tensor, layout))
     }
 

@@ -11,6 +11,15 @@ pub fn together<T: Send>(
     size: usize,
     train: impl Fn(&Ranks) -> T + Sync,
 ) -> Vec<thread::Result<T>> {
+    together_with(size, |_, _| (), train)
+}
+
+/// [`together`], where a rank then changes the sums that it has received.
+pub fn together_with<T: Send>(
+    size: usize,
+    change: fn(usize, &mut [f32]),
+    train: impl Fn(&Ranks) -> T + Sync,
+) -> Vec<thread::Result<T>> {
     let shared = Arc::new(Shared {
         round: Mutex::new(Round {
             sent: vec![None; size],
@@ -22,7 +31,13 @@ pub fn together<T: Send>(
     thread::scope(|scope| {
         let start = |rank| {
             let (train, shared) = (&train, shared.clone());
-            scope.spawn(move || train(&Ranks::new(Threads { rank, size, shared })))
+            let threads = Threads {
+                rank,
+                size,
+                change,
+                shared,
+            };
+            scope.spawn(move || train(&Ranks::new(threads)))
         };
         let threads: Vec<_> = (0..size).map(start).collect();
         threads.into_iter().map(|thread| thread.join()).collect()
@@ -40,6 +55,8 @@ pub fn all_of<T: Send>(size: usize, train: impl Fn(&Ranks) -> T + Sync) -> Vec<T
 struct Threads {
     rank: usize,
     size: usize,
+    /// What this rank makes of a sum.
+    change: fn(usize, &mut [f32]),
     shared: Arc<Shared>,
 }
 
@@ -127,6 +144,7 @@ impl Communicator for Threads {
                 *sum += f32::from_le_bytes(*bytes);
             }
         }
+        (self.change)(self.rank, numbers);
     }
 
     fn sum_counts(&self, numbers: &mut [f64]) {

@@ -15,7 +15,7 @@ use transformer_train::{
 };
 
 use super::support::run::alone;
-use super::support::threads::{all_of, together};
+use super::support::threads::{all_of, together, together_with};
 use super::{B, model_config, pairs, run, weights};
 
 /// Four batches to an update, but for the last one of an epoch; gradients are clipped.
@@ -215,9 +215,43 @@ where
 #[test]
 fn a_rank_with_other_examples_is_named() {
     let _alone = alone();
-    let expected = "rank 1 of 2 has other training examples than rank 0".to_owned();
+    let expected = "rank 1 of 2 has other training examples than rank 0: all must be given the same, by the same files";
     let found = errors(&config(), |rank| pairs(60 - rank));
-    assert_eq!(found, [Some(expected), None]);
+    assert_eq!(found, [Some(expected.to_owned()), None]);
+}
+
+/// The sums of rank 1 differ in their last bit.
+#[test]
+fn a_rank_with_other_weights_is_named_at_the_next_checkpoint() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let round_otherwise = |rank, sums: &mut [f32]| {
+        if rank == 1 {
+            for sum in sums {
+                *sum = f32::from_bits(sum.to_bits() ^ 1);
+            }
+        }
+    };
+    let results = together_with(2, round_otherwise, |ranks| {
+        let model = model_config().init::<B>(3, &Default::default()).unwrap();
+        let trained = Trainer::new(model, config())
+            .ranks(ranks)
+            .directory(folder.path().join("model"))
+            .display(ProgressDisplay::Silent)
+            .train(pairs(60), pairs(10));
+        trained.unwrap_err().to_string()
+    });
+    let found: Vec<_> = results.into_iter().map(Result::ok).collect();
+    let error = found[0].as_deref().unwrap();
+    let expected = "after update 20, rank 1 of 2 has other weights or moments than rank 0: ";
+    assert!(error.starts_with(expected), "{error}");
+    assert_eq!(found[1], None);
+    assert!(
+        !folder
+            .path()
+            .join("model/checkpoints/update-00000020")
+            .exists()
+    );
 }
 
 #[test]

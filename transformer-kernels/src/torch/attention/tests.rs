@@ -26,8 +26,8 @@ fn packed(precision: ProductPrecision) -> Packed<LibTorch> {
     let query = numbers(1, [BATCH, QUERIES, n_heads * d_k]);
     let key_value = numbers(2, [BATCH, KEYS, n_heads * (d_k + d_v)]);
     Packed {
-        query: precision.rounded::<LibTorch>(&query),
-        key_value: Some(precision.rounded::<LibTorch>(&key_value)),
+        query: precision.factor::<LibTorch>(&query),
+        key_value: Some(precision.factor::<LibTorch>(&key_value)),
         heads: HEADS,
     }
 }

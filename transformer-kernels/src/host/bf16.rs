@@ -1,0 +1,163 @@
+//! Products of factors that are rounded to bf16, with sums in single precision.
+//!
+//! | file | has |
+//! |---|---|
+//! | here | the product, by tiles where the processor has instructions for them |
+//! | `panels` | the factors, rounded and laid out for tiles |
+//! | `tiles` | the product of such factors |
+
+mod panels;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
+
+use super::matrix::Matrix;
+
+/// `x · other` of factors that are rounded to bf16.
+///
+/// With AVX512-BF16, factors and sums that are smaller than the smallest normal number are zero. Elsewhere the factors
+/// are rounded, and multiplied in single precision.
+///
+/// # Panics
+/// When the sizes do not agree.
+pub fn product(x: Matrix<'_>, other: Matrix<'_>) -> Vec<f32> {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(dot) = tiles::Dot::new() {
+        return dot.product(x, other);
+    }
+    let [x_values, other_values] = [x, other].map(|factor| panels::rounded(factor.values));
+    x.of(&x_values).product(other.of(&other_values))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Small whole numbers are themselves in bf16, and so are their sums here in f32. Around every view there is NaN,
+    /// which a number that is read by mistake turns a result into.
+    #[test]
+    fn products_of_numbers_that_need_no_rounding_are_exact() {
+        for [rows, inner, columns] in [
+            [1, 1, 1],
+            [1, 40, 9],
+            [11, 2, 33],
+            [12, 3, 32],
+            [13, 515, 31],
+            [25, 64, 65],
+            [300, 131, 110],
+        ] {
+            let number = |row: usize, column: usize| ((row * 37 + column * 5) % 17) as f32 - 8.0;
+            let expected: Vec<f32> = (0..rows * columns)
+                .map(|at| {
+                    let (row, column) = (at / columns, at % columns);
+                    let terms = (0..inner).map(|k| number(row, k) * number(column + 3, k));
+                    terms.sum()
+                })
+                .collect();
+            let x = framed([rows, inner], number);
+            let x_turned = framed([inner, rows], |k, row| number(row, k));
+            let other = framed([inner, columns], |k, column| number(column + 3, k));
+            let other_turned = framed([columns, inner], |column, k| number(column + 3, k));
+            let (x, other) = (view(&x, [rows, inner]), view(&other, [inner, columns]));
+            let x_turned = view(&x_turned, [inner, rows]).transposed();
+            let other_turned = view(&other_turned, [columns, inner]).transposed();
+            for (x, other) in [(x, other), (x_turned, other), (x, other_turned)] {
+                assert_eq!(product(x, other), expected, "{rows}, {inner}, {columns}");
+            }
+        }
+    }
+
+    const FRAME: usize = 2;
+
+    /// A matrix in a larger one of NaN.
+    fn framed([rows, columns]: [usize; 2], number: impl Fn(usize, usize) -> f32) -> Vec<f32> {
+        let stride = columns + 2 * FRAME;
+        let mut values = vec![f32::NAN; (rows + 2 * FRAME) * stride];
+        for row in 0..rows {
+            for column in 0..columns {
+                values[(row + FRAME) * stride + FRAME + column] = number(row, column);
+            }
+        }
+        values
+    }
+
+    fn view(values: &[f32], [rows, columns]: [usize; 2]) -> Matrix<'_> {
+        let stride = columns + 2 * FRAME;
+        Matrix::new(&values[FRAME * stride + FRAME..], rows, columns, stride)
+    }
+
+    /// Each factor is off by 1/256 of itself at most, and the sum by its roundings.
+    #[test]
+    fn a_product_is_off_by_the_roundings_of_its_factors() {
+        let [rows, inner, columns] = [29, 300, 50];
+        let number = |at: usize| (at * 7919 % 1013) as f32 / 506.0 - 1.0;
+        let x: Vec<f32> = (0..rows * inner).map(number).collect();
+        let other: Vec<f32> = (0..inner * columns).map(|at| number(at + 311)).collect();
+        let found = product(
+            Matrix::new(&x, rows, inner, inner),
+            Matrix::new(&other, inner, columns, columns),
+        );
+        let mut largest = 0.0_f64;
+        for (at, found) in found.iter().enumerate() {
+            let (row, column) = (at / columns, at % columns);
+            let term = |k: usize| [x[row * inner + k], other[k * columns + column]].map(f64::from);
+            let terms = (0..inner).map(|k| term(k).into_iter().product::<f64>());
+            let (sum, size) = terms.fold((0.0, 0.0), |(sum, size), term| {
+                (sum + term, size + term.abs())
+            });
+            largest = largest.max((f64::from(*found) - sum).abs() / size);
+        }
+        assert!((1e-5..2.05 / 256.0).contains(&largest), "{largest:e}");
+    }
+
+    #[test]
+    fn no_number_depends_on_threads_or_on_other_rows() {
+        let [rows, inner, columns] = [200, 150, 170];
+        let number = |at: usize| (at * 7919 % 1013) as f32 / 506.0 - 1.0;
+        let x: Vec<f32> = (0..rows * inner).map(number).collect();
+        let other: Vec<f32> = (0..inner * columns).map(|at| number(at + 311)).collect();
+        let (x, other) = (
+            Matrix::new(&x, rows, inner, inner),
+            Matrix::new(&other, inner, columns, columns),
+        );
+        let on = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+            pool.build().unwrap().install(|| product(x, other))
+        };
+        let all = on(1);
+        assert_eq!(on(3), all);
+        let few = product(x.rows(20..70), other);
+        assert_eq!(few, all[20 * columns..70 * columns]);
+    }
+
+    #[test]
+    fn what_is_no_number_stays_none() {
+        for [x, other, expected] in [
+            [f32::INFINITY, 1.0, f32::INFINITY],
+            [f32::MAX, -1.0, f32::NEG_INFINITY],
+            [1.0, f32::NEG_INFINITY, f32::NEG_INFINITY],
+            [f32::from_bits(0x7f80_0001), 1.0, f32::NAN],
+            [f32::from_bits(0xffff_ffff), 1.0, f32::NAN],
+            [f32::INFINITY, 0.0, f32::NAN],
+        ] {
+            let (x, other) = ([x], [other]);
+            let found = product(Matrix::new(&x, 1, 1, 1), Matrix::new(&other, 1, 1, 1));
+            let is_same = found[0] == expected || found[0].is_nan() && expected.is_nan();
+            assert!(is_same, "{x:?} by {other:?}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn an_inner_size_of_zero_gives_zeros() {
+        let found = product(Matrix::new(&[], 2, 0, 0), Matrix::new(&[], 0, 3, 3));
+        assert_eq!(found, [0.0; 6]);
+        let none = product(Matrix::new(&[], 0, 3, 3), Matrix::new(&[1.0; 6], 3, 2, 2));
+        assert!(none.is_empty());
+    }
+
+    #[test]
+    #[should_panic(expected = "inner sizes of a product")]
+    fn sizes_that_do_not_agree_are_refused() {
+        let x = Matrix::new(&[0.0; 6], 3, 2, 2);
+        product(x, x);
+    }
+}

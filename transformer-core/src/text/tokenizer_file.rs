@@ -52,6 +52,7 @@ impl TokenizerFile {
         check_growth("decoder", &file.decoder)?;
         each_part(&file.pre_tokenizer, check_pre_tokenizer)?;
         each_part(&file.post_processor, check_post_processor)?;
+        each_part(&file.decoder, check_decoder)?;
         Ok(file)
     }
 
@@ -172,6 +173,18 @@ fn matches_nothing(pattern: &str) -> Result<bool, String> {
 fn check_pre_tokenizer(part: &Value) -> Result<(), String> {
     match part["type"] == "FixedLength" && part["length"] == 0 {
         true => Err("its pre-tokenizer cuts text into parts of the length 0".into()),
+        false => Ok(()),
+    }
+}
+
+/// The crate looks for what is to be stripped from the end of a text before the text's beginning, where there is nothing
+/// else.
+fn check_decoder(part: &Value) -> Result<(), String> {
+    let stop = &part["stop"];
+    match part["type"] == "Strip" && *stop != 0 {
+        true => Err(format!(
+            "its decoder strips {stop} characters from the end of a text, which fails on an empty one; give `stop` 0"
+        )),
         false => Ok(()),
     }
 }
@@ -312,6 +325,23 @@ mod tests {
         }
         let found = problem(|file| file["normalizer"] = replace(json!({"Regex": "("})));
         assert!(found.unwrap().starts_with("its normalizer: "));
+    }
+
+    /// The crate would panic when it decodes.
+    #[test]
+    fn decoders_strip_nothing_from_the_end() {
+        let strip = |stop: u64| json!({"type": "Strip", "content": " ", "start": 1, "stop": stop});
+        for (stop, number) in [(1, "1"), (u64::MAX, "18446744073709551615")] {
+            let sequence = json!({"type": "Sequence", "decoders": [strip(stop)]});
+            let expected = format!(
+                "its decoder strips {number} characters from the end of a text, which fails on an empty one; give `stop` 0"
+            );
+            assert_eq!(
+                problem(|file| file["decoder"] = sequence).unwrap(),
+                expected
+            );
+        }
+        assert_eq!(problem(|file| file["decoder"] = strip(0)), None);
     }
 
     #[test]

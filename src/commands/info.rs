@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use transformer_core::{
     CONFIG_FILE, DecodeOptions, DirectoryFormat, LanguageModelConfig, ModelError, Tokenizers,
-    TransformerConfig, is_quantized,
+    TransformerConfig,
 };
 use transformer_train::{AverageOutcome, KeptModel, RunRecord};
 
@@ -134,11 +134,12 @@ fn model(text: &mut String, directory: &Path) -> Result {
         "  parameters   {parameters}, {:.1} MiB in 32 bits",
         mib(parameters * 4)
     )?;
-    let matrices = match is_quantized(directory)? {
+    let format = DirectoryFormat::of(directory)?;
+    let matrices = match format.is_quantized() {
         true => ", with matrices of 8-bit integers",
         false => "",
     };
-    let format = match DirectoryFormat::of(directory)? {
+    let format = match format {
         DirectoryFormat::Own(Some(format)) => format!("{format}{matrices}"),
         DirectoryFormat::HuggingFace(model_type) => format!("Hugging Face's, of type {model_type}"),
         _ => "not numbered".into(),

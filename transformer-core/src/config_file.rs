@@ -77,7 +77,8 @@ impl Header {
 
 /// Whether a model directory is one of Hugging Face's.
 pub(crate) fn is_of_hugging_face(directory: &Path) -> Result<bool, ModelError> {
-    Ok(read_header(directory)?.is_of_hugging_face())
+    let format = DirectoryFormat::of(directory)?;
+    Ok(matches!(format, DirectoryFormat::HuggingFace(_)))
 }
 
 /// Whether the matrices of a model directory are in 8 bits, as [`quantize`](crate::quantize) writes them.
@@ -85,8 +86,7 @@ pub(crate) fn is_of_hugging_face(directory: &Path) -> Result<bool, ModelError> {
 /// # Errors
 /// When `config.json` is missing or damaged.
 pub fn is_quantized(directory: impl AsRef<Path>) -> Result<bool, ModelError> {
-    let header = read_header(directory.as_ref())?;
-    Ok(header.format == Some(QUANTIZED_FORMAT))
+    Ok(DirectoryFormat::of(directory)?.is_quantized())
 }
 
 /// How the files of a model directory are written.
@@ -111,6 +111,11 @@ impl DirectoryFormat {
             (true, Some(model_type)) => Self::HuggingFace(model_type),
             _ => Self::Own(header.format),
         })
+    }
+
+    /// Whether it has matrices in 8 bits, as [`quantize`](crate::quantize) writes them.
+    pub fn is_quantized(&self) -> bool {
+        *self == Self::Own(Some(QUANTIZED_FORMAT))
     }
 }
 

@@ -78,21 +78,19 @@ impl Earlier {
     /// When a file of the run is not there, or cannot be read.
     pub fn begun(directory: &Path) -> Result<(Self, Values)> {
         let files = [RUN_FILE, VALIDATION_FILE].map(|name| directory.join(name));
-        if let Some(missing) = files.iter().find(|file| !file.exists()) {
-            return Err(format!(
-                "{}: no such file; the directory --out must be one that all processes see",
-                missing.display()
-            )
-            .into());
+        let missing = files.iter().find(|file| !file.exists());
+        if missing.is_none()
+            && let Some(begun) = Self::find(directory)?
+            && let Some(file) = &begun.file
+        {
+            let values = file.values.clone();
+            return Ok((begun, values));
         }
-        let begun = Self::find(directory)?;
-        let values = begun
-            .as_ref()
-            .and_then(|begun| begun.file.as_ref())
-            .map(|file| file.values.clone());
-        begun
-            .zip(values)
-            .ok_or_else(|| format!("{}: no run", directory.display()).into())
+        Err(format!(
+            "{}: no such file; the directory --out must be one that all processes see",
+            missing.unwrap_or(&files[0]).display()
+        )
+        .into())
     }
 
     fn find(directory: &Path) -> Result<Option<Self>> {

@@ -31,6 +31,7 @@ pub fn product(x: Matrix<'_>, other: Matrix<'_>) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::matrix::tests::{Framed, product_of};
 
     /// Small whole numbers are themselves in bf16, and so are their sums here in f32. Around every view there is NaN,
     /// which a number that is read by mistake turns a result into.
@@ -45,53 +46,32 @@ mod tests {
             [25, 64, 65],
             [300, 131, 110],
         ] {
-            let number = |row: usize, column: usize| ((row * 37 + column * 5) % 17) as f32 - 8.0;
-            let expected: Vec<f32> = (0..rows * columns)
-                .map(|at| {
-                    let (row, column) = (at / columns, at % columns);
-                    let terms = (0..inner).map(|k| number(row, k) * number(column + 3, k));
-                    terms.sum()
-                })
-                .collect();
-            let x = framed([rows, inner], number);
-            let x_turned = framed([inner, rows], |k, row| number(row, k));
-            let other = framed([inner, columns], |k, column| number(column + 3, k));
-            let other_turned = framed([columns, inner], |column, k| number(column + 3, k));
-            let (x, other) = (view(&x, [rows, inner]), view(&other, [inner, columns]));
-            let x_turned = view(&x_turned, [inner, rows]).transposed();
-            let other_turned = view(&other_turned, [columns, inner]).transposed();
-            for (x, other) in [(x, other), (x_turned, other), (x, other_turned)] {
+            let x = Framed::new([rows, inner], 1);
+            let other = Framed::new([inner, columns], 2);
+            let (x_turned, other_turned) = (x.transposed(), other.transposed());
+            let expected = product_of(&x, &other, [rows, inner, columns]);
+            for (x, other) in [
+                (x.view(), other.view()),
+                (x_turned.view().transposed(), other.view()),
+                (x.view(), other_turned.view().transposed()),
+            ] {
                 assert_eq!(product(x, other), expected, "{rows}, {inner}, {columns}");
             }
         }
     }
 
-    const FRAME: usize = 2;
-
-    /// A matrix in a larger one of NaN.
-    fn framed([rows, columns]: [usize; 2], number: impl Fn(usize, usize) -> f32) -> Vec<f32> {
-        let stride = columns + 2 * FRAME;
-        let mut values = vec![f32::NAN; (rows + 2 * FRAME) * stride];
-        for row in 0..rows {
-            for column in 0..columns {
-                values[(row + FRAME) * stride + FRAME + column] = number(row, column);
-            }
-        }
-        values
-    }
-
-    fn view(values: &[f32], [rows, columns]: [usize; 2]) -> Matrix<'_> {
-        let stride = columns + 2 * FRAME;
-        Matrix::new(&values[FRAME * stride + FRAME..], rows, columns, stride)
+    /// Numbers from -1 to 1 that bf16 does not have.
+    fn numbers(count: usize, seed: usize) -> Vec<f32> {
+        let number = |at: usize| ((at + seed) * 7919 % 1013) as f32 / 506.0 - 1.0;
+        (0..count).map(number).collect()
     }
 
     /// Each factor is off by 1/256 of itself at most, and the sum by its roundings.
     #[test]
     fn a_product_is_off_by_the_roundings_of_its_factors() {
         let [rows, inner, columns] = [29, 300, 50];
-        let number = |at: usize| (at * 7919 % 1013) as f32 / 506.0 - 1.0;
-        let x: Vec<f32> = (0..rows * inner).map(number).collect();
-        let other: Vec<f32> = (0..inner * columns).map(|at| number(at + 311)).collect();
+        let x = numbers(rows * inner, 0);
+        let other = numbers(inner * columns, 311);
         let found = product(
             Matrix::new(&x, rows, inner, inner),
             Matrix::new(&other, inner, columns, columns),
@@ -112,9 +92,8 @@ mod tests {
     #[test]
     fn no_number_depends_on_threads_or_on_other_rows() {
         let [rows, inner, columns] = [200, 150, 170];
-        let number = |at: usize| (at * 7919 % 1013) as f32 / 506.0 - 1.0;
-        let x: Vec<f32> = (0..rows * inner).map(number).collect();
-        let other: Vec<f32> = (0..inner * columns).map(|at| number(at + 311)).collect();
+        let x = numbers(rows * inner, 0);
+        let other = numbers(inner * columns, 311);
         let (x, other) = (
             Matrix::new(&x, rows, inner, inner),
             Matrix::new(&other, inner, columns, columns),

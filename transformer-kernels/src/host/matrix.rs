@@ -255,7 +255,7 @@ enum Destination<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// In a release build, the number of results would wrap to zero, and gemm write past it.
@@ -308,7 +308,7 @@ mod tests {
     }
 
     /// A matrix of small whole numbers, whose products and sums are exact, in a larger one of NaN.
-    struct Framed {
+    pub struct Framed {
         values: Vec<f32>,
         sizes: [usize; 2],
     }
@@ -317,7 +317,7 @@ mod tests {
         /// Rows and columns of NaN around the matrix.
         const FRAME: usize = 2;
 
-        fn new(sizes: [usize; 2], seed: usize) -> Self {
+        pub fn new(sizes: [usize; 2], seed: usize) -> Self {
             Self::of(sizes, |row, column| {
                 ((row * 37 + column * 5 + seed * 11) % 17) as f32 - 8.0
             })
@@ -341,20 +341,20 @@ mod tests {
             self.values[(row + Self::FRAME) * stride + Self::FRAME + column]
         }
 
-        fn view(&self) -> Matrix<'_> {
+        pub fn view(&self) -> Matrix<'_> {
             let [rows, columns] = self.sizes;
             let stride = columns + 2 * Self::FRAME;
             let first = Self::FRAME * stride + Self::FRAME;
             Matrix::new(&self.values[first..], rows, columns, stride)
         }
 
-        fn transposed(&self) -> Self {
+        pub fn transposed(&self) -> Self {
             let [rows, columns] = self.sizes;
             Self::of([columns, rows], |row, column| self.number(column, row))
         }
     }
 
-    fn product_of(x: &Framed, w: &Framed, [rows, inner, columns]: [usize; 3]) -> Vec<f32> {
+    pub fn product_of(x: &Framed, w: &Framed, [rows, inner, columns]: [usize; 3]) -> Vec<f32> {
         let mut out = Vec::with_capacity(rows * columns);
         for row in 0..rows {
             for column in 0..columns {

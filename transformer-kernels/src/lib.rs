@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | `flex` | `Flex` | loops over slices, on rayon's threads |
 //! | `ndarray` | `NdArray` | the same |
-//! | `tch` | `LibTorch` | libtorch's own fused operations |
+//! | `tch` | `LibTorch` | libtorch's own fused operations; on a CPU, attention to long sequences as above |
 //!
 //! Every function is generic over the backend, and composed where it has no kernel: with another backend,
 //! without the backend's feature, for other types than `f32`, and where the kernel is only for training or
@@ -45,7 +45,7 @@ mod cross_entropy;
 mod dropout;
 mod gather_rows;
 mod heads;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 pub mod host;
 mod kernels;
 mod layer_norm;

@@ -48,8 +48,10 @@ impl TokenizerFile {
         file.model.vocab.check()?;
         file.model.check_merges()?;
         each_part(&file.normalizer, check_normalizer)?;
-        check_growth("normalizer", &file.normalizer)?;
-        check_growth("decoder", &file.decoder)?;
+        check_growth("normalizer", &[&file.normalizer])?;
+        let both = [&file.normalizer, &file.pre_tokenizer];
+        check_growth("normalizer and pre-tokenizer", &both)?;
+        check_growth("decoder", &[&file.decoder])?;
         each_part(&file.pre_tokenizer, check_pre_tokenizer)?;
         each_part(&file.post_processor, check_post_processor)?;
         each_part(&file.decoder, check_decoder)?;
@@ -131,13 +133,15 @@ fn check_normalizer(part: &Value) -> Result<(), String> {
     }
 }
 
-/// The most times that replacements may multiply the length of a text. Some ten of them, each of a character by a longer
-/// one, stay below it.
+/// The most times that the parts of a tokenizer may multiply the length of a text. Some ten replacements, each of a
+/// character by a longer one, stay below it, and sixteen parts of the type `ByteLevel`.
 const MOST_GROWTH: f64 = 100_000.0;
 
-/// A few replacements by longer texts, one after another, make a text of any size.
-fn check_growth(name: &str, part: &Value) -> Result<(), String> {
-    match growth(part) > MOST_GROWTH {
+/// A few replacements by longer texts, one after another, make a text of any size, and so do bytes that are written as
+/// characters again and again.
+fn check_growth(name: &str, parts: &[&Value]) -> Result<(), String> {
+    let all: f64 = parts.iter().copied().map(growth).product();
+    match all > MOST_GROWTH {
         true => Err(format!(
             "its {name} can make a text more than {MOST_GROWTH} times as long"
         )),
@@ -145,7 +149,7 @@ fn check_growth(name: &str, part: &Value) -> Result<(), String> {
     }
 }
 
-/// The factor by which the replacements in a part can multiply the length of a text.
+/// The factor by which a part can multiply the length of a text.
 fn growth(part: &Value) -> f64 {
     let within: f64 = match part {
         Value::Object(keys) => keys.values().map(growth).product(),
@@ -153,6 +157,8 @@ fn growth(part: &Value) -> f64 {
         _ => 1.0,
     };
     match (part["type"].as_str(), part["content"].as_str()) {
+        // A byte becomes a character of two bytes at most.
+        (Some("ByteLevel"), _) => within * 2.0,
         (Some("Replace"), Some(content)) => {
             // A regular expression matches at least one byte.
             let replaced = part["pattern"]["String"].as_str().map_or(1, str::len);
@@ -360,6 +366,30 @@ mod tests {
                 let found = problem(|file| file[key] = part);
                 assert_eq!(found, is_refused.then_some(expected));
             }
+        }
+    }
+
+    #[test]
+    fn bytes_are_not_written_as_characters_again_and_again() {
+        let levels = |normalizers: usize, pre_tokenizers: usize| {
+            problem(|file| {
+                let part =
+                    json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true});
+                let normalizers = vec![json!({"type": "ByteLevel"}); normalizers];
+                let parts = vec![part; pre_tokenizers];
+                file["normalizer"] = json!({"type": "Sequence", "normalizers": normalizers});
+                file["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": parts});
+            })
+        };
+        for (normalizers, pre_tokenizers, named) in [
+            (0, 16, None),
+            (0, 17, Some("normalizer and pre-tokenizer")),
+            (8, 9, Some("normalizer and pre-tokenizer")),
+            (17, 0, Some("normalizer")),
+        ] {
+            let expected = named
+                .map(|named| format!("its {named} can make a text more than 100000 times as long"));
+            assert_eq!(levels(normalizers, pre_tokenizers), expected);
         }
     }
 

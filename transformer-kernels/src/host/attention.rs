@@ -1,6 +1,7 @@
 //! Scaled dot-product attention of all heads.
 
 mod few_queries;
+pub mod tensors;
 mod tiles;
 
 use std::ops::Range;

@@ -1,29 +1,22 @@
-//! The kernels on tensors: from tensors to slices and back.
+//! The kernels on the tensors of flex and ndarray.
 
-use std::borrow::Cow;
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{TensorData, TensorMetadata, try_read_sync};
 
-use burn::tensor::backend::Backend;
-use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
-use burn::tensor::{Shape, TensorData, TensorMetadata, try_read_sync};
-
-use super::attention::AttendedView;
+use super::attention::tensors::{self as attention, KeptAttention, ReadMask, ReadPacked};
 use super::heads::HeadRows;
 use super::linear::LinearShape;
-use super::mask::Mask;
+use super::slices::{Slices, dims, into_vec, read, tensor};
 use crate::adam::AdamStep;
-use crate::heads::Heads;
 use crate::kernels::{Attendable, AttentionParents, Kernels, MaskTensors, NormParents, Packed};
 use crate::linear::WeightLayout;
 use crate::precision::ProductPrecision;
 use crate::random::{Keep, draw};
 
-/// A backend whose tensors can be read as slices.
-pub trait Host: Backend {
+/// A backend that has these kernels.
+pub trait Host: Slices {
     /// Whether the numbers are `f32`.
     fn is_f32(tensor: &FloatTensor<Self>) -> bool;
-
-    /// The numbers, if the tensor is contiguous.
-    fn slice(tensor: &FloatTensor<Self>) -> Option<&[f32]>;
 
     /// Whether the numbers have no other holder.
     fn is_unique(tensor: &FloatTensor<Self>) -> bool;
@@ -33,10 +26,6 @@ pub trait Host: Backend {
 impl Host for burn_flex::Flex {
     fn is_f32(tensor: &FloatTensor<Self>) -> bool {
         tensor.dtype() == burn::tensor::DType::F32
-    }
-
-    fn slice(tensor: &FloatTensor<Self>) -> Option<&[f32]> {
-        tensor.as_slice()
     }
 
     fn is_unique(tensor: &FloatTensor<Self>) -> bool {
@@ -50,32 +39,12 @@ impl Host for burn_ndarray::NdArray {
         matches!(tensor, burn_ndarray::NdArrayTensor::F32(_))
     }
 
-    fn slice(tensor: &FloatTensor<Self>) -> Option<&[f32]> {
-        match tensor {
-            burn_ndarray::NdArrayTensor::F32(storage) => storage.view().to_slice(),
-            _ => None,
-        }
-    }
-
     fn is_unique(tensor: &FloatTensor<Self>) -> bool {
         match tensor {
             burn_ndarray::NdArrayTensor::F32(storage) => storage.is_unique(),
             _ => false,
         }
     }
-}
-
-/// The numbers in order, copied if the tensor is not contiguous.
-fn read<I: Host>(tensor: &FloatTensor<I>) -> Cow<'_, [f32]> {
-    match I::slice(tensor) {
-        Some(values) => Cow::Borrowed(values),
-        None => Cow::Owned(into_vec::<I>(tensor.clone())),
-    }
-}
-
-fn into_vec<I: Host>(tensor: FloatTensor<I>) -> Vec<f32> {
-    let data = try_read_sync(I::float_into_data(tensor)).expect("the tensor is in memory");
-    data.expect("nothing can fail").into_vec().expect("f32")
 }
 
 /// The numbers to be changed: moved if they have no other holder, else copied.
@@ -86,16 +55,6 @@ fn take<I: Host>(tensor: FloatTensor<I>) -> Vec<f32> {
     }
 }
 
-/// A tensor on the device of another.
-fn tensor<I: Host>(
-    values: Vec<f32>,
-    shape: impl Into<Shape>,
-    beside: &FloatTensor<I>,
-) -> FloatTensor<I> {
-    let data = TensorData::new(values, shape);
-    I::float_from_data(data, &I::float_device(beside))
-}
-
 /// Negative labels become too large, which the kernels refuse.
 fn labels<I: Host>(labels: &IntTensor<I>) -> Vec<usize> {
     let data = try_read_sync(I::int_into_data(labels.clone())).expect("the tensor is in memory");
@@ -103,102 +62,9 @@ fn labels<I: Host>(labels: &IntTensor<I>) -> Vec<usize> {
     data.iter::<i64>().map(|label| label as usize).collect()
 }
 
-fn booleans<I: Host>(tensor: &BoolTensor<I>) -> Vec<bool> {
-    let data = try_read_sync(I::bool_into_data(tensor.clone())).expect("the tensor is in memory");
-    data.expect("nothing can fail").iter::<bool>().collect()
-}
-
-fn dims<I: Host, const D: usize>(tensor: &FloatTensor<I>) -> [usize; D] {
-    tensor.shape().dims()
-}
-
 fn last_dim<I: Host>(tensor: &FloatTensor<I>) -> usize {
     let shape = tensor.shape();
     shape[shape.num_dims() - 1]
-}
-
-/// A mask as slices, each with its shape.
-#[derive(Default)]
-struct ReadMask<'a> {
-    causal: Option<usize>,
-    padding: Option<(Vec<bool>, [usize; 2])>,
-    bias: Option<(Cow<'a, [f32]>, [usize; 4])>,
-    blocked_rows: Option<Vec<bool>>,
-}
-
-impl<'a> ReadMask<'a> {
-    fn of<I: Host>(mask: Option<&'a MaskTensors<I>>) -> Self {
-        let Some(mask) = mask else {
-            return Self::default();
-        };
-        let padding = mask.padding.as_ref();
-        let bias = mask.bias.as_ref();
-        Self {
-            causal: mask.causal,
-            padding: padding.map(|padding| (booleans::<I>(padding), padding.shape().dims())),
-            bias: bias.map(|bias| (read::<I>(bias), dims::<I, 4>(bias))),
-            blocked_rows: mask.blocked_rows.as_ref().map(booleans::<I>),
-        }
-    }
-
-    fn as_mask(&self) -> Mask<'_> {
-        let mut mask = Mask::default();
-        if let Some(first) = self.causal {
-            mask = mask.causal(first);
-        }
-        if let Some((padding, shape)) = &self.padding {
-            mask = mask.padding(padding, *shape);
-        }
-        if let Some((bias, shape)) = &self.bias {
-            mask = mask.bias(bias, self.blocked_rows.as_deref(), *shape);
-        }
-        mask
-    }
-}
-
-/// Kept by attention for its backward pass.
-#[derive(Debug, Clone)]
-pub struct KeptAttention<I: Backend> {
-    output: FloatTensor<I>,
-    /// `[batch, n_heads, query_len]`
-    largest_scores: FloatTensor<I>,
-    /// `[batch, n_heads, query_len]`
-    reciprocal_sums: FloatTensor<I>,
-    dropped: Option<Keep>,
-}
-
-/// Packed tensors as slices.
-struct ReadPacked<'a> {
-    query: (Cow<'a, [f32]>, [usize; 3]),
-    /// `None` where keys and values follow the queries.
-    key_value: Option<(Cow<'a, [f32]>, [usize; 3])>,
-    heads: Heads,
-}
-
-impl<'a> ReadPacked<'a> {
-    fn of<I: Host>(packed: &'a Packed<I>) -> Self {
-        let rows = |tensor: &'a FloatTensor<I>| (read::<I>(tensor), dims::<I, 3>(tensor));
-        Self {
-            query: rows(&packed.query),
-            key_value: packed.key_value.as_ref().map(rows),
-            heads: packed.heads,
-        }
-    }
-
-    /// Queries, keys and values.
-    fn heads(&self) -> [HeadRows<'_>; 3] {
-        let Heads { n_heads, d_k, d_v } = self.heads;
-        let (query, query_shape) = &self.query;
-        let ((keys, shape), first) = match &self.key_value {
-            Some(key_value) => (key_value, 0),
-            None => (&self.query, n_heads * d_k),
-        };
-        [
-            HeadRows::in_rows(query, *query_shape, 0, [n_heads, d_k]),
-            HeadRows::in_rows(keys, *shape, first, [n_heads, d_k]),
-            HeadRows::in_rows(keys, *shape, first + n_heads * d_k, [n_heads, d_v]),
-        ]
-    }
 }
 
 impl<I: Host> Kernels for I {
@@ -371,22 +237,8 @@ impl<I: Host> Kernels for I {
         mask: Option<&MaskTensors<I>>,
         p: f64,
     ) -> (FloatTensor<I>, KeptAttention<I>) {
-        let beside = &packed.query;
-        let mask = ReadMask::of::<I>(mask);
-        let keep = draw::<I>(p, &I::float_device(beside));
-        let read = ReadPacked::of::<I>(packed);
-        let attended = super::attention_forward(read.heads(), mask.as_mask(), keep);
-        let Heads { n_heads, d_v, .. } = packed.heads;
-        let [batch, query_len, _] = dims::<I, 3>(beside);
-        let output = tensor::<I>(attended.output, [batch, query_len, n_heads * d_v], beside);
-        let of_queries = |values| tensor::<I>(values, [batch, n_heads, query_len], beside);
-        let kept = KeptAttention {
-            output: output.clone(),
-            largest_scores: of_queries(attended.largest_scores),
-            reciprocal_sums: of_queries(attended.reciprocal_sums),
-            dropped: keep,
-        };
-        (output, kept)
+        let keep = draw::<I>(p, &I::float_device(&packed.query));
+        attention::forward(packed, mask, keep)
     }
 
     fn attention_backward(
@@ -397,43 +249,7 @@ impl<I: Host> Kernels for I {
         _p: f64,
         wanted: AttentionParents,
     ) -> [Option<FloatTensor<I>>; 2] {
-        let mask = ReadMask::of::<I>(mask);
-        let [output, largest_scores, reciprocal_sums] = [
-            &attended.output,
-            &attended.largest_scores,
-            &attended.reciprocal_sums,
-        ]
-        .map(read::<I>);
-        let view = AttendedView {
-            output: &output,
-            largest_scores: &largest_scores,
-            reciprocal_sums: &reciprocal_sums,
-        };
-        let gradients = super::attention_backward(
-            &read::<I>(grad),
-            ReadPacked::of::<I>(packed).heads(),
-            view,
-            mask.as_mask(),
-            attended.dropped,
-            wanted,
-        );
-        let Heads { n_heads, d_k, d_v } = packed.heads;
-        let joined = |parts: &[&[f32]], widths: &[usize], beside: &FloatTensor<I>| {
-            let [batch, len, width] = dims::<I, 3>(beside);
-            let rows = super::join_heads(parts, widths, [batch, n_heads, len]);
-            tensor::<I>(rows, [batch, len, width], beside)
-        };
-        match (&packed.key_value, gradients.query, gradients.key_value) {
-            (None, Some(query), Some([key, value])) => {
-                let parts: [&[f32]; 3] = [&query, &key, &value];
-                [Some(joined(&parts, &[d_k, d_k, d_v], &packed.query)), None]
-            }
-            (None, ..) => [None, None],
-            (Some(beside), query, key_value) => [
-                query.map(|query| joined(&[&query], &[d_k], &packed.query)),
-                key_value.map(|[key, value]| joined(&[&key, &value], &[d_k, d_v], beside)),
-            ],
-        }
+        attention::backward(grad, packed, mask, attended, wanted)
     }
 
     fn write_heads(

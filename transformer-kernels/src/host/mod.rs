@@ -1,4 +1,5 @@
-//! The kernels of flex and ndarray, as functions on slices, independent of tensors and backends.
+//! The kernels of flex and ndarray, as functions on slices, independent of tensors and backends. libtorch's attention
+//! to long sequences is among them.
 //!
 //! Slices hold tensors in row-major order. A function checks the lengths of its slices once, when it is
 //! called, and panics with both sizes where they do not agree. Work is dealt to rayon's threads in tasks
@@ -23,10 +24,13 @@ mod matrix;
 mod norm;
 mod packed;
 pub mod rows;
+mod slices;
 mod sums;
 
 pub use activation::{relu_dropout, relu_dropout_backward};
 pub use adam::adam;
+#[cfg(feature = "tch")]
+pub(crate) use attention::tensors as tensor_attention;
 pub use attention::{
     Attended, AttendedView, HeadGradients, attention, attention_backward, attention_forward,
 };
@@ -38,6 +42,8 @@ pub use loss::{RowLoss, cross_entropy, cross_entropy_backward, log_softmax};
 pub use mask::Mask;
 pub use norm::{NormGradients, Normed, layer_norm, layer_norm_backward};
 pub use packed::{PackedMatrix, PackedPrecision, ProductBuffer, Threads};
+#[cfg(feature = "tch")]
+pub(crate) use slices::Slices;
 pub use sums::{sum_of_squares, sum_rows};
 
 pub use crate::kernels::{AttentionParents, NormParents};

@@ -1,25 +1,26 @@
-//! Attention: by libtorch's own where it can be used, else by products and softmax, some queries at a time.
+//! Attention: by libtorch's own where it can be used, by our tiles on a CPU where there are many weights, else by
+//! products and softmax.
 //!
-//! Queries, keys and values, and with them the factors of all products, are in f32 or bf16; all other tensors, but
-//! for the output that libtorch's own attention keeps, are in f32.
+//! Queries, keys and values, and with them the factors of libtorch's products, are in f32 or bf16; all other tensors,
+//! but for the output that libtorch's own attention keeps, are in f32.
 
 mod gradients;
 mod inputs;
 
 use burn_tch::{LibTorch, LibTorchDevice, TchTensor};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use self::gradients::Gradients;
-use self::inputs::{Inputs, Part, joined, split};
+use self::inputs::{Inputs, joined, split};
 use super::dropout::{Dropped, dropout};
 use super::linear::in_f32;
 use crate::heads::Heads;
+use crate::host::tensor_attention::{self, KeptAttention};
 use crate::kernels::{AttentionParents, MaskTensors, Packed};
-use crate::random::{Keep, draw};
+use crate::random::draw;
 
-/// Most weights in memory on a CPU: attention with more computes them for some queries at a time, and again
-/// in the backward pass.
-pub const MOST_WEIGHTS: usize = 1 << 22;
+/// Most weights that are kept for the backward pass on a CPU. With more, tiles are as fast or faster.
+pub const MOST_WEIGHTS: usize = 1 << 20;
 
 /// What the backward pass needs beside inputs and mask.
 #[derive(Debug, Clone)]
@@ -36,15 +37,11 @@ pub enum Attended {
         weights: TchTensor,
         dropped: Option<Dropped>,
     },
-    /// The weights are computed again.
-    Nothing {
-        /// Queries that are computed at a time.
-        tile: usize,
-        keep: Option<Keep>,
-    },
+    /// Of tiles, whose weights are computed again.
+    Tiles(KeptAttention<LibTorch>),
 }
 
-/// The output, and the state for the backward pass. On a CPU, at most so many weights are in memory.
+/// The output, and the state for the backward pass. On a CPU, at most so many weights are kept.
 pub fn forward(
     packed: &Packed<LibTorch>,
     mask: Option<&MaskTensors<LibTorch>>,
@@ -67,15 +64,17 @@ pub fn forward(
         };
         return (output, attended);
     }
-    let (output, attended) = match inputs.tile(most_weights) {
-        None => at_once(&inputs, p),
-        Some(tile) => by_tiles(&inputs, p, tile),
-    };
+    if inputs.query.device() == Device::Cpu && inputs.count_weights() > most_weights {
+        let keep = draw::<LibTorch>(p, &LibTorchDevice::Cpu);
+        let (output, kept) = tensor_attention::forward(&packed_in_f32(packed), mask, keep);
+        return (output, Attended::Tiles(kept));
+    }
+    let (output, attended) = with_weights(&inputs, p);
     (TchTensor::new(output), attended)
 }
 
-fn at_once(inputs: &Inputs<'_>, p: f64) -> (Tensor, Attended) {
-    let weights = inputs.weights(&inputs.all());
+fn with_weights(inputs: &Inputs<'_>, p: f64) -> (Tensor, Attended) {
+    let weights = inputs.weights();
     let (output, dropped) = if p > 0.0 {
         let (kept, dropped) = dropout(weights.copy(), p);
         (inputs.factor(&kept).matmul(&inputs.value), Some(dropped))
@@ -87,18 +86,17 @@ fn at_once(inputs: &Inputs<'_>, p: f64) -> (Tensor, Attended) {
     (output, Attended::Weights { weights, dropped })
 }
 
-fn by_tiles(inputs: &Inputs<'_>, p: f64, tile: usize) -> (Tensor, Attended) {
-    let Heads { n_heads, d_v, .. } = inputs.heads;
-    let keep = draw::<LibTorch>(p, &LibTorchDevice::Cpu);
-    let output = inputs.empty_output();
-    let heads = split(&output, 0, n_heads, d_v);
-    for part in inputs.tiles(tile) {
-        let mut weights = inputs.weights(&part);
-        inputs.drop_part(&mut weights, &part, keep);
-        let sums = inputs.factor(&weights).matmul(&part.keys_of(&inputs.value));
-        part.queries_of(&heads).copy_(&sums);
+/// Tiles are of f32.
+fn packed_in_f32(packed: &Packed<LibTorch>) -> Packed<LibTorch> {
+    let in_f32 = |tensor: &TchTensor| match tensor.tensor.kind() {
+        Kind::Float => tensor.clone(),
+        _ => TchTensor::new(tensor.tensor.to_kind(Kind::Float)),
+    };
+    Packed {
+        query: in_f32(&packed.query),
+        key_value: packed.key_value.as_ref().map(in_f32),
+        heads: packed.heads,
     }
-    (output, Attended::Nothing { tile, keep })
 }
 
 /// The output alone, by libtorch's attention; `None` where that cannot be used.
@@ -112,7 +110,7 @@ pub fn without_gradients(
 
 /// Gradients of the packed tensors: the first holds keys and values, too, where they follow the queries.
 pub fn backward(
-    grad: &Tensor,
+    grad: &TchTensor,
     packed: &Packed<LibTorch>,
     mask: Option<&MaskTensors<LibTorch>>,
     attended: &Attended,
@@ -121,51 +119,32 @@ pub fn backward(
 ) -> [Option<TchTensor>; 2] {
     let inputs = Inputs::of(packed, mask);
     let Heads { n_heads, d_v, .. } = packed.heads;
-    let grad = inputs.factor(&split(grad, 0, n_heads, d_v));
-    let mut gradients = Gradients::of(packed, wanted);
+    let head_grad = || inputs.factor(&split(&grad.tensor, 0, n_heads, d_v));
     match attended {
         Attended::Flash { output, log_sums } => {
             let output = split(&output.tensor, 0, n_heads, d_v);
-            gradients.write(&inputs.flash_gradients(&grad, &output, &log_sums.tensor));
+            let gradients = inputs.flash_gradients(&head_grad(), &output, &log_sums.tensor);
+            let mut all = Gradients::of(packed, wanted);
+            all.write(&gradients);
+            all.finish()
         }
         Attended::Weights { weights, dropped } => {
-            let weights = &weights.tensor;
+            let (weights, grad) = (&weights.tensor, head_grad());
             let drop = |tensor: Tensor| match dropped {
                 Some(dropped) => dropped.drop(&tensor, p),
                 None => tensor,
             };
             let kept = drop(weights.shallow_clone());
             let kept_grad = drop(in_f32(grad.matmul(&inputs.value.transpose(-2, -1))));
-            gradients.add(&inputs, &inputs.all(), &grad, [weights, &kept, &kept_grad]);
+            let mut all = Gradients::of(packed, wanted);
+            all.compute(&inputs, &grad, [weights, &kept, &kept_grad]);
+            all.finish()
         }
-        Attended::Nothing { tile, keep } => {
-            for part in inputs.tiles(*tile) {
-                let grad = part.queries_of(&grad);
-                add_part(&mut gradients, &inputs, &part, &grad, *keep);
-            }
+        Attended::Tiles(kept) => {
+            let packed = packed_in_f32(packed);
+            tensor_attention::backward(grad, &packed, mask, kept, wanted)
         }
     }
-    gradients.finish()
-}
-
-/// Computes a part's weights again, and adds its gradients.
-fn add_part(
-    gradients: &mut Gradients,
-    inputs: &Inputs<'_>,
-    part: &Part,
-    grad: &Tensor,
-    keep: Option<Keep>,
-) {
-    let weights = inputs.weights(part);
-    let mut kept = match keep {
-        Some(_) => weights.copy(),
-        None => weights.shallow_clone(),
-    };
-    inputs.drop_part(&mut kept, part, keep);
-    let value = part.keys_of(&inputs.value);
-    let mut kept_grad = in_f32(grad.matmul(&value.transpose(-2, -1)));
-    inputs.drop_part(&mut kept_grad, part, keep);
-    gradients.add(inputs, part, grad, [&weights, &kept, &kept_grad]);
 }
 
 #[cfg(test)]

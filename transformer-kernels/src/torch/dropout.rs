@@ -1,8 +1,9 @@
 //! Dropout.
 
 use burn_tch::{LibTorch, LibTorchDevice};
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Tensor};
 
+use super::slices::values_mut;
 use crate::random::{Keep, draw};
 use crate::simd::vectorised;
 
@@ -56,66 +57,19 @@ pub fn dropout(mut tensor: Tensor, p: f64) -> (Tensor, Dropped) {
 
 /// Drops entries of a tensor that is on the CPU and has no other holder.
 fn drop_in_place(tensor: &mut Tensor, keep: Keep) {
-    let values = values(tensor);
+    let values = values_mut(tensor);
     // On this thread: libtorch's threads still spin, and another pool would wait for them.
-    vectorised!(drop_from(0, values, keep));
-}
-
-/// Drops entries of a part, `[batch, n_heads, queries, keys]`, of a tensor of more queries and keys: those that
-/// are dropped of the whole. The part has the queries from the first on that is given, and the first keys.
-pub fn drop_part(
-    tensor: &mut Tensor,
-    [query_len, key_len]: [usize; 2],
-    first_query: usize,
-    keep: Keep,
-) {
-    let (_, _, queries, keys) = tensor.size4().expect("four dimensions");
-    let (queries, keys) = (queries as usize, keys as usize);
-    let values = values(tensor);
     vectorised!({
-        for (row, values) in values.chunks_mut(keys.max(1)).enumerate() {
-            let (head, query) = (row / queries, row % queries);
-            let row = head * query_len + first_query + query;
-            drop_from(row * key_len, values, keep);
+        for (row, values) in values.chunks_mut(ROW).enumerate() {
+            keep.apply(row, values);
         }
     });
 }
 
-/// Drops entries of a row that begins with the number of this index in the whole tensor.
-#[inline(always)]
-fn drop_from(mut index: usize, mut values: &mut [f32], keep: Keep) {
-    while !values.is_empty() {
-        let (row, first) = (index / ROW, index % ROW);
-        let (here, after) = values.split_at_mut(values.len().min(ROW - first));
-        let factor = keep.row(row);
-        for (column, value) in here.iter_mut().enumerate() {
-            *value *= factor(first + column);
-        }
-        index += here.len();
-        values = after;
-    }
-}
-
-/// The numbers of a tensor that is on the CPU. Nobody else may use their memory meanwhile: the callers have just
-/// computed or copied the tensor.
-fn values(tensor: &mut Tensor) -> &mut [f32] {
-    assert!(tensor.kind() == Kind::Float && tensor.device() == Device::Cpu);
-    if tensor.numel() == 0 {
-        return &mut [];
-    }
-    *tensor = tensor.contiguous();
-    let first: *mut f32 = tensor.data_ptr().cast();
-    assert!(!first.is_null() && first.is_aligned(), "aligned numbers");
-    #[allow(unsafe_code, reason = "libtorch's numbers as a slice")]
-    // SAFETY: the tensor is contiguous, of this type and length, and keeps its memory while it is borrowed mutably. No
-    // other slice of libtorch's memory is made anywhere, and no other tensor that shares it is used meanwhile.
-    unsafe {
-        std::slice::from_raw_parts_mut(first, tensor.numel())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use tch::Kind;
+
     use super::*;
 
     fn numbers(tensor: &Tensor) -> Vec<f32> {

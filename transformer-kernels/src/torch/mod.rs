@@ -6,6 +6,7 @@ mod dropout;
 mod linear;
 mod loss;
 mod norm;
+mod slices;
 
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn_tch::{LibTorch, TchTensor};
@@ -159,7 +160,7 @@ impl Kernels for LibTorch {
         p: f64,
         wanted: AttentionParents,
     ) -> [Option<TchTensor>; 2] {
-        attention::backward(&grad.tensor, packed, mask, attended, p, wanted)
+        attention::backward(grad, packed, mask, attended, p, wanted)
     }
 
     fn write_heads(

@@ -1,6 +1,4 @@
-//! What attention reads, some queries at a time.
-
-use std::ops::Range;
+//! What attention reads.
 
 use burn_tch::LibTorch;
 use tch::{Device, Kind, Tensor};
@@ -8,8 +6,7 @@ use tch::{Device, Kind, Tensor};
 use crate::heads::{Heads, score_scale};
 use crate::kernels::{MaskTensors, Packed};
 use crate::mask::LOWEST;
-use crate::random::Keep;
-use crate::torch::dropout::drop_part;
+use crate::sizes::count;
 use crate::torch::linear::in_f32;
 
 /// Queries, keys and values, `[batch, n_heads, len, d_head]`, views of the packed tensors, in f32 or bf16; and the
@@ -20,37 +17,6 @@ pub struct Inputs<'a> {
     pub value: Tensor,
     pub heads: Heads,
     mask: Option<&'a MaskTensors<LibTorch>>,
-}
-
-/// Some queries, and the keys up to the last that any of them may attend to.
-pub struct Part {
-    queries: Range<usize>,
-    pub keys: usize,
-}
-
-impl Part {
-    /// Its queries' rows of `[batch, n_heads, query_len, ..]`.
-    pub fn queries_of(&self, rows: &Tensor) -> Tensor {
-        rows.narrow(2, self.queries.start as i64, self.queries.len() as i64)
-    }
-
-    /// Its keys' rows of `[batch, n_heads, key_len, ..]`.
-    pub fn keys_of(&self, rows: &Tensor) -> Tensor {
-        rows.narrow(2, 0, self.keys as i64)
-    }
-
-    /// Its scores of `[batch or 1, n_heads or 1, query_len or 1, key_len or 1]`.
-    fn scores_of(&self, scores: &Tensor) -> Tensor {
-        let [.., queries, keys] = sizes(scores);
-        let rows = match queries {
-            1 => scores.shallow_clone(),
-            _ => self.queries_of(scores),
-        };
-        match keys {
-            1 => rows,
-            _ => rows.narrow(3, 0, self.keys as i64),
-        }
-    }
 }
 
 impl<'a> Inputs<'a> {
@@ -77,54 +43,20 @@ impl<'a> Inputs<'a> {
         [batch, n_heads, query_len, key_len]
     }
 
-    /// Where an output can be written: `[batch, query_len, n_heads · d_v]`.
-    pub fn empty_output(&self) -> Tensor {
-        let [batch, n_heads, query_len, _] = self.scores();
-        let shape = [batch, query_len, n_heads * self.heads.d_v].map(|size| size as i64);
-        Tensor::empty(shape, (Kind::Float, self.query.device()))
+    /// One for each query, key and head.
+    pub fn count_weights(&self) -> usize {
+        count(&self.scores())
     }
 
-    /// All queries and keys.
-    pub fn all(&self) -> Part {
-        let [_, _, query_len, keys] = self.scores();
-        Part {
-            queries: 0..query_len,
-            keys,
-        }
-    }
-
-    /// How many queries to compute at a time, so that there are at most so many weights; `None` for all. On
-    /// a GPU it is always all: libtorch keeps there which weights were dropped.
-    pub fn tile(&self, most_weights: usize) -> Option<usize> {
-        let [batch, n_heads, query_len, key_len] = self.scores();
-        let of_query = batch * n_heads * key_len;
-        let fits = of_query.saturating_mul(query_len) <= most_weights;
-        let is_whole = fits || self.query.device() != Device::Cpu;
-        (!is_whole).then(|| (most_weights / of_query).max(1))
-    }
-
-    pub fn tiles(&self, tile: usize) -> impl Iterator<Item = Part> {
-        let [_, _, query_len, key_len] = self.scores();
-        let causal = self.mask.and_then(|mask| mask.causal);
-        (0..query_len).step_by(tile).map(move |start| {
-            let queries = start..query_len.min(start + tile);
-            let last = causal.map_or(key_len, |first| first.saturating_add(queries.end));
-            Part {
-                queries,
-                keys: last.min(key_len),
-            }
-        })
-    }
-
-    /// A part's weights before dropout.
-    pub fn weights(&self, part: &Part) -> Tensor {
-        let mut scores = self.scaled_products(part);
-        let blocked = self.blocked(part);
-        if let Some(bias) = self.bias(part, blocked.as_ref()) {
+    /// The weights before dropout.
+    pub fn weights(&self) -> Tensor {
+        let mut scores = self.scaled_products();
+        let blocked = self.blocked();
+        if let Some(bias) = self.bias(blocked.as_ref()) {
             scores += &bias;
         }
         let mut weights = scores.softmax(-1, Kind::Float);
-        for rows in self.blocked_rows(part, blocked.as_ref()) {
+        for rows in self.blocked_rows(blocked.as_ref()) {
             // On the CPU the check is cheaper than the fill.
             if rows.device() != Device::Cpu || rows.any().int64_value(&[]) != 0 {
                 let _ = weights.masked_fill_(&rows, 0.0);
@@ -133,16 +65,15 @@ impl<'a> Inputs<'a> {
         weights
     }
 
-    /// A part's `Q Kᵀ / √d_k`.
-    fn scaled_products(&self, part: &Part) -> Tensor {
-        let query = part.queries_of(&self.query);
-        let keys = part.keys_of(&self.key).transpose(-2, -1);
+    /// `Q Kᵀ / √d_k`
+    fn scaled_products(&self) -> Tensor {
+        let keys = self.key.transpose(-2, -1);
         let scale = score_scale(self.heads.d_k);
-        match query.kind() {
-            Kind::Float => (query * scale).matmul(&keys),
+        match self.query.kind() {
+            Kind::Float => (&self.query * scale).matmul(&keys),
             // Scaled queries would be rounded once more.
             _ => {
-                let mut products = in_f32(query.matmul(&keys));
+                let mut products = in_f32(self.query.matmul(&keys));
                 let _ = products.g_mul_scalar_(scale);
                 products
             }
@@ -154,18 +85,18 @@ impl<'a> Inputs<'a> {
         tensor.to_kind(self.value.kind())
     }
 
-    /// The keys that causality or padding blocks: `[batch or 1, 1, queries or 1, keys]`.
-    fn blocked(&self, part: &Part) -> Option<Tensor> {
+    /// The keys that causality or padding blocks: `[batch or 1, 1, query_len or 1, key_len]`.
+    fn blocked(&self) -> Option<Tensor> {
         let mask = self.mask?;
-        let keys = part.keys as i64;
         let padding = mask.padding.as_ref().map(|padding| {
-            let padding = padding.tensor.narrow(1, 0, keys);
+            let padding = &padding.tensor;
             padding.unsqueeze(1).unsqueeze(1)
         });
         let future = mask.causal.map(|first| {
-            let shape = [1, 1, part.queries.len() as i64, keys];
+            let [_, _, query_len, key_len] = self.scores();
+            let shape = [1, 1, query_len as i64, key_len as i64];
             let all = Tensor::ones(shape, (Kind::Bool, self.query.device()));
-            all.triu((first + part.queries.start) as i64 + 1)
+            all.triu(first as i64 + 1)
         });
         match (padding, future) {
             (Some(padding), Some(future)) => Some(padding.logical_or(&future)),
@@ -173,9 +104,9 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    fn bias(&self, part: &Part, blocked: Option<&Tensor>) -> Option<Tensor> {
+    fn bias(&self, blocked: Option<&Tensor>) -> Option<Tensor> {
         let bias = self.mask.and_then(|mask| mask.bias.as_ref());
-        let bias = bias.map(|bias| part.scores_of(&bias.tensor));
+        let bias = bias.map(|bias| bias.tensor.shallow_clone());
         match blocked {
             // Not added: what the bias is there has no effect.
             Some(blocked) => {
@@ -188,7 +119,7 @@ impl<'a> Inputs<'a> {
     }
 
     /// Queries whose every key is blocked.
-    fn blocked_rows(&self, part: &Part, blocked: Option<&Tensor>) -> impl Iterator<Item = Tensor> {
+    fn blocked_rows(&self, blocked: Option<&Tensor>) -> impl Iterator<Item = Tensor> {
         let mask = self.mask;
         // By causality alone, a query always attends to the first key.
         let is_padded = mask.is_some_and(|mask| mask.padding.is_some());
@@ -196,17 +127,9 @@ impl<'a> Inputs<'a> {
         let by_bias = mask.and_then(|mask| mask.blocked_rows.as_ref());
         let rows = [
             by_structure.map(|blocked| blocked.all_dim(-1, true)),
-            by_bias.map(|rows| part.scores_of(&rows.tensor)),
+            by_bias.map(|rows| rows.tensor.shallow_clone()),
         ];
         rows.into_iter().flatten()
-    }
-
-    /// Drops weights of a part, or their gradients, the same whatever the parts.
-    pub fn drop_part(&self, weights: &mut Tensor, part: &Part, keep: Option<Keep>) {
-        let [_, _, query_len, key_len] = self.scores();
-        if let Some(keep) = keep {
-            drop_part(weights, [query_len, key_len], part.queries.start, keep);
-        }
     }
 
     /// libtorch's attention: the output, `[batch, n_heads, query_len, d_v]`, in the type of the queries, and the

@@ -1,4 +1,4 @@
-//! Attention in parts against attention at once.
+//! Attention by tiles against attention by all weights.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
@@ -98,7 +98,7 @@ fn outcome(
         query: true,
         key_value: true,
     };
-    let gradients = backward(&grad.tensor, &packed, mask, &attended, p, wanted);
+    let gradients = backward(&grad, &packed, mask, &attended, p, wanted);
     let tensors = [Some(output)].into_iter().chain(gradients).flatten();
     let numbers = tensors.map(|tensor| {
         assert_eq!(tensor.tensor.kind(), Kind::Float);
@@ -109,37 +109,65 @@ fn outcome(
     (numbers.collect(), attended)
 }
 
-/// Also where entries are dropped: the same ones.
+fn is_tiles(attended: &Attended) -> bool {
+    matches!(attended, Attended::Tiles(_))
+}
+
 #[test]
-fn parts_of_the_queries_are_all_of_them() {
+fn tiles_are_all_weights() {
     let _held = generator();
-    let of_query = BATCH * 3 * KEYS;
     let f32 = ProductPrecision::F32;
+    let weights = BATCH * 3 * QUERIES * KEYS;
     for (which, mask) in masks().iter().enumerate() {
-        for p in [0.0, 0.3] {
-            let (expected, kept) = outcome(mask.as_ref(), p, usize::MAX, f32);
-            assert!(matches!(kept, Attended::Weights { .. }));
-            for queries in [1, 4, QUERIES - 1] {
-                let (found, kept) = outcome(mask.as_ref(), p, queries * of_query, f32);
-                // No weights, and nothing else of the size of the scores.
-                assert!(matches!(kept, Attended::Nothing { tile, .. } if tile == queries));
-                let case = format!("mask {which}, p {p}, {queries} at a time");
-                assert_close(&case, &found, &expected);
-            }
+        let (expected, kept) = outcome(mask.as_ref(), 0.0, weights, f32);
+        assert!(matches!(kept, Attended::Weights { .. }));
+        let (found, kept) = outcome(mask.as_ref(), 0.0, weights - 1, f32);
+        assert!(is_tiles(&kept));
+        assert_close(&format!("mask {which}"), &found, &expected);
+    }
+}
+
+/// For given weights the output is linear in the values: its product with its gradient is that of the values with
+/// theirs. Other entries dropped forward than backward would change it.
+#[test]
+fn the_same_entries_are_dropped_forward_and_backward() {
+    let _held = generator();
+    let f32 = ProductPrecision::F32;
+    let Heads { n_heads, d_k, d_v } = HEADS;
+    let [grad, key_value] = [
+        values(plain::<LibTorch, 3>(4, [BATCH, QUERIES, n_heads * d_v])),
+        values(plain::<LibTorch, 3>(
+            2,
+            [BATCH, KEYS, n_heads * (d_k + d_v)],
+        )),
+    ];
+    let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
+    for (which, mask) in masks().iter().enumerate() {
+        for most_weights in [usize::MAX, 0] {
+            let (whole, _) = outcome(mask.as_ref(), 0.0, most_weights, f32);
+            let (found, kept) = outcome(mask.as_ref(), 0.3, most_weights, f32);
+            assert_eq!(is_tiles(&kept), most_weights == 0);
+            assert_ne!(found[0], whole[0], "nothing is dropped");
+            let width = n_heads * (d_k + d_v);
+            let rows = key_value.chunks(width).zip(found[2].chunks(width));
+            let of_values = rows.map(|(x, grad)| dot(&x[n_heads * d_k..], &grad[n_heads * d_k..]));
+            let (of_values, of_output) = (of_values.sum::<f64>(), dot(&found[0], &grad));
+            let case = format!("mask {which}: {of_values} and {of_output}");
+            assert!((of_values - of_output).abs() < 1e-4, "{case}");
         }
     }
 }
 
-/// In bf16, at once and in parts: as near to f32 as attention's own test has it.
+/// In bf16, by all weights and by tiles: as near to f32 as attention's own test has it.
 #[test]
-fn parts_in_bf16_are_off_by_their_roundings() {
+fn bf16_is_off_by_its_roundings() {
     let _held = generator();
     let [f32, bf16] = [ProductPrecision::F32, ProductPrecision::Bf16];
     let norm = |numbers: &[f64]| numbers.iter().map(|x| x * x).sum::<f64>().sqrt();
     for (which, mask) in masks().iter().enumerate() {
-        for p in [0.0, 0.3] {
-            let (exact, _) = outcome(mask.as_ref(), p, usize::MAX, f32);
-            for most_weights in [usize::MAX, 4 * BATCH * 3 * KEYS] {
+        for most_weights in [usize::MAX, 0] {
+            for p in [0.0, 0.3] {
+                let (exact, _) = outcome(mask.as_ref(), p, most_weights, f32);
                 let (found, _) = outcome(mask.as_ref(), p, most_weights, bf16);
                 for (part, (exact, found)) in exact.iter().zip(&found).enumerate() {
                     let differences = exact.iter().zip(found).map(|(a, b)| a - b);

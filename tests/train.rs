@@ -365,6 +365,23 @@ fn a_file_that_is_read_is_not_overwritten() {
         error.ends_with("is read, and would be overwritten"),
         "{error}"
     );
+
+    let pairs = file(folder.path(), "pairs.tsv", "");
+    fs::rename(&data, &pairs).expect("another name");
+    let text = "# Mine\n[tokenizer]\nvocab_size = 300\n";
+    let config = file(folder.path(), "run.toml", text);
+    let mut command = program("train");
+    command
+        .arg("--data")
+        .arg(&pairs)
+        .arg("--config")
+        .arg(&config);
+    let error = fails(command.arg("--out").arg(folder.path()));
+    assert!(
+        error.ends_with("run.toml: is read, and would be overwritten"),
+        "{error}"
+    );
+    assert_eq!(fs::read_to_string(&config).expect("a file"), text);
 }
 
 #[test]

@@ -124,7 +124,9 @@ impl Train {
         checked.map_err(|error| train_error(error, &plan.values))?;
         let is_new = earlier.as_ref().is_none_or(|run| run.record.is_none());
         if let Some(out) = self.directory().filter(|_| is_new) {
-            check_files(&plan, out)?;
+            // That of a run that goes on may be the run's own.
+            let config = self.config.as_deref().filter(|_| earlier.is_none());
+            check_files(&plan, config, out)?;
         }
         let given = given_tokenizers(&mut plan, earlier.as_ref())?;
         let data = Data::read(&plan, earlier.as_ref())?;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use transformer_program::run_file::{Corpora, RunFile};
+use transformer_program::run_file::{Corpora, RUN_FILE, RunFile};
 use transformer_train::{
     Corpus, CorpusError, CorpusFiles, PairCache, TRAINING_FILE, UnusablePairs, VALIDATION_FILE,
 };
@@ -154,17 +154,19 @@ pub fn check_is_there(path: &Path) -> std::result::Result<(), CorpusError> {
     }
 }
 
-/// Checks that a new run can have `out` as its directory, and would overwrite none of the files that it reads.
+/// Checks that a new run can have `out` as its directory, and would overwrite none of the files that it reads: those
+/// of the pairs, and that of `--config`.
 ///
 /// # Errors
 /// When `out` is a file; the first file that is both read and written.
-pub fn check_files(plan: &Plan, out: &Path) -> Result {
+pub fn check_files(plan: &Plan, config: Option<&Path>, out: &Path) -> Result {
     if out.exists() && !out.is_dir() {
         let out = out.display();
         return Err(format!("{out} is not a directory; choose another --out").into());
     }
-    let read: Vec<PathBuf> = named_files(&plan.run).map(Path::to_owned).collect();
-    for written in [TRAINING_FILE, VALIDATION_FILE] {
+    let read = named_files(&plan.run).chain(config);
+    let read: Vec<PathBuf> = read.map(Path::to_owned).collect();
+    for written in [RUN_FILE, TRAINING_FILE, VALIDATION_FILE] {
         refuse_overwriting(&read, &out.join(written))?;
     }
     Ok(())

@@ -22,11 +22,13 @@ mod supervise;
 mod targets;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 // Finds the instances.
 use transformer_instances as _;
 
@@ -39,6 +41,9 @@ const QUICK: Length = Length {
     executions: 2000,
     time: Some(Duration::from_millis(400)),
 };
+
+/// Bytes of a thread's stack: as many as a program's first thread has on Linux.
+const STACK: usize = 8 << 20;
 
 /// Executions of a target in a long run.
 const LONG: u64 = 1_000_000;
@@ -92,15 +97,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         });
     };
-    if let Err(error) = prepare(&folder, current) {
-        println!("{error}");
-        return ExitCode::FAILURE;
-    }
-    // On a thread of rayon's: with RAYON_NUM_THREADS=1, a kernel then wakes no other thread, which would take half of the
-    // time.
-    let mut outcome = Ok(false);
-    rayon::scope(|_| outcome = run(&arguments, &folder));
-    match outcome {
+    let pool = match prepare(&folder, current) {
+        Ok(pool) => pool,
+        Err(error) => {
+            println!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match pool.install(|| run(&arguments, &folder)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(problem) => {
@@ -110,12 +114,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Makes this process one that is watched, in a folder where commands may leave files.
-fn prepare(folder: &Path, current: PathBuf) -> std::io::Result<()> {
+/// Makes this process one that is watched, in a folder where commands may leave files. Returns the threads that inputs
+/// are read on: if there is one, a kernel that is called there wakes no other, which would take half of the time.
+fn prepare(folder: &Path, current: PathBuf) -> io::Result<ThreadPool> {
     console::take_over()?;
     std::env::set_current_dir(folder)?;
     guard::install(current);
-    Ok(())
+    let pool = ThreadPoolBuilder::new().stack_size(STACK).build();
+    pool.map_err(io::Error::other)
 }
 
 /// The targets that are asked for.

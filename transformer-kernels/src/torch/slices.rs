@@ -13,8 +13,8 @@ impl Slices for LibTorch {
         (can_read && tensor.kind() == Kind::Float).then(|| {
             let (first, count) = numbers(tensor);
             #[allow(unsafe_code, reason = "libtorch's numbers as a slice")]
-            // SAFETY: the tensor is contiguous, of this type and length, and keeps its memory while it is borrowed.
-            // Burn changes in place only what has no other holder.
+            // SAFETY: the tensor is contiguous, of this type and length, and keeps its memory while it is borrowed. It is
+            // an input of attention or what attention has kept, which nothing changes in place meanwhile.
             unsafe {
                 std::slice::from_raw_parts(first, count)
             }

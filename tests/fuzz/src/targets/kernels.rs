@@ -101,13 +101,16 @@ fn values<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
-/// The gradient of a tensor, whose output's own gradient is assorted numbers.
+/// Assorted numbers, as the gradient of an output.
+fn assorted(count: usize) -> Vec<f32> {
+    (0..count).map(|at| (at % 7) as f32 * 0.25 - 0.75).collect()
+}
+
+/// The gradients from that of an output, which is [`assorted`]. What is computed on a tracked backend is kept until the next
+/// backward pass, so that there is one for each execution.
 fn backward<B: AutodiffBackend, const D: usize>(output: &Tensor<B, D>) -> B::Gradients {
     let shape = output.dims();
-    let count: usize = shape.iter().product();
-    let weights: Vec<f32> = (0..count)
-        .map(|at: usize| (at % 7) as f32 * 0.25 - 0.75)
-        .collect();
+    let weights = assorted(shape.iter().product());
     (output.clone() * plain::<B, D>(&weights, shape))
         .sum()
         .backward()
@@ -497,6 +500,22 @@ pub fn activation(_folder: &Path) -> Target {
         let bias = bias.map(|bias| plain(bias, [shape[1]]));
         values(ops::activation_dropout(x, bias, activation, 0.0))
     }
+    /// The output, and the gradients of x and the bias.
+    fn tracked<B: AutodiffBackend>(
+        x: &Rows,
+        bias: Option<&[f32]>,
+        shape: [usize; 2],
+        activation: Activation,
+        layout: Layout,
+    ) -> (Vec<f64>, Vec<Vec<f64>>) {
+        let x = tensor::<B, 2>(&x.values, shape, layout).require_grad();
+        let bias = bias.map(|bias| plain::<B, 1>(bias, [shape[1]]).require_grad());
+        let output = ops::activation_dropout(x.clone(), bias.clone(), activation, 0.0);
+        let gradients = backward(&output);
+        let of_bias = bias.map(|bias| gradient(&bias, &gradients));
+        let all = [gradient(&x, &gradients)].into_iter().chain(of_bias);
+        (values(output), all.collect())
+    }
     target(|choices| {
         let shape = [choices.size(40), choices.size(130)];
         let [rows, width] = shape;
@@ -509,13 +528,19 @@ pub fn activation(_folder: &Path) -> Target {
         if rows * width > 0 {
             let expected = forward::<Composed>(&x, bias.as_deref(), shape, activation, layout);
             assert_rows(&found, &expected, &x.is_ordinary);
-            let tracked = forward::<Kernel>(&x, bias.as_deref(), shape, activation, layout);
-            assert_rows(&tracked, &expected, &x.is_ordinary);
+            let (found, gradients) =
+                tracked::<Kernel>(&x, bias.as_deref(), shape, activation, layout);
+            assert_rows(&found, &expected, &x.is_ordinary);
+            if x.are_ordinary() {
+                let (_, expected) =
+                    tracked::<Reference>(&x, bias.as_deref(), shape, activation, layout);
+                assert_parts(&gradients, &expected);
+            }
         }
     })
 }
 
-/// Each number is dropped, or divided by the probability that it is not.
+/// Each number is dropped, or divided by the probability that it is not, and so is its gradient.
 pub fn dropout(_folder: &Path) -> Target {
     target(|choices| {
         let shape = [choices.size(40), choices.size(130)];
@@ -523,10 +548,25 @@ pub fn dropout(_folder: &Path) -> Target {
         let residual = choices.numbers(shape[0] * shape[1]);
         let layout = layout(choices);
         let p = choices.pick(&[0.0, 0.1, 0.5, 0.999]);
-        let on = |values: &[f32]| tensor::<Kernel, 2>(values, shape, layout);
-        let dropped = values(ops::dropout(on(&x.values), p));
-        let added = values(ops::add_dropout(on(&residual), on(&x.values), p));
-        assert_eq!([dropped.len(), added.len()], [x.values.len(); 2]);
+        let on = |values: &[f32]| tensor::<Kernel, 2>(values, shape, layout).require_grad();
+        let (input, added_to) = (on(&x.values), on(&residual));
+        let dropped = ops::dropout(input.clone(), p);
+        let added = ops::add_dropout(added_to.clone(), on(&x.values), p);
+        let counts = [dropped.shape().num_elements(), added.shape().num_elements()];
+        assert_eq!(counts, [x.values.len(); 2]);
+        if x.values.is_empty() {
+            return;
+        }
+        let dropped_gradient = gradient(&input, &backward(&dropped));
+        let residual_gradient = gradient(&added_to, &backward(&added));
+        let (dropped, added) = (values(dropped), values(added));
+        let weights = assorted(x.values.len());
+        assert!(
+            residual_gradient
+                .iter()
+                .zip(&weights)
+                .all(|(x, &y)| *x == f64::from(y))
+        );
         let is_one_of = |found: f64, zero: f64, number: f64| {
             let kept = zero + number / (1.0 - p);
             let is_close = |expected: f64| {
@@ -542,6 +582,14 @@ pub fn dropout(_folder: &Path) -> Target {
                 "{} of {number}",
                 dropped[at]
             );
+            if number.abs() > 1e-20 && number.abs() < 1e20 {
+                let factor = dropped[at] / number;
+                let (found, expected) = (dropped_gradient[at], factor * f64::from(weights[at]));
+                assert!(
+                    (found - expected).abs() <= 1e-3 * expected.abs(),
+                    "{found} as the gradient of {number}, not {expected}"
+                );
+            }
             let zero = f64::from(residual[at]);
             assert!(
                 is_one_of(added[at], zero, number),

@@ -53,11 +53,7 @@ pub fn forward(
         && let Some((output, log_sums)) = inputs.flash()
     {
         let kept = TchTensor::new(joined(&output));
-        let output = match kept.tensor.kind() {
-            // A clone, so that Burn writes to neither in place.
-            Kind::Float => kept.clone(),
-            _ => TchTensor::new(kept.tensor.to_kind(Kind::Float)),
-        };
+        let output = as_f32(&kept);
         let attended = Attended::Flash {
             output: kept,
             log_sums: TchTensor::new(log_sums),
@@ -88,14 +84,18 @@ fn with_weights(inputs: &Inputs<'_>, p: f64) -> (Tensor, Attended) {
 
 /// Tiles are of f32.
 fn packed_in_f32(packed: &Packed<LibTorch>) -> Packed<LibTorch> {
-    let in_f32 = |tensor: &TchTensor| match tensor.tensor.kind() {
+    Packed {
+        query: as_f32(&packed.query),
+        key_value: packed.key_value.as_ref().map(as_f32),
+        heads: packed.heads,
+    }
+}
+
+/// The tensor in f32. Where it is already, a clone, so that Burn writes to neither in place.
+fn as_f32(tensor: &TchTensor) -> TchTensor {
+    match tensor.tensor.kind() {
         Kind::Float => tensor.clone(),
         _ => TchTensor::new(tensor.tensor.to_kind(Kind::Float)),
-    };
-    Packed {
-        query: in_f32(&packed.query),
-        key_value: packed.key_value.as_ref().map(in_f32),
-        heads: packed.heads,
     }
 }
 

@@ -489,51 +489,57 @@ pub fn layer_norm(_folder: &Path) -> Target {
 }
 
 pub fn activation(_folder: &Path) -> Target {
-    fn forward<B: Backend>(
-        x: &Rows,
-        bias: Option<&[f32]>,
+    struct Case {
         shape: [usize; 2],
+        x: Rows,
+        bias: Option<Vec<f32>>,
         activation: Activation,
         layout: Layout,
-    ) -> Vec<f64> {
-        let x = tensor::<B, 2>(&x.values, shape, layout);
-        let bias = bias.map(|bias| plain(bias, [shape[1]]));
-        values(ops::activation_dropout(x, bias, activation, 0.0))
     }
-    /// The output, and the gradients of x and the bias.
-    fn tracked<B: AutodiffBackend>(
-        x: &Rows,
-        bias: Option<&[f32]>,
-        shape: [usize; 2],
-        activation: Activation,
-        layout: Layout,
-    ) -> (Vec<f64>, Vec<Vec<f64>>) {
-        let x = tensor::<B, 2>(&x.values, shape, layout).require_grad();
-        let bias = bias.map(|bias| plain::<B, 1>(bias, [shape[1]]).require_grad());
-        let output = ops::activation_dropout(x.clone(), bias.clone(), activation, 0.0);
-        let gradients = backward(&output);
-        let of_bias = bias.map(|bias| gradient(&bias, &gradients));
-        let all = [gradient(&x, &gradients)].into_iter().chain(of_bias);
-        (values(output), all.collect())
+    impl Case {
+        fn tensors<B: Backend>(&self) -> (Tensor<B, 2>, Option<Tensor<B, 1>>) {
+            let bias = self.bias.as_ref();
+            (
+                tensor(&self.x.values, self.shape, self.layout),
+                bias.map(|bias| plain(bias, [self.shape[1]])),
+            )
+        }
+
+        fn forward<B: Backend>(&self) -> Vec<f64> {
+            let (x, bias) = self.tensors::<B>();
+            values(ops::activation_dropout(x, bias, self.activation, 0.0))
+        }
+
+        /// The output, and the gradients of x and the bias.
+        fn tracked<B: AutodiffBackend>(&self) -> (Vec<f64>, Vec<Vec<f64>>) {
+            let (x, bias) = self.tensors::<B>();
+            let (x, bias) = (x.require_grad(), bias.map(Tensor::require_grad));
+            let output = ops::activation_dropout(x.clone(), bias.clone(), self.activation, 0.0);
+            let gradients = backward(&output);
+            let of_bias = bias.map(|bias| gradient(&bias, &gradients));
+            let all = [gradient(&x, &gradients)].into_iter().chain(of_bias);
+            (values(output), all.collect())
+        }
     }
     target(|choices| {
         let shape = [choices.size(40), choices.size(130)];
         let [rows, width] = shape;
-        let x = choices.rows(rows, width);
-        let bias = choices.flag().then(|| choices.numbers(width));
-        let activation = choices.pick(&[Activation::Relu, Activation::Gelu, Activation::Silu]);
-        let layout = layout(choices);
-        let found = forward::<Flex>(&x, bias.as_deref(), shape, activation, layout);
+        let case = Case {
+            shape,
+            x: choices.rows(rows, width),
+            bias: choices.flag().then(|| choices.numbers(width)),
+            activation: choices.pick(&[Activation::Relu, Activation::Gelu, Activation::Silu]),
+            layout: layout(choices),
+        };
+        let found = case.forward::<Flex>();
         assert_eq!(found.len(), rows * width);
         if rows * width > 0 {
-            let expected = forward::<Composed>(&x, bias.as_deref(), shape, activation, layout);
-            assert_rows(&found, &expected, &x.is_ordinary);
-            let (found, gradients) =
-                tracked::<Kernel>(&x, bias.as_deref(), shape, activation, layout);
-            assert_rows(&found, &expected, &x.is_ordinary);
-            if x.are_ordinary() {
-                let (_, expected) =
-                    tracked::<Reference>(&x, bias.as_deref(), shape, activation, layout);
+            let expected = case.forward::<Composed>();
+            assert_rows(&found, &expected, &case.x.is_ordinary);
+            let (found, gradients) = case.tracked::<Kernel>();
+            assert_rows(&found, &expected, &case.x.is_ordinary);
+            if case.x.are_ordinary() {
+                let (_, expected) = case.tracked::<Reference>();
                 assert_parts(&gradients, &expected);
             }
         }

@@ -728,8 +728,19 @@ fn a_directory_without_a_run_is_not_resumed_by_mistake() {
     let err = support::stderr(&output);
     assert!(err.lines().any(|line| line == note), "{err}");
 
-    // A directory of an earlier version, and a model that no run has left.
+    // No file: not waited for, because a pipe or a device may have no end.
     fs::remove_file(model.join("run.toml")).expect("run.toml");
+    #[cfg(unix)]
+    {
+        let path = model.join("run.toml");
+        std::os::unix::fs::symlink("/dev/zero", &path).expect("a link");
+        let error = fails(&mut resume(&model));
+        let expected = format!("error: {}: not a regular file", path.display());
+        assert_eq!(error, expected);
+        fs::remove_file(path).expect("the link");
+    }
+
+    // A directory of an earlier version, and a model that no run has left.
     let error = fails(&mut resume(&model));
     assert!(error.contains("has no run.toml"), "{error}");
     assert!(error.contains("the command names no data: give"), "{error}");

@@ -248,7 +248,8 @@ fn a_line_that_cannot_be_translated_is_named_and_the_rest_is_translated() {
     let long = "a ".repeat(50_000);
     let longer = "a".repeat(3 << 20);
     let mut bytes = format!("one\n{long}\n{longer}\n").into_bytes();
-    bytes.extend(b"\xff\xfe\ntwo");
+    bytes.extend(b"\xff\xfe\ntwo\n");
+    bytes.extend(format!("{long}\nthree\n{long}").into_bytes());
     fs::write(&input, bytes).expect("an input");
     let mut command = with_model("translate", &model);
     let output = run(command.arg("--input").arg(&input));
@@ -257,14 +258,17 @@ fn a_line_that_cannot_be_translated_is_named_and_the_rest_is_translated() {
     let out = stdout(&output);
     let empty: Vec<bool> = out.lines().map(str::is_empty).collect();
     assert_eq!(empty[1..4], [true; 3], "{out}");
-    assert_eq!(empty.len(), 5, "{out}");
+    assert_eq!((empty[5], empty[7]), (true, true), "{out}");
+    assert_eq!(empty.len(), 8, "{out}");
     let name = input.display();
     for problem in [
         format!("{name}: line 2: the sentence has "),
         "tokens, more than the limit of 1024; see --max-source-length\n".into(),
         format!("{name}: line 3: the sentence is longer than 1048576 bytes"),
         format!("{name}: line 4: the sentence is not valid UTF-8"),
-        "error: 3 of 5 lines could not be translated".into(),
+        format!("{name}: line 6: the sentence has "),
+        format!("{name}: line 8: the sentence has "),
+        "error: 5 of 8 lines could not be translated".into(),
     ] {
         assert!(err.contains(&problem), "{problem}: {err}");
     }

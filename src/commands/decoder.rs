@@ -6,8 +6,8 @@ use burn::tensor::backend::Backend;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 use transformer_core::PackedTransformer;
 use transformer_core::{
-    DecodeOptions, NextToken, SpecialTokens, TargetScore, TextError, Tokenizers, Translation,
-    Translator,
+    DecodeError, DecodeOptions, NextToken, SpecialTokens, TargetScore, TextError, Tokenizers,
+    Translation, Translator,
 };
 
 /// A translator, whatever its models are.
@@ -67,6 +67,25 @@ impl<B: Backend> Decoder<B> {
         prefix: &str,
     ) -> Result<Vec<Vec<Translation>>, TextError> {
         ask!(self, translator => translator.translate_n_best(sentences, prefix))
+    }
+
+    /// The next sentence, of those from `first` on, that cannot be translated.
+    pub fn next_refused(
+        &self,
+        sentences: &[String],
+        first: usize,
+    ) -> Result<Option<DecodeError>, TextError> {
+        for (index, sentence) in sentences.iter().enumerate().skip(first) {
+            match ask!(self, translator => translator.check(&[sentence])) {
+                Ok(()) => {}
+                Err(TextError::Decode(mut error)) => {
+                    error.index = index;
+                    return Ok(Some(error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
     }
 
     /// [`Translator::stream`]

@@ -122,13 +122,21 @@ impl Translate {
         lines: &mut Lines,
     ) -> std::result::Result<Vec<Vec<Translation>>, TextError> {
         loop {
-            match translator.translate_n_best(sentences, &self.prefix) {
-                Err(TextError::Decode(error)) => {
-                    let problem = request_problem(&error.problem);
-                    lines.report(error.index, &format!("the sentence {problem}"));
-                    sentences[error.index].clear();
+            let mut refused = match translator.translate_n_best(sentences, &self.prefix) {
+                Err(TextError::Decode(error)) => error,
+                translated => return translated,
+            };
+            // The next ones are looked for alone: to try all sentences again for each would take time with the square
+            // of their number.
+            loop {
+                let index = refused.index;
+                let problem = request_problem(&refused.problem);
+                lines.report(index, &format!("the sentence {problem}"));
+                sentences[index].clear();
+                match translator.next_refused(sentences, index + 1)? {
+                    Some(next) => refused = next,
+                    None => break,
                 }
-                other => return other,
             }
         }
     }

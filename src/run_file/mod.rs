@@ -36,7 +36,7 @@ pub use keys::{
 };
 pub use preset::Preset;
 pub use text::reference;
-pub use values::Values;
+pub use values::{Values, read_of_run};
 
 /// The file in the directory of a run that describes it, key by key.
 pub const RUN_FILE: &str = "run.toml";

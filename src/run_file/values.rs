@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -58,7 +59,10 @@ impl Values {
     /// # Errors
     /// Also when the file has lost its end, and with it keys, which would have their defaults again.
     pub fn from_file_of_run(path: &Path) -> Result<Self, RunFileError> {
-        let text = read(path)?;
+        let text = read_of_run(path).map_err(|source| RunFileError::Io {
+            path: path.to_owned(),
+            source,
+        })?;
         match is_whole(&text) {
             true => Self::parse(path, &text),
             false => Err(RunFileError::CutOff {
@@ -218,6 +222,18 @@ fn read(path: &Path) -> Result<String, RunFileError> {
         path: path.to_owned(),
         source,
     })
+}
+
+/// The text of the `run.toml` of a run, which is read only where it is a file: a pipe would be waited for, and a device may
+/// have no end.
+///
+/// # Errors
+/// When it is of another kind, or cannot be read.
+pub fn read_of_run(path: &Path) -> io::Result<String> {
+    match fs::metadata(path)?.is_file() {
+        true => fs::read_to_string(path),
+        false => Err(io::Error::other("not a regular file")),
+    }
 }
 
 /// A file that is being read.

@@ -294,7 +294,7 @@ impl ModelError {
         }
     }
 
-    /// The error of a file whose tensors are not those of the configuration.
+    /// The error of a file whose tensors are not those of the model.
     pub(crate) fn tensors(path: &Path, problems: Vec<TensorProblem>) -> Self {
         let more = problems.len().saturating_sub(MOST_LISTED);
         let listed = problems.iter().take(MOST_LISTED);
@@ -304,10 +304,7 @@ impl ModelError {
         }
         Self::Weights {
             path: path.to_owned(),
-            problem: format!(
-                "not the weights of its configuration: {}",
-                listed.join("; ")
-            ),
+            problem: format!("not the weights of this model: {}", listed.join("; ")),
         }
     }
 }

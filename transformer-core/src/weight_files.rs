@@ -152,25 +152,20 @@ impl Readable for StoredParameter {
 /// The tensors that are missing, unknown, or of another type or shape.
 fn matched(
     parameters: Vec<Parameter>,
-    dict: StateDict,
+    mut dict: StateDict,
     is_quantized: bool,
 ) -> Result<BTreeMap<String, StoredParameter>, Vec<TensorProblem>> {
-    let StateDict {
-        mut tensors,
-        others,
-        ..
-    } = dict;
     let mut matched = BTreeMap::new();
     let mut problems = Vec::new();
     for parameter in parameters {
         let quantized = match is_quantized {
-            true => QuantizedMatrix::take(&parameter, &mut tensors),
+            true => QuantizedMatrix::take(&parameter, &mut dict.tensors),
             false => None,
         };
         let (path, shape) = parameter;
         let found = match quantized {
             Some(quantized) => quantized.map(StoredParameter::Quantized),
-            None => take(&mut tensors, &path, &shape, ElementType::F32)
+            None => take(&mut dict.tensors, &path, &shape, ElementType::F32)
                 .map(|tensor| StoredParameter::Floats(Import::own(path.clone(), tensor))),
         };
         match found {
@@ -180,12 +175,24 @@ fn matched(
             Err(problem) => problems.push(problem),
         }
     }
+    check_matched(dict, problems)?;
+    Ok(matched)
+}
+
+/// Checks that nothing is left of a file whose tensors were taken with these problems.
+///
+/// # Errors
+/// All problems, in alphabetical order.
+pub(crate) fn check_matched(
+    rest: StateDict,
+    mut problems: Vec<TensorProblem>,
+) -> Result<(), Vec<TensorProblem>> {
     let unknown = |name| TensorProblem::Unknown { name };
-    problems.extend(tensors.into_keys().map(unknown));
+    problems.extend(rest.tensors.into_keys().map(unknown));
     let not_a_tensor = |name| TensorProblem::NotATensor { name };
-    problems.extend(others.into_iter().map(not_a_tensor));
+    problems.extend(rest.others.into_iter().map(not_a_tensor));
     match problems.is_empty() {
-        true => Ok(matched),
+        true => Ok(()),
         false => {
             problems.sort_by_cached_key(ToString::to_string);
             Err(problems)

@@ -4,14 +4,13 @@
 //! `[d_input, d_output]`; tied ones are stored once.
 
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use burn::module::Module;
-use burn::tensor::DType;
 use burn::tensor::backend::Backend;
+use burn::tensor::{BoolStore, DType, TensorData};
 use burn_store::{ModuleSnapshot, ModuleStore, SafetensorsStore, SafetensorsStoreError};
 use serde::Serialize;
 
@@ -19,14 +18,15 @@ use crate::config::TransformerConfig;
 use crate::config_file::{
     CONFIG_FILE, FORMAT, LANGUAGE_MODEL, TRANSFORMER, is_of_hugging_face, is_quantized, to_json,
 };
-use crate::error::{ConfigError, ModelError};
+use crate::error::{ConfigError, ModelError, TensorProblem};
 use crate::files::{replace_file, system_error};
 use crate::hugging_face;
 use crate::init::WeightInit;
 use crate::language_model::LanguageModel;
 use crate::language_model_config::LanguageModelConfig;
+use crate::pytorch::{Readable, StateDict, StoredTensor, fill};
 use crate::transformer::Transformer;
-use crate::weight_files::WeightFiles;
+use crate::weight_files::{WeightFiles, check_matched, take};
 
 /// The weights' file in a model directory.
 pub const WEIGHTS_FILE: &str = "model.safetensors";
@@ -87,21 +87,21 @@ pub fn save_weights<B: Backend, M: Module<B>>(
 /// frozen.
 ///
 /// # Errors
-/// When the file is missing or damaged, or holds other tensors than the module has: then one error
-/// names every tensor that is missing, unknown, mis-shaped or mistyped.
+/// When the file is missing or damaged, or holds other tensors than the module has: then one error names those that
+/// are missing, unknown, or of another type or shape, up to eight, and says how many more there are.
 pub fn load_weights<B: Backend, M: Module<B>>(
     mut module: M,
     path: impl AsRef<Path>,
 ) -> Result<M, ModelError> {
     let path = path.as_ref();
-    fs::metadata(path).map_err(ModelError::io(path))?;
-    match read_weights(&mut module, path) {
-        Ok(()) => Ok(module),
-        Err(problem) => Err(ModelError::Weights {
-            path: path.to_owned(),
-            problem,
-        }),
-    }
+    let dict = StateDict::read(path).map_err(|error| error.into_model(path))?;
+    let parameters = own_tensors(&module, dict);
+    let parameters = parameters.map_err(|problems| ModelError::tensors(path, problems))?;
+    fill(&mut module, parameters).map_err(|problem| ModelError::Weights {
+        path: path.to_owned(),
+        problem,
+    })?;
+    Ok(module)
 }
 
 impl<B: Backend> Transformer<B> {
@@ -121,9 +121,9 @@ impl<B: Backend> Transformer<B> {
     /// ([`quantize`](crate::quantize)), the model has the numbers that the integers stand for.
     ///
     /// # Errors
-    /// When a file is missing or damaged, or the weights are not the configuration's: then one
-    /// error names every tensor that is missing, unknown, mis-shaped or mistyped. When a key of Hugging Face's asks
-    /// for a model that ours cannot be.
+    /// When a file is missing or damaged, or the weights are not the configuration's: then one error names the tensors
+    /// that are missing, unknown, or of another type or shape, up to eight, and says how many more there are. When a
+    /// key of Hugging Face's asks for a model that ours cannot be.
     pub fn load(directory: impl AsRef<Path>, device: &B::Device) -> Result<Self, ModelError> {
         let directory = directory.as_ref();
         if is_of_hugging_face(directory)? {
@@ -312,49 +312,68 @@ fn write_weights<B: Backend, M: Module<B>>(module: &M, path: &Path) -> io::Resul
     })
 }
 
-/// Fills the module, or returns all problems of the file.
-fn read_weights<B: Backend, M: Module<B>>(module: &mut M, path: &Path) -> Result<(), String> {
-    let mut store = SafetensorsStore::from_file(path)
-        .validate(false)
-        .allow_partial(true);
-    // A tensor of another type must never reach a backend, which trusts the type.
-    let types: HashMap<String, DType> = module
-        .collect(None, None, false)
-        .into_iter()
-        .map(|parameter| (parameter.full_path(), parameter.dtype))
-        .collect();
-    let mut problems: Vec<String> = store
-        .get_all_snapshots()
-        .map_err(|error| error.to_string())?
-        .iter()
-        .filter_map(|(name, tensor)| {
-            let found = tensor.dtype;
-            let (fits, expected) = match types.get(name) {
-                Some(dtype) if dtype.is_bool() => (found.is_bool(), "BOOL".to_owned()),
-                Some(dtype) if !dtype.is_float() => (found == *dtype, dtype.name().to_uppercase()),
-                _ => (found == DType::F32, "F32".to_owned()),
-            };
-            (!fits).then(|| format!("`{name}` is {}, not {expected}", found.name()))
-        })
-        .collect();
-    if !problems.is_empty() {
-        problems.sort();
-        return Err(problems.join("; "));
+/// The tensors of a file of ours that are a module's parameters: all of them.
+///
+/// # Errors
+/// The tensors that are missing, unknown, or of another type or shape.
+fn own_tensors<B: Backend, M: Module<B>>(
+    module: &M,
+    mut dict: StateDict,
+) -> Result<Vec<OwnTensor>, Vec<TensorProblem>> {
+    let mut tensors = Vec::new();
+    let mut problems = Vec::new();
+    for parameter in module.collect(None, None, false) {
+        let path = parameter.full_path();
+        let dtype = match parameter.dtype {
+            DType::Bool(_) => DType::Bool(BoolStore::Native),
+            dtype if dtype.is_float() => DType::F32,
+            dtype => dtype,
+        };
+        match take(&mut dict.tensors, &path, &parameter.shape, dtype.into()) {
+            Ok(tensor) => tensors.push(OwnTensor {
+                path,
+                dtype,
+                tensor,
+            }),
+            Err(problem) => problems.push(problem),
+        }
     }
-    let applied = store.apply_to(module).map_err(|error| error.to_string())?;
-    let missing = applied.missing.iter();
-    problems.extend(missing.map(|(name, _)| format!("`{name}` is missing")));
-    let unused = applied.unused.iter();
-    problems.extend(unused.map(|name| format!("`{name}` is unknown")));
-    problems.extend(applied.errors.iter().map(ToString::to_string));
-    if problems.is_empty() {
-        Ok(())
-    } else {
-        problems.sort();
-        Err(format!(
-            "not the weights of this model: {}",
-            problems.join("; ")
-        ))
+    check_matched(dict, problems)?;
+    Ok(tensors)
+}
+
+/// A parameter of a module, in a file of ours.
+struct OwnTensor {
+    path: String,
+    /// The type of its numbers in the file.
+    dtype: DType,
+    tensor: StoredTensor,
+}
+
+impl Readable for OwnTensor {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.tensor.shape
+    }
+
+    fn read(&self) -> Result<TensorData, TensorProblem> {
+        let bytes = self.tensor.bytes();
+        let bytes = bytes.map_err(|error| TensorProblem::unreadable(&self.path, &error))?;
+        // Burn trusts a byte to be a boolean.
+        if let Some(byte) = bytes.iter().find(|&&byte| byte > 1)
+            && self.dtype.is_bool()
+        {
+            return Err(TensorProblem::Number {
+                name: self.path.clone(),
+                found: byte.to_string(),
+                rule: "a boolean is 0 or 1",
+            });
+        }
+        let shape = self.tensor.shape.clone();
+        Ok(TensorData::from_bytes_vec(bytes, shape, self.dtype))
     }
 }
 

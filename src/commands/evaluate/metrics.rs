@@ -1,13 +1,12 @@
 //! The metrics of `transformer evaluate`: those asked for, or those of the run that trained the model.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Deserialize;
 use transformer_core::run_of_checkpoint;
-use transformer_program::run_file::RUN_FILE;
+use transformer_program::run_file::{RUN_FILE, read_of_run};
 use transformer_train::metrics::TextMetric;
 
 use crate::commands::Result;
@@ -47,7 +46,7 @@ pub fn of_model(model: &Path) -> Result<Vec<TextMetric>> {
         let problem = problem.replace('\n', " ");
         format!("{path}: {problem}; give the metrics by --metrics")
     };
-    let text = match fs::read_to_string(&path) {
+    let text = match read_of_run(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(DEFAULT.into()),
         Err(error) => return Err(problem(&error.to_string()).into()),
@@ -65,6 +64,8 @@ pub fn of_model(model: &Path) -> Result<Vec<TextMetric>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// The metrics of a run with this file, and those of its checkpoint.
@@ -121,5 +122,20 @@ mod tests {
                 assert!(!error.contains('\n'), "{error}");
             }
         }
+    }
+
+    /// It is not waited for: a pipe or a device may have no end.
+    #[cfg(unix)]
+    #[test]
+    fn a_file_of_a_run_that_is_no_file_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(RUN_FILE);
+        std::os::unix::fs::symlink("/dev/zero", &path).expect("a link");
+        let error = of_model(folder.path()).expect_err("a device").to_string();
+        let expected = format!(
+            "{}: not a regular file; give the metrics by --metrics",
+            path.display()
+        );
+        assert_eq!(error, expected);
     }
 }

@@ -885,7 +885,7 @@ fn weights_of_another_configuration_are_refused_by_tensor() {
         assert_refused(
             directory.path(),
             WEIGHTS_FILE,
-            "not the weights of its configuration",
+            "not the weights of this model",
         );
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use burn::module::ParamId;
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Element, TensorData};
+use burn::tensor::{DType, TensorData};
 use burn_store::{ModuleSnapshot, TensorSnapshot, TensorSnapshotError};
 
 use crate::error::TensorProblem;
@@ -19,13 +19,13 @@ pub(crate) trait Readable: 'static {
     /// Its shape in the module.
     fn shape(&self) -> &[usize];
 
-    /// Reads its numbers, in single precision, in the order that they have in the module.
+    /// Reads its numbers, floating-point ones in single precision, in the order that they have in the module.
     ///
     /// # Errors
     /// The tensor of the file that cannot be read.
     fn read(&self) -> Result<TensorData, TensorProblem>;
 
-    /// [`read`](Self::read), as a list.
+    /// [`read`](Self::read), as a list of numbers in single precision.
     fn numbers(&self) -> Result<Vec<f32>, TensorProblem> {
         let numbers = self.read()?.into_vec();
         Ok(numbers.expect("numbers in single precision"))
@@ -40,9 +40,16 @@ pub(crate) fn fill<B: Backend, M: ModuleSnapshot<B>>(
     module: &mut M,
     tensors: Vec<impl Readable>,
 ) -> Result<(), String> {
+    let parameters = module.collect(None, None, false).into_iter();
+    let types: HashMap<String, DType> = parameters
+        .map(|parameter| (parameter.full_path(), parameter.dtype))
+        .collect();
     let unreadable = Rc::new(RefCell::new(None));
-    let snapshots = tensors.into_iter();
-    let snapshots = snapshots.map(|tensor| snapshot::<B>(tensor, Rc::clone(&unreadable)));
+    let snapshots = tensors.into_iter().map(|tensor| {
+        // Of an unknown one, any will do: it is refused.
+        let dtype = types.get(tensor.path()).copied().unwrap_or(DType::F32);
+        snapshot(tensor, dtype, Rc::clone(&unreadable))
+    });
     let applied = module.apply(snapshots.collect(), None, None, false);
     if let Some(problem) = unreadable.take() {
         return Err(problem);
@@ -60,12 +67,12 @@ pub(crate) fn fill<B: Backend, M: ModuleSnapshot<B>>(
     }
 }
 
-/// A tensor that burn-store reads, and the first problem with one.
-fn snapshot<B: Backend>(
+/// A tensor that burn-store reads in the type that the module has, and the first problem with one.
+fn snapshot(
     tensor: impl Readable,
+    dtype: DType,
     problem: Rc<RefCell<Option<String>>>,
 ) -> TensorSnapshot {
-    let dtype = <B::FloatElem as Element>::dtype();
     let path = tensor.path().split('.').map(str::to_owned).collect();
     let shape = tensor.shape().to_vec().into();
     let read = move || match tensor.read() {

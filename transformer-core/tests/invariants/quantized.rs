@@ -242,7 +242,7 @@ fn another_configuration_is_refused() {
     }
     // The weights are not of the format.
     write_config(&int8, &tiny(), 1);
-    assert_refused(&int8, WEIGHTS_FILE, ", not F32");
+    assert_refused(&int8, WEIGHTS_FILE, ", not f32");
     let plain = tempfile::tempdir().unwrap();
     model::<NdArray>(&tiny(), 36).save(plain.path()).unwrap();
     write_config(plain.path(), &tiny(), 2);

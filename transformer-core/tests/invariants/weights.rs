@@ -4,15 +4,16 @@
 use std::fs;
 use std::path::Path;
 
-use burn::module::{AutodiffModule, Module};
+use burn::module::{AutodiffModule, Module, Param, ParamId};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::backend::Backend;
+use burn::tensor::{Bool, Int, Tensor};
 use rand::RngExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use transformer_core::{
     CONFIG_FILE, ModelError, Transformer, TransformerConfig, WEIGHTS_FILE, WeightTying,
-    load_weights, save_weights,
+    load_weights, quantize, save_weights,
 };
 
 use crate::common::*;
@@ -123,6 +124,11 @@ fn a_model_moves_to_double_precision_and_back() {
     let (directory, model) = saved(4);
     let double = load::<Double>(directory.path()).unwrap();
     assert_close(&logits(&double), &logits(&model), 1e-5);
+    let quantized = directory.path().join("int8");
+    quantize(directory.path(), &quantized).unwrap();
+    let integers = load::<Double>(&quantized).unwrap();
+    let expected = load::<NdArray>(&quantized).unwrap();
+    assert_close(&logits(&integers), &logits(&expected), 1e-5);
 
     double.save(directory.path()).unwrap();
     let back = load::<NdArray>(directory.path()).unwrap();
@@ -298,7 +304,7 @@ fn a_configuration_of_another_size_is_refused() {
     assert_refused(
         directory.path(),
         WEIGHTS_FILE,
-        "`decoder.layers.2.feed_forward.inner.weight` is unknown",
+        "`decoder.layers.2.cross_attention.query.weight` is unknown",
     );
     write(TransformerConfig {
         generator_bias: false,
@@ -451,6 +457,48 @@ fn any_module_s_weights_are_saved_and_problems_with_them_are_named() {
     assert!(missing.to_string().contains("No such file"), "{missing}");
 }
 
+/// Parameters that are no floating-point numbers.
+#[derive(Module, Debug)]
+struct Choices<B: Backend> {
+    places: Param<Tensor<B, 1, Int>>,
+    chosen: Param<Tensor<B, 1, Bool>>,
+}
+
+#[test]
+fn integers_and_booleans_are_loaded_as_they_were_saved() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(WEIGHTS_FILE);
+    let choices = |places: [i32; 3], chosen: [bool; 3]| Choices::<NdArray> {
+        places: Param::initialized(
+            ParamId::new(),
+            Tensor::from_ints(places, &Default::default()),
+        ),
+        chosen: Param::initialized(
+            ParamId::new(),
+            Tensor::from_bool(chosen.into(), &Default::default()),
+        ),
+    };
+    let saved = choices([7, -8, i32::MAX], [true, false, true]);
+    save_weights(&saved, &path).unwrap();
+    let load = || load_weights(choices([0; 3], [false; 3]), &path);
+    let loaded = load().unwrap();
+    assert_eq!(loaded.places.to_data(), saved.places.to_data());
+    assert_eq!(loaded.chosen.to_data(), saved.chosen.to_data());
+
+    // A byte that is no boolean never becomes one.
+    edit(directory.path(), |tensors| {
+        find(tensors, "chosen").bytes[1] = 2;
+    });
+    let message = load().unwrap_err().to_string();
+    let expected = "`chosen` holds 2; a boolean is 0 or 1";
+    assert!(message.ends_with(expected), "{message}");
+    edit(directory.path(), |tensors| {
+        find(tensors, "chosen").dtype = "U8".to_owned();
+    });
+    let message = load().unwrap_err().to_string();
+    assert!(message.ends_with("`chosen` is u8, not bool"), "{message}");
+}
+
 #[test]
 fn truncated_weights_are_refused() {
     let (directory, _) = saved(12);
@@ -599,7 +647,7 @@ fn a_tensor_of_another_type_is_named() {
             find(tensors, "src_embedding.weight").dtype = dtype.to_owned();
         });
         assert_refused(directory.path(), WEIGHTS_FILE, "`src_embedding.weight` is ");
-        assert_refused(directory.path(), WEIGHTS_FILE, ", not F32");
+        assert_refused(directory.path(), WEIGHTS_FILE, ", not f32");
     }
     edit(directory.path(), |tensors| {
         let tensor = find(tensors, "src_embedding.weight");

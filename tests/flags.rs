@@ -287,16 +287,22 @@ fn a_precision_that_the_backend_lacks_is_refused() {
     );
 }
 
-#[cfg(feature = "ndarray")]
 #[test]
 fn an_unknown_level_of_instructions_is_refused() {
-    let mut command = with_model("translate", &pretrained());
-    command
-        .args(["--backend", "ndarray"])
-        .env("TRANSFORMER_SIMD", "sse9");
-    let error = fails(&mut command);
-    let start = "error: the environment variable TRANSFORMER_SIMD is `sse9`";
-    assert!(error.starts_with(start), "{error}");
+    let backends = [
+        cfg!(feature = "ndarray").then_some("ndarray"),
+        cfg!(feature = "flex").then_some("flex"),
+        cfg!(feature = "tch").then_some("tch"),
+    ];
+    for backend in backends.into_iter().flatten() {
+        let mut command = with_model("translate", &pretrained());
+        command
+            .args(["--backend", backend])
+            .env("TRANSFORMER_SIMD", "sse9");
+        let error = fails(&mut command);
+        let start = "error: the environment variable TRANSFORMER_SIMD is `sse9`";
+        assert!(error.starts_with(start), "{backend}: {error}");
+    }
 }
 
 #[cfg(feature = "wgpu")]

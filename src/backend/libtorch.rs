@@ -3,13 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{BackendError, threads};
+use super::{BackendError, check_instructions, threads};
 
 /// The version that burn-tch is made for; scripts/setup-tch installs it.
 const WANTED: &str = "2.9.0";
 
-/// Version and threads of libtorch.
+/// Version and threads of libtorch, with which our kernels can start.
 pub(super) fn describe() -> Result<String, BackendError> {
+    check_instructions()?;
     let threads = threads(tch::get_num_threads().max(1) as usize);
     let Some(folder) = loaded_from() else {
         return Ok(format!("libtorch, {threads}"));

@@ -160,7 +160,7 @@ pub enum BackendError {
     },
     /// The environment variable that forces a level of instructions names none.
     #[error("{0}")]
-    #[cfg(any(feature = "ndarray", feature = "flex"))]
+    #[cfg(any(feature = "ndarray", feature = "flex", feature = "tch"))]
     Instructions(String),
     /// The backend lacks the precision.
     #[error(
@@ -266,8 +266,14 @@ fn announce(backend: BackendChoice, device: &str) {
 /// The threads of the processor, whose kernels can start.
 #[cfg(any(feature = "ndarray", feature = "flex"))]
 fn processor() -> Result<String, BackendError> {
-    transformer_core::ops::host::check_simd().map_err(BackendError::Instructions)?;
+    check_instructions()?;
     Ok(threads(rayon::current_num_threads()))
+}
+
+/// Checks that our kernels know the level of instructions that the environment may name.
+#[cfg(any(feature = "ndarray", feature = "flex", feature = "tch"))]
+fn check_instructions() -> Result<(), BackendError> {
+    transformer_core::ops::host::check_simd().map_err(BackendError::Instructions)
 }
 
 #[cfg(any(feature = "ndarray", feature = "flex", feature = "tch"))]

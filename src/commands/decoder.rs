@@ -69,14 +69,15 @@ impl<B: Backend> Decoder<B> {
         ask!(self, translator => translator.translate_n_best(sentences, prefix))
     }
 
-    /// The next sentence, of those from `first` on, that cannot be translated.
+    /// The next sentence, of those from `first` on, that [`Translator::check`] refuses.
     pub fn next_refused(
         &self,
         sentences: &[String],
+        prefix: &str,
         first: usize,
     ) -> Result<Option<DecodeError>, TextError> {
         for (index, sentence) in sentences.iter().enumerate().skip(first) {
-            match ask!(self, translator => translator.check(&[sentence])) {
+            match ask!(self, translator => translator.check(&[sentence], prefix)) {
                 Ok(()) => {}
                 Err(TextError::Decode(mut error)) => {
                     error.index = index;

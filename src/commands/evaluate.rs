@@ -107,7 +107,7 @@ impl TranslatorTask for Evaluate {
         }
         let of_pair = |error| of_pair(error, &places);
         // Before the loss, so that a sentence that cannot be translated is reported at once.
-        translator.check(&sources).map_err(of_pair)?;
+        translator.check(&sources, "").map_err(of_pair)?;
         let loss = match self.model.len() {
             1 => loss(&translator, pairs)?,
             count => ensemble_perplexity(&translator, &corpus, count, &places)?,

@@ -133,7 +133,7 @@ impl Translate {
                 let problem = request_problem(&refused.problem);
                 lines.report(index, &format!("the sentence {problem}"));
                 sentences[index].clear();
-                match translator.next_refused(sentences, index + 1)? {
+                match translator.next_refused(sentences, &self.prefix, index + 1)? {
                     Some(next) => refused = next,
                     None => break,
                 }

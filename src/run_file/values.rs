@@ -225,7 +225,7 @@ fn read(path: &Path) -> Result<String, RunFileError> {
 }
 
 /// The text of the `run.toml` of a run, which is read only where it is a file: a pipe would be waited for, and a device may
-/// have no end.
+/// have no end. The other files of a run are read so by transformer-train.
 ///
 /// # Errors
 /// When it is of another kind, or cannot be read.

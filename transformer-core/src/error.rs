@@ -245,7 +245,8 @@ pub enum ModelError {
     Weights {
         /// The file.
         path: PathBuf,
-        /// Every missing, unknown or mis-shaped tensor, or why the file cannot be parsed.
+        /// The tensors that are missing, unknown, or of another type or shape, up to eight; or why the file cannot be
+        /// read.
         problem: String,
     },
     /// A key of one of Hugging Face's files has a value that means something else than what this version
@@ -296,17 +297,22 @@ impl ModelError {
 
     /// The error of a file whose tensors are not those of the model.
     pub(crate) fn tensors(path: &Path, problems: Vec<TensorProblem>) -> Self {
-        let more = problems.len().saturating_sub(MOST_LISTED);
-        let listed = problems.iter().take(MOST_LISTED);
-        let mut listed: Vec<String> = listed.map(ToString::to_string).collect();
-        if more > 0 {
-            listed.push(format!("and {more} more"));
-        }
         Self::Weights {
             path: path.to_owned(),
-            problem: format!("not the weights of this model: {}", listed.join("; ")),
+            problem: not_of_model(&problems),
         }
     }
+}
+
+/// The problem of a file whose tensors are not those of the model.
+pub(crate) fn not_of_model(problems: &[impl fmt::Display]) -> String {
+    let more = problems.len().saturating_sub(MOST_LISTED);
+    let listed = problems.iter().take(MOST_LISTED);
+    let mut listed: Vec<String> = listed.map(ToString::to_string).collect();
+    if more > 0 {
+        listed.push(format!("and {more} more"));
+    }
+    format!("not the weights of this model: {}", listed.join("; "))
 }
 
 /// The most problems that an error of a model directory lists.

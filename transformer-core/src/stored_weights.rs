@@ -70,7 +70,8 @@ impl StoredWeights {
             true => open_weights(directory)?,
             false => {
                 let path = directory.join(WEIGHTS_FILE);
-                let weights = StateDict::read(&path).map_err(|error| error.into_model(&path))?;
+                let weights = StateDict::read_safetensors(&path);
+                let weights = weights.map_err(|error| error.into_model(&path))?;
                 (path, weights)
             }
         };

@@ -64,7 +64,7 @@ impl WeightFiles {
             false => size_of::<f32>(),
         };
         let path = file_of_weights(directory, config.size(), bytes)?;
-        let dict = StateDict::read(&path).map_err(|error| error.into_model(&path))?;
+        let dict = StateDict::read_safetensors(&path).map_err(|error| error.into_model(&path))?;
         // A file has at most as many layers as tensors, so that one more is certainly missing from it.
         let parameters = config.parameters(dict.tensors.len() + 1);
         match matched(parameters, dict, is_quantized) {

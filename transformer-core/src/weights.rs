@@ -20,7 +20,6 @@ use crate::config_file::{
 };
 use crate::error::{ConfigError, ModelError, TensorProblem};
 use crate::files::{replace_file, system_error};
-use crate::hugging_face;
 use crate::init::WeightInit;
 use crate::language_model::LanguageModel;
 use crate::language_model_config::LanguageModelConfig;
@@ -94,7 +93,7 @@ pub fn load_weights<B: Backend, M: Module<B>>(
     path: impl AsRef<Path>,
 ) -> Result<M, ModelError> {
     let path = path.as_ref();
-    let dict = StateDict::read(path).map_err(|error| error.into_model(path))?;
+    let dict = StateDict::read_safetensors(path).map_err(|error| error.into_model(path))?;
     let parameters = own_tensors(&module, dict);
     let parameters = parameters.map_err(|problems| ModelError::tensors(path, problems))?;
     fill(&mut module, parameters).map_err(|problem| ModelError::Weights {
@@ -125,17 +124,7 @@ impl<B: Backend> Transformer<B> {
     /// that are missing, unknown, or of another type or shape, up to eight, and says how many more there are. When a
     /// key of Hugging Face's asks for a model that ours cannot be.
     pub fn load(directory: impl AsRef<Path>, device: &B::Device) -> Result<Self, ModelError> {
-        let directory = directory.as_ref();
-        if is_of_hugging_face(directory)? {
-            return hugging_face::Directory::open(directory)?.load(device);
-        }
-        if is_quantized(directory)? {
-            return WeightFiles::open(directory)?.load(device);
-        }
-        let config = TransformerConfig::load(directory)?;
-        load_model(directory, config.size(), || {
-            config.init_from(&mut WeightInit::zeros(), device)
-        })
+        WeightFiles::open(directory.as_ref())?.load(device)
     }
 
     /// The model with the weights of a directory, which [`load`](Self::load) could read. Its configuration may be
@@ -144,16 +133,8 @@ impl<B: Backend> Transformer<B> {
     /// # Errors
     /// As [`load`](Self::load), and when the weights are not those of this model.
     pub fn with_weights_of(mut self, directory: impl AsRef<Path>) -> Result<Self, ModelError> {
-        let directory = directory.as_ref();
-        if is_of_hugging_face(directory)? {
-            hugging_face::Directory::open(directory)?.fill(&mut self)?;
-            return Ok(self);
-        }
-        if is_quantized(directory)? {
-            WeightFiles::open(directory)?.fill(&mut self)?;
-            return Ok(self);
-        }
-        load_weights(self, directory.join(WEIGHTS_FILE))
+        WeightFiles::open(directory.as_ref())?.fill(&mut self)?;
+        Ok(self)
     }
 }
 
@@ -312,7 +293,7 @@ fn write_weights<B: Backend, M: Module<B>>(module: &M, path: &Path) -> io::Resul
     })
 }
 
-/// The tensors of a file of ours that are a module's parameters: all of them.
+/// The parameters of a module, each with its tensor in a file of ours, which has no others.
 ///
 /// # Errors
 /// The tensors that are missing, unknown, or of another type or shape.

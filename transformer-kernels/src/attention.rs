@@ -67,7 +67,8 @@ pub fn attention<B: Backend>(
 /// In bf16, `Q Kᵀ`, the product of weights and values, and their gradients are of rounded factors; the softmax,
 /// dropout and the mask are in f32. Where it is computed some queries or keys at a time, so that not all weights are
 /// in memory, their part of a sum is rounded when it is complete. Where attention is composed, or the backend does
-/// not compute in this precision ([`ProductPrecision::is_computed_by`]), products are in f32.
+/// not compute in this precision ([`ProductPrecision::is_computed_by`]), products are in f32, and so are those of tiles,
+/// which libtorch's long attention with dropout is computed in.
 ///
 /// # Shapes
 /// As [`attention`].

@@ -11,7 +11,7 @@ use crate::autodiff::{Tracked, first};
 use crate::kernels::Kernels;
 
 /// The precision of products where gradients are taken, forward and backward: those of linear maps, and on libtorch
-/// also attention's, of queries with keys and of weights with values.
+/// also attention's, of queries with keys and of weights with values, but for attention that is computed in tiles.
 ///
 /// Everything else is in f32 in either case: parameters and gradients, what an operation is given and what it
 /// returns, biases, softmax and norms. Where no gradients are taken, so are the products.

@@ -44,7 +44,7 @@ pub struct TrainingConfig {
     pub clip_norm: Option<f64>,
     /// The precision of the products of forward and backward pass: f32. In
     /// [`Bf16`](ProductPrecision::Bf16), both factors of each product are rounded, those of linear maps and, on
-    /// libtorch, of attention; weights, gradients, moments, the residual stream, norms, softmax and loss stay in f32,
+    /// libtorch, of attention to short sequences; weights, gradients, moments, the residual stream, norms, softmax and loss stay in f32,
     /// and so do validations and all files. flex, ndarray and libtorch have such products
     /// ([`ProductPrecision::is_computed_by`]), and they are faster only on processors with instructions for them.
     pub precision: ProductPrecision,

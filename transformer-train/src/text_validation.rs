@@ -112,7 +112,7 @@ impl<B: Backend, M: NextToken<B>> ValidationMetrics<B, M> for TextValidation {
             return Err(MetricError::Empty.into());
         }
         let search = TextSearch::new(model, &self.tokenizers, self.options.clone())?;
-        Ok(search.check(&self.sources)?)
+        Ok(search.check(&self.sources, "")?)
     }
 
     fn measure(&mut self, at: ValidationContext<'_, M>) -> Result<Measurement, HookError> {

@@ -20,15 +20,11 @@ mod weights;
 
 use std::path::{Path, PathBuf};
 
-use burn::tensor::backend::Backend;
-
 use crate::config::TransformerConfig;
 use crate::config_file::{CONFIG_FILE, is_of_hugging_face};
 use crate::error::{ModelError, TensorProblem};
-use crate::init::WeightInit;
 use crate::layer_config::WeightTying;
-use crate::pytorch::{Import, Map, StateDict, fill};
-use crate::transformer::Transformer;
+use crate::pytorch::{Import, Map, StateDict};
 use config::ModelType;
 use keys::Keys;
 
@@ -97,31 +93,6 @@ impl Directory {
             path,
             unused,
             weights,
-        })
-    }
-
-    /// The model.
-    ///
-    /// # Errors
-    /// As [`fill`](Self::fill).
-    pub fn load<B: Backend>(&self, device: &B::Device) -> Result<Transformer<B>, ModelError> {
-        let model = self.config.init_from(&mut WeightInit::zeros(), device);
-        let mut model = model.map_err(|source| ModelError::Config {
-            path: self.path.clone(),
-            source,
-        })?;
-        self.fill(&mut model)?;
-        Ok(model)
-    }
-
-    /// Fills a model of the same sizes with the weights, tensor by tensor.
-    ///
-    /// # Errors
-    /// When numbers cannot be read or are damaged, tied tensors differ, or the model has other sizes.
-    pub fn fill<B: Backend>(&self, model: &mut Transformer<B>) -> Result<(), ModelError> {
-        fill::<B, _>(model, self.imports()?).map_err(|problem| ModelError::Weights {
-            path: self.path.clone(),
-            problem,
         })
     }
 

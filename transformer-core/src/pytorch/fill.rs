@@ -9,7 +9,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{DType, TensorData};
 use burn_store::{ModuleSnapshot, TensorSnapshot, TensorSnapshotError};
 
-use crate::error::TensorProblem;
+use crate::error::{TensorProblem, not_of_model};
 
 /// A parameter in a file.
 pub(crate) trait Readable: 'static {
@@ -54,20 +54,19 @@ pub(crate) fn fill<B: Backend, M: ModuleSnapshot<B>>(
     if let Some(problem) = unreadable.take() {
         return Err(problem);
     }
-    let missing = applied.missing.iter();
-    let mut problems: Vec<String> = missing
-        .map(|(path, _)| format!("`{path}` is missing"))
-        .collect();
-    let unused = applied.unused.iter();
-    problems.extend(unused.map(|path| format!("`{path}` is unknown")));
-    problems.extend(applied.errors.iter().map(ToString::to_string));
+    let missing = applied.missing.into_iter();
+    let missing = missing.map(|(name, _)| TensorProblem::Missing { name }.to_string());
+    let unknown = applied.unused.into_iter();
+    let unknown = unknown.map(|name| TensorProblem::Unknown { name }.to_string());
+    let others = applied.errors.iter().map(ToString::to_string);
+    let problems: Vec<String> = missing.chain(unknown).chain(others).collect();
     match problems.is_empty() {
         true => Ok(()),
-        false => Err(problems.join("; ")),
+        false => Err(not_of_model(&problems)),
     }
 }
 
-/// A tensor that burn-store reads in the type that the module has, and the first problem with one.
+/// A tensor that burn-store reads, in the type that the module has. `problem` keeps the first that cannot be read.
 fn snapshot(
     tensor: impl Readable,
     dtype: DType,

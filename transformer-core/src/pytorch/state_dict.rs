@@ -74,6 +74,14 @@ impl StateDict {
         read.map_err(ReadError::Damaged)
     }
 
+    /// Reads a `.safetensors` file. Others are refused: [`read`](Self::read) would accept PyTorch's, whose matrices lie
+    /// otherwise than ours.
+    pub fn read_safetensors(path: &Path) -> Result<Self, ReadError> {
+        let file = files::open(path).map_err(ReadError::Io)?;
+        let size = file.metadata().map_err(ReadError::Io)?.len();
+        safetensors_file::read(file, size).map_err(ReadError::Damaged)
+    }
+
     /// The entries of a pickle, in the storages of the file, which are all there.
     pub(super) fn of_pickle(
         entries: Vec<(Rc<str>, Entry)>,

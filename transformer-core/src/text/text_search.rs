@@ -74,15 +74,19 @@ impl<'a, M> TextSearch<'a, M> {
         })
     }
 
-    /// Checks that the model can translate sentences, and translates none.
+    /// Checks that the model can translate sentences into translations that begin with the prefix, and translates none.
     ///
     /// # Errors
-    /// When a sentence has too many tokens; the error names it by its index.
-    pub fn check<B: Backend>(&self, sentences: &[impl AsRef<str>]) -> Result<(), TextError>
+    /// When a sentence or the prefix has too many tokens; the error names the first such sentence by its index.
+    pub fn check<B: Backend>(
+        &self,
+        sentences: &[impl AsRef<str>],
+        prefix: &str,
+    ) -> Result<(), TextError>
     where
         M: NextToken<B>,
     {
-        let Requests { indices, requests } = self.requests(sentences, "")?;
+        let Requests { indices, requests } = self.requests(sentences, prefix)?;
         self.search
             .check(&requests)
             .map_err(|error| of_sentence(error, &indices))?;
@@ -274,9 +278,9 @@ mod tests {
             ..DecodeOptions::greedy()
         };
         let search = TextSearch::new(&model, &tokenizers, options).unwrap();
-        search.check(&["a", " ", "a b"]).unwrap();
+        search.check(&["a", " ", "a b"], "").unwrap();
         // Three tokens and `<eos>`; the empty sentence before it counts.
-        let error = search.check(&["a", " ", "a b a"]).unwrap_err();
+        let error = search.check(&["a", " ", "a b a"], "").unwrap_err();
         let expected = "source 2 has 4 tokens, more than the limit of 3";
         assert_eq!(error.to_string(), expected);
         let error = search.translate(&["a", " ", "a b a"]).unwrap_err();

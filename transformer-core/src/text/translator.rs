@@ -284,12 +284,12 @@ impl<B: Backend, M: NextToken<B>> Translator<B, M> {
         &self.options
     }
 
-    /// Checks that sentences can be translated, and translates none.
+    /// Checks that sentences can be translated into translations that begin with the prefix, and translates none.
     ///
     /// # Errors
-    /// When a sentence has too many tokens; the error names it by its index.
-    pub fn check(&self, sentences: &[impl AsRef<str>]) -> Result<(), TextError> {
-        self.text_search()?.check(sentences)
+    /// When a sentence or the prefix has too many tokens; the error names the first such sentence by its index.
+    pub fn check(&self, sentences: &[impl AsRef<str>], prefix: &str) -> Result<(), TextError> {
+        self.text_search()?.check(sentences, prefix)
     }
 
     /// Translates one sentence; an empty one into an empty one.

@@ -12,8 +12,8 @@ use rand::RngExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use transformer_core::{
-    CONFIG_FILE, ModelError, Transformer, TransformerConfig, WEIGHTS_FILE, WeightTying,
-    load_weights, quantize, save_weights,
+    CONFIG_FILE, ModelError, PytorchExport, PytorchSystem, Transformer, TransformerConfig,
+    WEIGHTS_FILE, WeightTying, load_weights, quantize, save_weights,
 };
 
 use crate::common::*;
@@ -497,6 +497,20 @@ fn integers_and_booleans_are_loaded_as_they_were_saved() {
     });
     let message = load().unwrap_err().to_string();
     assert!(message.ends_with("`chosen` is u8, not bool"), "{message}");
+}
+
+/// Its matrices lie otherwise than ours: square ones would be read, and be transposed.
+#[test]
+fn weights_of_pytorch_are_not_read_as_ours() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("model.pt");
+    let model = model::<NdArray>(&tiny(), 11);
+    let system = PytorchSystem::TorchNn;
+    model
+        .to_pytorch(&path, system, &PytorchExport::default())
+        .unwrap();
+    let message = load_weights(model, &path).unwrap_err().to_string();
+    assert!(message.contains("a header of "), "{message}");
 }
 
 #[test]

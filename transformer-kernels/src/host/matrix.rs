@@ -1,5 +1,7 @@
 //! Products of matrices, which may be views of parts of larger ones.
 
+mod transposed;
+
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -74,20 +76,6 @@ impl<'a> Matrix<'a> {
         &self.values[row * self.row_stride..][..self.columns]
     }
 
-    /// Writes `scale · self`, transposed: column after column.
-    ///
-    /// # Panics
-    /// When the rows are not contiguous, or `out` has another length.
-    pub fn write_transposed(self, scale: f32, out: &mut [f32]) {
-        let size = count(&[self.rows, self.columns]);
-        assert_eq!(out.len(), size, "size of a transposed matrix");
-        for row in 0..self.rows {
-            for (column, x) in out.chunks_exact_mut(self.rows).zip(self.row(row)) {
-                column[row] = scale * x;
-            }
-        }
-    }
-
     /// The same view of other values, of which there are as many.
     pub(super) fn of<'b>(self, values: &'b [f32]) -> Matrix<'b> {
         assert_eq!(values.len(), self.values.len(), "values of a view");
@@ -145,8 +133,15 @@ impl<'a> Matrix<'a> {
     /// When the sizes do not agree.
     pub fn product(self, other: Matrix<'_>) -> Vec<f32> {
         assert_eq!(self.columns, other.rows, "inner sizes of a product");
-        self.few_rows_product(other)
-            .unwrap_or_else(|| self.gemm_product(other))
+        if let Some(product) = self.few_rows_product(other) {
+            return product;
+        }
+        let size = count(&[self.rows, other.columns]);
+        let is_large = size.saturating_mul(self.columns) >= LARGE;
+        if is_large && other.column_stride != 1 && other.row_stride == 1 {
+            return self.product_by_copies(other);
+        }
+        self.gemm_product(other, threads_of(is_large))
     }
 
     fn few_rows_product(self, other: Matrix<'_>) -> Option<Vec<f32>> {
@@ -164,14 +159,9 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    fn gemm_product(self, other: Matrix<'_>) -> Vec<f32> {
+    fn gemm_product(self, other: Matrix<'_>, threads: Parallelism) -> Vec<f32> {
         let count = count(&[self.rows, other.columns]);
         let mut out = Vec::with_capacity(count);
-        let threads = if count.saturating_mul(self.columns) < LARGE {
-            Parallelism::None
-        } else {
-            Parallelism::Rayon(0)
-        };
         let spare = &mut out.spare_capacity_mut()[..count];
         self.compute(other, 1.0, Destination::Initialise(spare), threads);
         #[allow(unsafe_code, reason = "gemm writes into uninitialised memory")]
@@ -244,6 +234,14 @@ impl<'a> Matrix<'a> {
     }
 }
 
+/// All threads, or this one.
+fn threads_of(is_large: bool) -> Parallelism {
+    match is_large {
+        true => Parallelism::Rayon(0),
+        false => Parallelism::None,
+    }
+}
+
 /// Where a product goes.
 enum Destination<'a> {
     /// Into memory of which every number is written, and none is read.
@@ -281,6 +279,8 @@ pub(super) mod tests {
             [97, 64, 31],
             [129, 5, 300],
             [300, 130, 110],
+            // More inner rows than are copied at a time, where the rows of `w` are not contiguous.
+            [70, 1030, 65],
         ] {
             let sizes = [rows, inner, columns];
             let x = Framed::new([rows, inner], 1);

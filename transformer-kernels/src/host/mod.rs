@@ -1,5 +1,5 @@
 //! The kernels of flex and ndarray, as functions on slices, independent of tensors and backends. libtorch's attention
-//! to long sequences is among them.
+//! to long sequences is among them. `backend`, `slices` and `attention::tensors` are the bridge from tensors to slices.
 //!
 //! Slices hold tensors in row-major order. A function checks the lengths of its slices once, when it is
 //! called, and panics with both sizes where they do not agree. Work is dealt to rayon's threads in tasks

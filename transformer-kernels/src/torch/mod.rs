@@ -1,4 +1,4 @@
-//! libtorch's own fused operations.
+//! libtorch's own fused operations, and attention in the tiles of [`host`](crate::host).
 
 mod adam;
 mod attention;

@@ -14,7 +14,8 @@ impl Slices for LibTorch {
             let (first, count) = numbers(tensor);
             #[allow(unsafe_code, reason = "libtorch's numbers as a slice")]
             // SAFETY: the tensor is contiguous, of this type and length, and keeps its memory while it is borrowed. It is
-            // an input of attention or what attention has kept, which nothing changes in place meanwhile.
+            // an input or the mask of attention, what attention has kept, or the gradient of its output, which nothing changes
+            // in place meanwhile.
             unsafe {
                 std::slice::from_raw_parts(first, count)
             }

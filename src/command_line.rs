@@ -87,11 +87,24 @@ impl CommandLine {
 
 /// Runs the program on the arguments of this process.
 pub fn run_program() -> ExitCode {
+    ignore_files_of_burn();
     let line = CommandLine::of(std::env::args_os()).unwrap_or_else(|error| error.exit());
     match line.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit_code(&*error),
     }
+}
+
+/// Settings of Burn's and cubecl's own are their defaults. They would look for `burn.toml` and `cubecl.toml` in this directory
+/// and all above it, and panic where one is damaged, or where this directory was removed.
+fn ignore_files_of_burn() {
+    use burn_std::config::{BurnConfig, RuntimeConfig};
+
+    BurnConfig::storage().lock().get_or_insert_default();
+    #[cfg(feature = "wgpu")]
+    cubecl_runtime::config::CubeClRuntimeConfig::storage()
+        .lock()
+        .get_or_insert_default();
 }
 
 /// The program as clap has it. Help of commands that compute on no backend leaves out the flags of every command.

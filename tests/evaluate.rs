@@ -131,10 +131,15 @@ fn translations_that_cannot_be_written_are_an_error_before_anything_is_computed(
     let (folder, model) = trained();
     let nowhere = folder.path().join("nowhere");
     let missing = nowhere.join("file.txt");
+    let weights = model.join("model.safetensors");
     for (path, problem) in [
         (
             folder.path(),
             format!("{}: is a directory", folder.path().display()),
+        ),
+        (
+            weights.as_path(),
+            format!("{}: is read, and would be overwritten", weights.display()),
         ),
         (
             missing.as_path(),

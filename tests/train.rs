@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use support::{
-    corpus, fails, file, folder, program, run, run_on_input, stderr, succeeds, train, trained,
-    with_model,
+    corpus, fails, file, folder, program, run, run_on_input, stderr, succeeds, train, train_for,
+    trained, with_model,
 };
 
 #[test]
@@ -382,6 +382,42 @@ fn a_file_that_is_read_is_not_overwritten() {
         "{error}"
     );
     assert_eq!(fs::read_to_string(&config).expect("a file"), text);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_description_without_an_end_is_refused() {
+    let folder = folder();
+    let mut command = program("train");
+    command
+        .args(["--config", "/dev/zero", "--data"])
+        .arg(corpus(folder.path()));
+    let error = fails(command.arg("--out").arg(folder.path().join("model")));
+    assert_eq!(error, "error: /dev/zero: more than 1048576 bytes");
+}
+
+/// Burn would look for its settings in the directory that a command runs in, and in those above.
+#[cfg(unix)]
+#[test]
+fn a_damaged_file_of_burn_s_settings_is_not_read() {
+    let folder = folder();
+    for name in ["burn.toml", "cubecl.toml"] {
+        file(folder.path(), name, "[[x\n");
+    }
+    let below = folder.path().join("below");
+    fs::create_dir(&below).expect("a folder");
+    let mut command = train_for(1, folder.path(), &folder.path().join("model"));
+    succeeds(command.current_dir(&below));
+    if cfg!(feature = "tch") {
+        eprintln!("skipped: a directory that was removed, where libtorch's MKL cannot start");
+        return;
+    }
+    let command = train_for(1, folder.path(), &folder.path().join("another"));
+    // The shell removes the directory that it is in.
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "rmdir \"$PWD\" && exec \"$0\" \"$@\""]);
+    shell.arg(command.get_program()).args(command.get_args());
+    succeeds(shell.current_dir(&below));
 }
 
 #[test]

@@ -339,6 +339,14 @@ fn a_quantized_model_translates_as_the_model_does_in_8_bits() {
 
     let (folder, model) = trained();
     let quantized = folder.path().join("int8");
+    let tokenizer = model.join("tokenizer.json");
+    let text = fs::read(&tokenizer).expect("a tokenizer");
+    fs::write(&tokenizer, "").expect("a file");
+    let error = fails(with_model("quantize", &model).arg("--out").arg(&quantized));
+    let start = format!("error: {}: ", tokenizer.display());
+    assert!(error.starts_with(&start), "{error}");
+    assert!(!quantized.exists());
+    fs::write(&tokenizer, text).expect("a file");
     let mut quantize = with_model("quantize", &model);
     let out = succeeds(quantize.arg("--out").arg(&quantized));
     assert_eq!(out, format!("model: {}\n", quantized.display()));

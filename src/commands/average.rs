@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use transformer_core::Tokenizers;
 use transformer_train::{AverageError, average_models, newest_checkpoints};
 
 use super::Result;
@@ -43,6 +44,12 @@ impl Average {
     /// Runs the command.
     pub fn run(self) -> Result {
         let models = self.models()?;
+        // They are copied as they are.
+        for model in &models {
+            if Tokenizers::directory_of(model).is_some() {
+                Tokenizers::load(model)?;
+            }
+        }
         average_models(&models, &self.out).map_err(average_error)?;
         let mut text = String::from("the average of\n");
         for model in &models {

@@ -79,6 +79,9 @@ impl Evaluate {
         }
         if let Some(path) = &self.hypotheses {
             refuse_overwriting(&self.data, path)?;
+            for model in &self.model {
+                refuse_overwriting(&model_directory::files(model), path)?;
+            }
             check_output(path)?;
         }
         let (models, inference) = (self.model.clone(), self.inference.clone());

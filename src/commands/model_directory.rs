@@ -1,13 +1,15 @@
 //! The directories that are given as models.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use transformer_core::{
     CONFIG_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TOKENIZER_FILE,
     Tokenizers, VOCABULARY_FILE, unused_tensors,
 };
 use transformer_program::note;
-use transformer_train::{RunRecord, holds_run};
+use transformer_program::run_file::RUN_FILE;
+use transformer_train::{LOG_FILE, RunRecord, TRAINING_FILE, VALIDATION_FILE, holds_run};
 
 /// Endings of the files of a model directory.
 const OF_A_MODEL: [&str; 4] = ["bin", "json", "safetensors", "spm"];
@@ -23,6 +25,23 @@ pub fn check(path: &Path, text_flag: Option<&str>) -> Result<(), String> {
         return Err(format!("{} has no {}", path.display(), missing(path)));
     }
     Ok(())
+}
+
+/// The files in a directory that belong to the model and its run.
+pub fn files(path: &Path) -> Vec<PathBuf> {
+    let of_run = [RUN_FILE, TRAINING_FILE, VALIDATION_FILE, LOG_FILE];
+    let is_of_model = |file: &PathBuf| {
+        let has_ending = file
+            .extension()
+            .is_some_and(|ending| OF_A_MODEL.iter().any(|own| ending == *own));
+        has_ending || of_run.iter().any(|name| file.ends_with(name))
+    };
+    // What cannot be listed is named when it is read.
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.path())
+        .filter(is_of_model)
+        .collect()
 }
 
 /// Names of tensors in a warning.

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use transformer_core::quantize;
+use transformer_core::{Tokenizers, quantize};
 
 use super::{Result, check_empty, model_directory};
 
@@ -38,6 +38,8 @@ impl Quantize {
     pub fn run(self) -> Result {
         model_directory::check(&self.model, None)?;
         check_empty(&self.out)?;
+        // They are copied as they are.
+        Tokenizers::load(&self.model)?;
         model_directory::warn_of_unused(&self.model);
         quantize(&self.model, &self.out)?;
         Ok(writeln!(io::stdout(), "model: {}", self.out.display())?)

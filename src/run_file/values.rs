@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -217,8 +217,19 @@ impl Values {
     }
 }
 
+/// Bytes of a description of a run, at most: a device may have no end.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The text of a file, which may be a pipe.
 fn read(path: &Path) -> Result<String, RunFileError> {
-    fs::read_to_string(path).map_err(|source| RunFileError::Io {
+    let mut text = String::new();
+    let read = fs::File::open(path)
+        .and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text))
+        .and_then(|_| match text.len() as u64 > MAX_BYTES {
+            true => Err(io::Error::other(format!("more than {MAX_BYTES} bytes"))),
+            false => Ok(text),
+        });
+    read.map_err(|source| RunFileError::Io {
         path: path.to_owned(),
         source,
     })

@@ -8,11 +8,16 @@ use std::path::Path;
 /// Checks that there is a file at `path` that has an end: no pipe, and no device such as `/dev/full`.
 ///
 /// # Errors
-/// When it is of another kind, or there is nothing.
+/// When it is of another kind, or a link to nothing, or there is nothing: only then the kind of the error is
+/// [`NotFound`](io::ErrorKind::NotFound).
 pub(crate) fn check_regular(path: &Path) -> io::Result<()> {
-    match fs::metadata(path)?.is_file() {
-        true => Ok(()),
-        false => Err(io::Error::other("not a regular file")),
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() => Ok(()),
+        Ok(_) => Err(io::Error::other("not a regular file")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
+            Err(io::Error::other("a link to a file that is not there"))
+        }
+        Err(error) => Err(error),
     }
 }
 

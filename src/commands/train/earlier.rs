@@ -222,7 +222,10 @@ impl Earlier {
         }
         Ok(Some(SavedPairs {
             train,
-            valid: Corpus::from_tsv(&valid)?,
+            valid: match valid.is_file() {
+                true => Corpus::from_tsv(&valid)?,
+                false => return Err(format!("{}: not a regular file", valid.display()).into()),
+            },
             valid_file: valid,
         }))
     }

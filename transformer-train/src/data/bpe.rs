@@ -23,6 +23,9 @@ const MIN_MERGE_COUNT: u64 = 2;
 /// Give it both sides of the corpus. Merging ends early when no pair of pieces occurs twice. The
 /// same sentences and size give the same tokenizer, byte for byte.
 ///
+/// Runs of more than 1000 letters, digits, spaces or other characters are cut: the time to learn from a word grows with the
+/// square of its length.
+///
 /// Encoding adds no `<bos>` or `<eos>`: batches add them. Text that spells a special token is
 /// encoded as text.
 ///
@@ -54,10 +57,54 @@ fn trained<S: AsRef<str> + Send>(
     );
     let mut tokenizer = untrained();
     tokenizer
-        .train(&mut trainer, sentences)
+        .train(
+            &mut trainer,
+            sentences.flat_map(|sentence| cut(sentence.as_ref())),
+        )
         .map_err(TokenizerError::Training)?;
     tokenizer.set_encode_special_tokens(true);
     Ok(tokenizer)
+}
+
+/// Characters of a word, at most.
+const MAX_WORD: usize = 1000;
+
+/// A sentence, in parts whose words are not too long.
+fn cut(sentence: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let (mut kind, mut len) = (None, 0);
+    for character in sentence.chars() {
+        let next = Some(Kind::of(character));
+        len = if next == kind { len + 1 } else { 1 };
+        kind = next;
+        if len > MAX_WORD {
+            parts.push(String::new());
+            len = 1;
+        }
+        let part = parts.last_mut().expect("a part");
+        part.push(character);
+    }
+    parts
+}
+
+/// What the words that pieces are parts of consist of: each of one kind, but for a space before it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Letter,
+    Number,
+    Space,
+    Other,
+}
+
+impl Kind {
+    fn of(character: char) -> Self {
+        match character {
+            letter if letter.is_alphabetic() => Self::Letter,
+            number if number.is_numeric() => Self::Number,
+            space if space.is_whitespace() => Self::Space,
+            _ => Self::Other,
+        }
+    }
 }
 
 fn untrained() -> tokenizers::Tokenizer {
@@ -85,7 +132,7 @@ mod tests {
 
     use transformer_core::SPECIAL_TOKENS;
 
-    use super::trained;
+    use super::{MAX_WORD, cut, trained};
     use crate::data::MIN_VOCAB_SIZE;
 
     const TEXT: [&str; 5] = [
@@ -98,6 +145,24 @@ mod tests {
 
     static TOKENIZER: LazyLock<Tokenizer> =
         LazyLock::new(|| trained(TEXT.into_iter(), 280).unwrap());
+
+    #[test]
+    fn long_words_are_cut_and_sentences_of_others_are_whole() {
+        let [letters, spaces] = ["é", " "].map(|character| character.repeat(MAX_WORD));
+        let digits = "7".repeat(MAX_WORD);
+        let whole = format!("{letters}{spaces}{digits}{letters}, {digits}!");
+        assert_eq!(cut(&whole), [whole]);
+        assert_eq!(cut(""), [""]);
+        let long = format!("a {letters}bc{spaces} d");
+        assert_eq!(
+            cut(&long),
+            [
+                format!("a {letters}"),
+                format!("bc{spaces}"),
+                " d".to_owned()
+            ]
+        );
+    }
 
     fn encode(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
         tokenizer.encode(text, true).unwrap().get_ids().to_vec()

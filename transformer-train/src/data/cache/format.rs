@@ -24,6 +24,7 @@ use crate::data::corpus::Pair;
 use crate::data::error::CorpusError;
 use crate::data::example::TokenizedPair;
 use crate::data::filters::Filtered;
+use crate::files;
 
 const MAGIC: [u8; 8] = *b"TRFPAIRS";
 const FORMAT: u32 = 1;
@@ -114,7 +115,7 @@ pub(super) struct Opened {
 
 /// Opens a cache and checks it: its format, the checksum of all its bytes, and that its sections fit.
 pub(super) fn open(path: &Path) -> Result<Opened, CorpusError> {
-    let file = match File::open(path) {
+    let file = match files::open(path) {
         Ok(file) => file,
         Err(source) => {
             let path = path.to_owned();

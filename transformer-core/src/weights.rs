@@ -43,7 +43,8 @@ pub fn run_of_checkpoint(directory: impl AsRef<Path>) -> Option<PathBuf> {
 }
 
 /// Writes every parameter of a module into a `.safetensors` file, under its path in the module. The
-/// file's folder is created if missing.
+/// file's folder is created if missing. Floating-point numbers are stored in single precision; integers and booleans in
+/// the backend's type, and a backend with another type does not load them.
 ///
 /// ```
 /// use burn::nn::LinearConfig;

@@ -52,6 +52,13 @@ impl TokenizerFile {
         let both = [&file.normalizer, &file.pre_tokenizer];
         check_growth("normalizer and pre-tokenizer", &both)?;
         check_growth("decoder", &[&file.decoder])?;
+        let parts = [&file.normalizer, &file.pre_tokenizer, &file.decoder];
+        let patterns: usize = parts.into_iter().map(patterns).sum();
+        if patterns > MOST_PATTERNS {
+            return Err(format!(
+                "it has {patterns} regular expressions; {MOST_PATTERNS} are allowed"
+            ));
+        }
         each_part(&file.pre_tokenizer, check_pre_tokenizer)?;
         each_part(&file.post_processor, check_post_processor)?;
         each_part(&file.decoder, check_decoder)?;
@@ -166,6 +173,20 @@ fn growth(part: &Value) -> f64 {
             within * factor.max(1.0)
         }
         _ => within,
+    }
+}
+
+/// The most regular expressions of a file. One of a few bytes can take 130 kB once it is compiled.
+const MOST_PATTERNS: usize = 100;
+
+/// The regular expressions of a part and of those within it.
+fn patterns(part: &Value) -> usize {
+    match part {
+        Value::Object(keys) => {
+            usize::from(keys.contains_key("Regex")) + keys.values().map(patterns).sum::<usize>()
+        }
+        Value::Array(parts) => parts.iter().map(patterns).sum(),
+        _ => 0,
     }
 }
 

@@ -44,11 +44,9 @@ impl Average {
     /// Runs the command.
     pub fn run(self) -> Result {
         let models = self.models()?;
-        // They are copied as they are.
-        for model in &models {
-            if Tokenizers::directory_of(model).is_some() {
-                Tokenizers::load(model)?;
-            }
+        // They are copied as they are, and are the same for all that have any.
+        if let Some(home) = models.iter().find_map(Tokenizers::directory_of) {
+            Tokenizers::load(home)?;
         }
         average_models(&models, &self.out).map_err(average_error)?;
         let mut text = String::from("the average of\n");

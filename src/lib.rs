@@ -15,7 +15,9 @@ pub mod parity;
 pub mod run_file;
 
 use std::fmt::Display;
+use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use backend::{BackendChoice, BackendError, BackendTask, Precision, run_at, run_on};
@@ -38,6 +40,17 @@ pub fn note(line: impl Display) {
 /// Lets this process print no more notes: of several that do the same, one prints them.
 pub fn be_quiet() {
     IS_QUIET.store(true, Ordering::Relaxed);
+}
+
+/// The bytes of a regular file. A pipe would be waited for, and a device may have no end.
+///
+/// # Errors
+/// When it is of another kind, or cannot be read.
+fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    match fs::metadata(path)?.is_file() {
+        true => fs::read(path),
+        false => Err(io::Error::other("not a regular file")),
+    }
 }
 
 /// The README's program, compiled as a test.

@@ -8,6 +8,7 @@ use burn_wgpu::{Wgpu, WgpuDevice};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use transformer_core::TransformerConfig;
+use transformer_program as _;
 use transformer_train::{LabelSmoothedCrossEntropy, PaperAdam, RateSchedule, TrainingConfig};
 
 type B = Autodiff<Wgpu>;

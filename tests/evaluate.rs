@@ -171,6 +171,18 @@ fn a_file_that_is_read_is_not_overwritten() {
     );
     assert!(fs::read(&valid).expect("pairs") == before);
 
+    // A checkpoint's tokenizer is its run's.
+    let mut checkpoints = fs::read_dir(model.join("checkpoints")).expect("checkpoints");
+    let checkpoint = checkpoints.next().expect("one").expect("one").path();
+    let tokenizer = model.join("tokenizer.json");
+    let mut command = with_model("evaluate", &checkpoint);
+    command.arg("--data").arg(&valid).arg("--hypotheses");
+    let error = fails(command.arg(&tokenizer));
+    assert!(
+        error.ends_with("is read, and would be overwritten"),
+        "{error}"
+    );
+
     // The file that a link leads to is replaced, not the link.
     let file = folder.path().join("file.txt");
     let link = folder.path().join("link.txt");

@@ -265,10 +265,12 @@ fn flags_of_a_run_out_of_range_are_named() {
         assert!(!out.exists());
     }
     for minutes in ["NaN", "-1", "0"] {
-        let mut command = train(folder.path(), &folder.path().join("model"));
+        let out = folder.path().join("model");
+        let mut command = train(folder.path(), &out);
         let error = fails(command.args(["--minutes", minutes]));
         let rule = "must be above 0, and at most 1000000000";
         assert_eq!(error, format!("error: --minutes {minutes}: {rule}"));
+        assert!(!out.exists());
     }
 }
 
@@ -323,7 +325,15 @@ fn a_closed_pipe_is_no_error() {
     let pairs = fs::read_to_string(corpus(folder.path())).expect("the corpus");
     let input = file(folder.path(), "input.tsv", pairs);
     let mut evaluate = with_model("evaluate", &model);
+    let hypotheses = folder.path().join("hypotheses.txt");
     evaluate.args(["--sentences", "5", "--data"]).arg(&input);
+    evaluate.arg("--hypotheses").arg(&hypotheses);
+    let mut attention = with_model("attention", &model);
+    let picture = folder.path().join("attention.svg");
+    attention
+        .args(["--source", "one"])
+        .arg("--out")
+        .arg(&picture);
     let mut info = program("info");
     info.arg(&model);
     let out = folder.path().join("other");
@@ -331,7 +341,7 @@ fn a_closed_pipe_is_no_error() {
     plain.arg("--plain");
     let mut dry_run = train(folder.path(), &folder.path().join("none"));
     dry_run.arg("--dry-run");
-    let mut commands = vec![evaluate, info, plain, dry_run];
+    let mut commands = vec![evaluate, attention, info, plain, dry_run];
     for subcommand in ["score", "tokenize", "translate"] {
         let mut command = with_model(subcommand, &model);
         command.arg("--input").arg(&input);
@@ -345,8 +355,11 @@ fn a_closed_pipe_is_no_error() {
         assert_eq!(output.status.code(), Some(0), "{command:?}\n{err}");
         assert!(!err.contains("panicked"), "{command:?}\n{err}");
     }
-    // The run went on to its end.
+    // The run went on to its end, and files are written.
     assert!(out.join("model.safetensors").exists());
+    let hypotheses = fs::read_to_string(hypotheses).expect("translations");
+    assert_eq!(hypotheses.lines().count(), 5);
+    assert!(picture.exists());
 }
 
 /// An output that cannot be written is named, as a file would be.
@@ -354,11 +367,17 @@ fn a_closed_pipe_is_no_error() {
 #[test]
 fn a_full_standard_output_is_named() {
     let (_folder, model) = trained();
+    let valid = model.join("valid.tsv");
     let mut evaluate = with_model("evaluate", &model);
-    evaluate.arg("--data").arg(model.join("valid.tsv"));
+    evaluate.arg("--data").arg(&valid);
     let mut info = program("info");
     info.arg(&model);
-    for mut command in [evaluate, info] {
+    let of_lines = ["score", "tokenize", "translate"].map(|subcommand| {
+        let mut command = with_model(subcommand, &model);
+        command.arg("--input").arg(&valid);
+        command
+    });
+    for mut command in [evaluate, info].into_iter().chain(of_lines) {
         let full = fs::OpenOptions::new().write(true).open("/dev/full");
         let error = fails(command.stdout(full.expect("the device")));
         let expected = "error: standard output: No space left on device";

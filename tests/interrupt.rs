@@ -148,10 +148,14 @@ fn a_signal_keeps_a_checkpoint(signal: &str, exit_code: i32, answer: &str) {
     let answer = format!("stopping after this update; {answer}");
     assert!(err.lines().any(|line| line == answer), "{err}");
     assert!(!err.contains("error"), "{err}");
-    assert!(
-        printed.contains("interrupted; --resume goes on: "),
-        "{printed}"
-    );
+    let made = printed
+        .lines()
+        .find_map(|line| line.strip_prefix("interrupted; --resume goes on: "))
+        .and_then(|line| line.split(' ').next())
+        .unwrap_or_else(|| panic!("{printed}"));
+    // Of the last update, not only of the last validation, each of which makes one, too.
+    let last = out.join(format!("checkpoints/update-{made:0>8}"));
+    assert!(last.join("model.safetensors").exists(), "{printed}");
     let checkpoints = fs::read_dir(out.join("checkpoints")).expect("checkpoints");
     assert!((1..=2).contains(&checkpoints.count()));
 }

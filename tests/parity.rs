@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{fails, fixture, program, run, stdout, succeeds};
+use support::{fails, fixture, program, run, stderr, stdout, succeeds};
 
 const BACKENDS: &[&str] = &[
     #[cfg(feature = "ndarray")]
@@ -81,4 +81,21 @@ fn parity_compares_every_folder_and_fails_if_one_does() {
     let err = fails(command.arg(fixture("nowhere")).arg(&layer));
     assert_eq!(err, "error: 1 of 2 folders failed");
     assert!(stdout(&run(&mut command)).contains("attention_weights"));
+}
+
+/// A pipe would be waited for, and a device has no end.
+#[cfg(target_os = "linux")]
+#[test]
+fn parity_reads_files_only() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("config.json");
+    std::os::unix::fs::symlink("/dev/zero", &config).expect("a link");
+    let output = run(program("parity").arg(folder.path()));
+    assert_eq!(output.status.code(), Some(1));
+    let expected = format!("{}: not a regular file", config.display());
+    let (out, err) = (stdout(&output), stderr(&output));
+    assert!(
+        out.contains(&expected) || err.contains(&expected),
+        "{out}\n{err}"
+    );
 }

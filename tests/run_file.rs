@@ -193,7 +193,7 @@ fn what_is_wrong_with_a_file_is_named_by_line_and_key() {
         ),
         (
             "[tokenizer]\nvocab_size = 9223372036854775807\n",
-            "line 2: `tokenizer.vocab_size` = 9223372036854775807: must be at most 16777216",
+            "line 2: `tokenizer.vocab_size` = 9223372036854775807: must be at most 1048576",
         ),
         (
             "[tokenizer]\nkind = \"bpe\"\nfile = \"a.json\"\n",

@@ -123,6 +123,9 @@ fn the_number_of_threads_changes_no_bit() {
                 succeeds(command.env("RAYON_NUM_THREADS", threads))
             };
             output(&mut train(folder.path(), &model));
+            let in_bf16 = folder.path().join(format!("{backend}-{threads}-bf16"));
+            let mut command = train(folder.path(), &in_bf16);
+            output(command.args(["--set", "training.precision=bf16"]));
             let decoded = ["f32", "int8"].map(|precision| {
                 ["score", "translate"].map(|subcommand| {
                     let mut command = with_model(subcommand, &model);
@@ -135,9 +138,14 @@ fn the_number_of_threads_changes_no_bit() {
                     output(&mut command)
                 })
             });
-            let weights = fs::read(model.join("model.safetensors"));
-            (weights.expect("the weights"), decoded)
+            let weights = [model, in_bf16].map(|model| {
+                let weights = fs::read(model.join("model.safetensors"));
+                weights.expect("the weights")
+            });
+            (weights, decoded)
         });
+        let [in_f32, in_bf16] = &found[0].0;
+        assert!(in_f32 != in_bf16);
         // Not `assert_eq`, which would print the weights.
         assert!(found.iter().all(|one| *one == found[0]), "{backend}");
     }

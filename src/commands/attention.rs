@@ -87,7 +87,7 @@ impl TranslatorTask for Attention {
             Some(target) => target.clone(),
             None => translator.translate(&self.source)?,
         };
-        writeln!(io::stdout(), "{}\n{target}", self.source)?;
+        let sentences = format!("{}\n{target}", self.source);
         let source = tokenizers.encode_source(self.source.trim())?;
         let target = tokenizers.encode_target(target.trim())?;
         check_lengths(source.len(), target.len(), MOST_TOKENS)?;
@@ -107,7 +107,7 @@ impl TranslatorTask for Attention {
         save(&Picture::new(rows, columns, &maps), &self.out)?;
         Ok(writeln!(
             io::stdout(),
-            "{}: {} maps",
+            "{sentences}\n{}: {} maps",
             self.out.display(),
             maps.len()
         )?)

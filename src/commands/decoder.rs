@@ -6,8 +6,8 @@ use burn::tensor::backend::Backend;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 use transformer_core::PackedTransformer;
 use transformer_core::{
-    DecodeError, DecodeOptions, NextToken, SpecialTokens, TargetScore, TextError, Tokenizers,
-    Translation, Translator,
+    DecodeError, DecodeOptions, NextToken, RequestProblem, SpecialTokens, TargetScore, TextError,
+    Tokenizers, Translation, Translator,
 };
 
 /// A translator, whatever its models are.
@@ -48,6 +48,15 @@ impl<B: Backend> Decoder<B> {
     /// The special tokens of its models.
     pub fn special_tokens(&self) -> SpecialTokens {
         ask!(self, translator => translator.model().vocabulary().special_tokens)
+    }
+
+    /// Whether the models can score these tokens of a source and a target, both with the end of the sentence.
+    pub fn check_pair(&self, source: &[u32], target: &[u32]) -> Result<(), RequestProblem> {
+        ask!(self, translator => {
+            let model = translator.model();
+            model.check_source(source)?;
+            model.check_target(target)
+        })
     }
 
     /// [`Translator::options`]

@@ -117,12 +117,13 @@ impl TranslatorTask for Evaluate {
         };
         let decoder = models.decoder_after(translator)?;
         let translations = decoder.translate_batch(&sources).map_err(of_pair)?;
-        let mut output = io::stdout().lock();
-        writeln!(output, "{loss}")?;
+        // Before anything is printed: a reader that has read enough ends the command.
         if let Some(path) = &self.hypotheses {
             let lines = translations.join("\n") + "\n";
-            write_file(path, &lines).map_err(|error| format!("{}: {error}", path.display()))?;
+            write_file(path, lines).map_err(|error| format!("{}: {error}", path.display()))?;
         }
+        let mut output = io::stdout().lock();
+        writeln!(output, "{loss}")?;
         for metric in &self.metrics {
             let score = metric.measure(&translations, &references)?;
             writeln!(output, "{score}")?;

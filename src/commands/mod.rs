@@ -131,11 +131,11 @@ fn check_empty(directory: &Path) -> std::result::Result<(), String> {
 }
 
 /// Replaces a file, or the file that a link leads to; a device or a pipe is written to.
-fn write_file(path: &Path, text: &str) -> io::Result<()> {
+fn write_file(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     match target.metadata() {
-        Ok(there) if !there.is_file() && !there.is_dir() => fs::write(target, text),
-        _ => replace_file_with(&target, text),
+        Ok(there) if !there.is_file() && !there.is_dir() => fs::write(target, content),
+        _ => replace_file_with(&target, content),
     }
 }
 

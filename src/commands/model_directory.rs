@@ -27,8 +27,19 @@ pub fn check(path: &Path, text_flag: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-/// The files in a directory that belong to the model and its run.
+/// The files that belong to a model and its run: those in its directory, and where its tokenizers are in another, as
+/// those of a checkpoint are, those in that.
 pub fn files(path: &Path) -> Vec<PathBuf> {
+    let home = Tokenizers::directory_of(path).filter(|home| home != path);
+    let directories = [Some(path.to_owned()), home];
+    directories
+        .into_iter()
+        .flatten()
+        .flat_map(|directory| files_in(&directory))
+        .collect()
+}
+
+fn files_in(path: &Path) -> Vec<PathBuf> {
     let of_run = [RUN_FILE, TRAINING_FILE, VALIDATION_FILE, LOG_FILE];
     let is_of_model = |file: &PathBuf| {
         let has_ending = file

@@ -1,7 +1,6 @@
 //! Pictures, as SVG or PNG.
 
 use std::error::Error;
-use std::fs::File;
 use std::path::Path;
 
 use plotters::coord::Shift;
@@ -112,7 +111,7 @@ fn save_svg(
     let mut text = String::new();
     draw(picture, font, SVGBackend::with_string(&mut text, size))?;
     // Not by the backend, which would not notice a full disk.
-    Ok(write_file(path, &text)?)
+    Ok(write_file(path, text)?)
 }
 
 fn save_png(
@@ -121,14 +120,18 @@ fn save_png(
     size: (u32, u32),
     path: &Path,
 ) -> Result<(), Box<dyn Error>> {
-    // The system's error is clearer than the backend's.
-    let mut options = File::options();
-    options
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path)?;
-    draw(picture, font, BitMapBackend::new(path, size))
+    let (width, height) = size;
+    // Of red, green and blue.
+    let mut pixels = vec![0; 3 * width as usize * height as usize];
+    draw(picture, font, BitMapBackend::with_buffer(&mut pixels, size))?;
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(&pixels)?;
+    writer.finish()?;
+    // Not by the backend, which would leave a picture that is cut off where the disk is full.
+    Ok(write_file(path, file)?)
 }
 
 fn draw<D: DrawingBackend>(

@@ -124,18 +124,9 @@ impl Score {
                 Err(problem) => reports.report(index, &problem),
             }
         }
-        let found = loop {
-            let sources: Vec<&str> = pairs.iter().map(|pair| pair.source).collect();
-            let targets: Vec<&str> = pairs.iter().map(|pair| pair.target).collect();
-            match translator.score(&sources, &targets) {
-                Err(TextError::Decode(error)) => {
-                    let pair = pairs.remove(error.index);
-                    let problem = request_problem(&error.problem);
-                    reports.report(pair.index, &format!("the source {problem}"));
-                }
-                found => break found?,
-            }
-        };
+        let sources: Vec<&str> = pairs.iter().map(|pair| pair.source).collect();
+        let targets: Vec<&str> = pairs.iter().map(|pair| pair.target).collect();
+        let found = translator.score(&sources, &targets)?;
         for (pair, score) in pairs.iter().zip(found) {
             scores[pair.index] = Some(score);
         }
@@ -157,18 +148,33 @@ impl Score {
             return Ok(Err("the source is empty".into()));
         }
         let tokenizers = translator.tokenizers();
-        // With the end of the sentence.
-        let source_tokens = tokenizers.encode_source(source)?;
-        let source_tokens = translator.special_tokens().end_source(&source_tokens);
-        let target_len = tokenizers.encode_target(target)?.len() + 1;
-        let checked = check_lengths(source_tokens.len(), target_len, self.max_source_length);
+        let (source_tokens, mut target_tokens) = match (
+            tokenizers.encode_source(source),
+            tokenizers.encode_target(target),
+        ) {
+            (Ok(source), Ok(target)) => (source, target),
+            (Err(TextError::Tokenizer(problem)), _) | (_, Err(TextError::Tokenizer(problem))) => {
+                return Ok(Err(format!(
+                    "the pair cannot be cut into tokens: {problem}"
+                )));
+            }
+            (Err(error), _) | (_, Err(error)) => return Err(error.into()),
+        };
+        let special_tokens = translator.special_tokens();
+        let source_tokens = special_tokens.end_source(&source_tokens);
+        target_tokens.push(special_tokens.eos);
+        let (source_len, target_len) = (source_tokens.len(), target_tokens.len());
+        if let Err(problem) = check_lengths(source_len, target_len, self.max_source_length) {
+            return Ok(Err(format!("{problem}; see --max-source-length")));
+        }
+        let checked = translator.check_pair(&source_tokens, &target_tokens);
         Ok(match checked {
             Ok(()) => Ok(Pair {
                 index,
                 source,
                 target,
             }),
-            Err(problem) => Err(format!("{problem}; see --max-source-length")),
+            Err(problem) => Err(format!("the source {}", request_problem(&problem))),
         })
     }
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use transformer_core::Tokenizers;
+use transformer_core::{TextError, Tokenizers};
 
 use super::languages::{Languages, check_target};
 use super::lines::Lines;
@@ -51,9 +51,18 @@ impl Tokenize {
             check_target(&tokenizers)?;
         }
         let mut lines = Lines::open(self.input.as_deref())?;
-        lines.answer(|_, texts, output| {
-            for text in texts {
-                let tokens = self.tokens(&tokenizers, &text.unwrap_or_default())?;
+        lines.answer(|lines, texts, output| {
+            for (index, text) in texts.into_iter().enumerate() {
+                let tokens = match self.tokens(&tokenizers, &text.unwrap_or_default()) {
+                    Err(TextError::Tokenizer(problem)) => {
+                        lines.report(
+                            index,
+                            &format!("the line cannot be cut into tokens: {problem}"),
+                        );
+                        Vec::new()
+                    }
+                    tokens => tokens?,
+                };
                 writeln!(output, "{}", tokens.join(" "))?;
             }
             Ok(())
@@ -62,7 +71,11 @@ impl Tokenize {
     }
 
     /// The tokens of a line, as they are shown.
-    fn tokens(&self, tokenizers: &Tokenizers, text: &str) -> Result<Vec<String>> {
+    fn tokens(
+        &self,
+        tokenizers: &Tokenizers,
+        text: &str,
+    ) -> std::result::Result<Vec<String>, TextError> {
         let (tokens, tokenizer) = match self.target {
             true => (tokenizers.encode_target(text)?, tokenizers.target()),
             false => (tokenizers.encode_source(text)?, tokenizers.source()),

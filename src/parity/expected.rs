@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -11,6 +10,7 @@ use serde_json::Value;
 use transformer_core::{Hypothesis, TransformerConfig};
 
 use super::Result;
+use crate::read_regular;
 
 /// The file's name.
 const EXPECTED_FILE: &str = "expected.json";
@@ -191,6 +191,6 @@ pub(super) fn translated(found: Vec<Hypothesis>) -> Result<Target> {
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let bytes = fs::read(path).map_err(|error| named(&error))?;
+    let bytes = read_regular(path).map_err(|error| named(&error))?;
     Ok(serde_json::from_slice(&bytes).map_err(|error| named(&error))?)
 }

@@ -1,7 +1,6 @@
 //! The tensors of a fixture's `io.safetensors`: inputs, and another system's results.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use burn::tensor::{BoolStore, DType, TensorData};
@@ -9,6 +8,7 @@ use safetensors::SafeTensors;
 
 use super::Result;
 use super::report::{Difference, Row, difference};
+use crate::read_regular;
 
 /// Largest absolute error of the loss.
 const LOSS_BOUND: f64 = 1e-5;
@@ -22,7 +22,7 @@ pub(super) struct Io(BTreeMap<String, TensorData>);
 
 impl Io {
     pub fn read(path: &Path) -> Result<Self> {
-        let bytes = fs::read(path)?;
+        let bytes = read_regular(path)?;
         let tensors = SafeTensors::deserialize(&bytes)?;
         let mut io = BTreeMap::new();
         for (name, tensor) in tensors.tensors() {

@@ -22,6 +22,7 @@ use self::config::{ModelSystem, System};
 use self::io::Io;
 pub use self::pretrained::Pretrained;
 pub use self::report::Report;
+use crate::read_regular;
 
 /// The file of inputs and of the others' results.
 const IO_FILE: &str = "io.safetensors";
@@ -65,8 +66,9 @@ impl Fixture {
     pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref().to_owned();
         let path = folder.join("config.json");
-        let read =
-            || -> Result<System> { System::from_json(serde_json::from_slice(&fs::read(&path)?)?) };
+        let read = || -> Result<System> {
+            System::from_json(serde_json::from_slice(&read_regular(&path)?)?)
+        };
         let system = read().map_err(|error| format!("{}: {error}", path.display()))?;
         let path = folder.join(IO_FILE);
         let io = Io::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;

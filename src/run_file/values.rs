@@ -15,6 +15,7 @@ use super::key::{self, Key};
 use super::text::is_whole;
 use super::types::KeyType;
 use super::unknown::{is_table, section, unknown_key, unknown_section};
+use crate::read_regular;
 
 /// The key whose value replaces those of its section that were given before it.
 const PRESET: &str = "model.preset";
@@ -105,8 +106,8 @@ impl Values {
             let path = path.trim();
             let place = format!("--set {text}");
             let (key, part) = match key::of_path(path) {
-                Some(found) => found,
-                None => return Err(unknown_key(place, path)),
+                Some((key, part)) if part.split('.').count() <= MAX_PARTS => (key, part),
+                _ => return Err(unknown_key(place, path)),
             };
             let value = match value.trim() {
                 "" => None,
@@ -241,10 +242,7 @@ fn read(path: &Path) -> Result<String, RunFileError> {
 /// # Errors
 /// When it is of another kind, or cannot be read.
 pub fn read_of_run(path: &Path) -> io::Result<String> {
-    match fs::metadata(path)?.is_file() {
-        true => fs::read_to_string(path),
-        false => Err(io::Error::other("not a regular file")),
-    }
+    String::from_utf8(read_regular(path)?).map_err(io::Error::other)
 }
 
 /// A file that is being read.
@@ -299,6 +297,9 @@ impl File<'_> {
         Ok((key, Given { value, origin }))
     }
 }
+
+/// Names below a key, at most; the deepest has two.
+const MAX_PARTS: usize = 8;
 
 /// The value at a path below a key: `a.b` and 1 are `{ a = { b = 1 } }`.
 fn nested(below: &str, value: Value) -> Value {
@@ -401,6 +402,10 @@ mod tests {
         ] {
             assert_eq!(settings(&[text]).unwrap_err().to_string(), expected);
         }
+        // One of 120 000 tables, one in the other, would overflow the stack.
+        let deep = format!("model.positions{}=1", ".a".repeat(120_000));
+        let error = settings(&[&deep]).unwrap_err().to_string();
+        assert!(error.contains("unknown key"), "{}", &error[..200]);
         for number in ["9223372036854775808", "99999999999999999999"] {
             let text = format!("training.seed={number}");
             let expected = "is out of range: whole numbers are at most 9223372036854775807";

@@ -548,6 +548,12 @@ pub enum RequestProblem {
         /// The options' limit.
         limit: usize,
     },
+    /// The source's text cannot be cut into tokens.
+    #[error("cannot be cut into tokens: {problem}")]
+    Text {
+        /// What the tokenizer says.
+        problem: String,
+    },
     /// The model's log-probabilities are NaN: its weights are damaged.
     #[error("has log-probabilities that are not numbers; the model's weights are damaged")]
     NotANumber,

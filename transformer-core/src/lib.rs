@@ -134,7 +134,7 @@ pub use special_tokens::{SPECIAL_TOKENS, SpecialTokens};
 pub use stored_weights::{StoredWeights, TensorKind};
 pub use sublayer::{Sublayer, SublayerConfig};
 #[cfg(feature = "text")]
-pub use text::{TextError, TextSearch, Tokenizer, Tokenizers, Translation, Translator};
+pub use text::{MAX_TOKENS, TextError, TextSearch, Tokenizer, Tokenizers, Translation, Translator};
 pub use tokenizer_files::{
     SHARED_PIECES_FILE, SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE,
     TARGET_TOKENIZER_FILE, TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_FILES,

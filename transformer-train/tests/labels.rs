@@ -8,6 +8,7 @@ use transformer_core::{
     LanguageModel, LanguageModelConfig, NormPlacement, Transformer, TransformerConfig, WeightTying,
     padded,
 };
+use transformer_instances as _;
 use transformer_train::{Labels, Objective, TokenSums, TokenizedPair, sequence_loss};
 
 type NdArray = burn_autodiff::Autodiff<burn_ndarray::NdArray>;

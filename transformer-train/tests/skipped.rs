@@ -10,6 +10,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
+use transformer_instances as _;
 use transformer_train::{
     Checksum, Example, Lengths, Objective, PlainLines, ProgressDisplay, Ranks, Schedule, TokenSums,
     TrainError, Trained, Trainer, TrainingConfig,

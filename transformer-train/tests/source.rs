@@ -11,6 +11,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
+use transformer_instances as _;
 use transformer_train::{
     BatchSampler, Checksum, CorpusError, Example, ExampleProblem, ExampleSource, Lengths,
     Objective, ProgressDisplay, TokenSums, TrainError, Trained, Trainer, TrainingConfig,

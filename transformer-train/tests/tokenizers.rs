@@ -201,7 +201,7 @@ fn a_vocabulary_that_no_model_has_is_refused() {
             let config = TokenizerConfig { kind, vocab_size };
             let error = train_tokenizer(TEXT.into_iter(), &config).unwrap_err();
             let expected =
-                format!("vocab_size {vocab_size} is too large: a model has at most 16777216");
+                format!("vocab_size {vocab_size} is too large: a tokenizer has at most 1048576");
             assert_eq!(error.to_string(), expected);
         }
     }

@@ -5,9 +5,10 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Tokens that a vocabulary may have; the largest known have a quarter of that. The crate `tokenizers` writes a file by
-/// going through all ids up to the highest, and keeps a list of those that no token has.
-const MOST_TOKENS: u32 = 1 << 20;
+/// Tokens that the vocabulary of a tokenizer may have; the largest known have a quarter of that.
+// The crate `tokenizers` writes a file by going through all ids up to the highest, and keeps a list of those that no
+// token has.
+pub const MAX_TOKENS: usize = 1 << 20;
 
 /// Tokens and their ids, in the order of the file.
 #[derive(Debug, Default)]
@@ -26,9 +27,9 @@ impl Entries {
         let mut names = HashSet::with_capacity(self.list.len());
         let mut ids = HashSet::with_capacity(self.list.len());
         for (name, id) in &self.list {
-            if *id >= MOST_TOKENS {
+            if *id as usize >= MAX_TOKENS {
                 return Err(format!(
-                    "`{name}` is token {id}, but a vocabulary has at most {MOST_TOKENS}"
+                    "`{name}` is token {id}, but a vocabulary has at most {MAX_TOKENS}"
                 ));
             }
             if !names.insert(name) {

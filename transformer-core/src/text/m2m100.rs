@@ -115,11 +115,14 @@ impl M2m100 {
     }
 
     /// The tokens of a text, without those that it begins and ends with.
-    pub fn encode(&self, text: &str) -> Vec<u32> {
-        let pieces = self.pieces.encode(text).into_iter();
-        pieces
+    ///
+    /// # Errors
+    /// When the normalizer's rules make the text too long.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
+        let pieces = self.pieces.encode(text)?.into_iter();
+        Ok(pieces
             .map(|piece| self.vocabulary.of_text(&piece.text))
-            .collect()
+            .collect())
     }
 
     /// The text of tokens; special ones are left out.

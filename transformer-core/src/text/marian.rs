@@ -53,13 +53,16 @@ impl Marian {
     }
 
     /// The tokens of a text. A language at its beginning, such as `>>fra<<`, is one token.
-    pub fn encode(&self, text: &str) -> Vec<u32> {
+    ///
+    /// # Errors
+    /// When the normalizer's rules make the text too long.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
         let (language, text) = split_language(text);
         let language = language.map(|language| self.vocabulary.id(language));
         let language = language.map(|id| id.unwrap_or(self.vocabulary.unknown));
-        let pieces = self.pieces.encode(text).into_iter();
+        let pieces = self.pieces.encode(text)?.into_iter();
         let pieces = pieces.map(|piece| self.vocabulary.of_text(&piece.text));
-        language.into_iter().chain(pieces).collect()
+        Ok(language.into_iter().chain(pieces).collect())
     }
 
     /// The language that a text begins with, if the vocabulary lacks it.

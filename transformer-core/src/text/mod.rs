@@ -12,9 +12,11 @@ mod text_search;
 mod tokenizer;
 mod tokenizer_file;
 mod tokenizer_json;
+mod tokenizer_parts;
 mod tokenizer_settings;
 mod translator;
 
+pub use entries::MAX_TOKENS;
 pub use error::TextError;
 pub use model_tokenizers::Tokenizers;
 pub use text_search::{TextSearch, Translation};

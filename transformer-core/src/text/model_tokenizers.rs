@@ -491,8 +491,8 @@ impl Tokenizers {
     /// and these special tokens. A model with one vocabulary, such as a language model, has its size twice.
     ///
     /// # Errors
-    /// When a tokenizer has more entries than the model, another id for a special token, or a template that does
-    /// not end in the model's `<eos>`; the error names the tokenizer's file in `directory`.
+    /// When a tokenizer has more entries than the model, another id for a special token, text where the model has one,
+    /// or a template that does not end in the model's `<eos>`; the error names the tokenizer's file in `directory`.
     pub fn check(
         &self,
         [source, target]: [usize; 2],

@@ -7,7 +7,7 @@ use burn::tensor::backend::Backend;
 use super::error::TextError;
 use super::model_tokenizers::Tokenizers;
 use crate::decoding::{DecodeOptions, Hypothesis, NextToken, Request, Search};
-use crate::error::{DecodeError, DecodeOptionsError};
+use crate::error::{DecodeError, DecodeOptionsError, RequestProblem};
 
 /// A translation of a sentence.
 #[derive(Debug, Clone, PartialEq)]
@@ -197,7 +197,9 @@ impl<'a, M> TextSearch<'a, M> {
         };
         let mut found = Requests::default();
         for (index, sentence) in sentences.iter().enumerate() {
-            if let Some(source) = source_tokens(self.tokenizers, sentence.as_ref())? {
+            let source = source_tokens(self.tokenizers, sentence.as_ref());
+            let source = source.map_err(|error| in_sentence(error, index))?;
+            if let Some(source) = source {
                 let request = Request::new(source).with_prefix(prefix.clone());
                 found.requests.push(request);
                 found.indices.push(index);
@@ -221,6 +223,18 @@ pub(super) fn source_tokens(
     match sentence.trim() {
         "" => Ok(None),
         sentence => Ok(Some(tokenizers.encode_source(sentence)?)),
+    }
+}
+
+/// What a tokenizer says of a sentence, as an error that names the sentence.
+pub(super) fn in_sentence(error: TextError, index: usize) -> TextError {
+    match error {
+        TextError::Tokenizer(problem) => DecodeError {
+            index,
+            problem: RequestProblem::Text { problem },
+        }
+        .into(),
+        error => error,
     }
 }
 

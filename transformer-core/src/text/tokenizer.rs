@@ -205,8 +205,8 @@ impl Tokenizer {
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.encode(text),
-            Kind::Marian(side) => Ok(side.encode(text)),
-            Kind::M2m100(tokenizer) => Ok(tokenizer.encode(text)),
+            Kind::Marian(side) => side.encode(text).map_err(TextError::Tokenizer),
+            Kind::M2m100(tokenizer) => tokenizer.encode(text).map_err(TextError::Tokenizer),
         }
     }
 

@@ -6,6 +6,9 @@ use tokenizers::utils::SysRegex;
 
 use super::entries::Entries;
 use super::sentence_piece::CharacterMap;
+use super::tokenizer_parts::{
+    DECODER, NORMALIZER, PRE_TOKENIZER, UniqueKeys, growth, pattern_cost,
+};
 
 /// The parts of the file that are checked.
 #[derive(Debug, Deserialize)]
@@ -13,13 +16,13 @@ pub(super) struct TokenizerFile {
     #[serde(default)]
     added_tokens: Vec<AddedToken>,
     #[serde(default)]
-    normalizer: Value,
+    normalizer: UniqueKeys,
     #[serde(default)]
-    pre_tokenizer: Value,
+    pre_tokenizer: UniqueKeys,
     #[serde(default)]
-    post_processor: Value,
+    post_processor: UniqueKeys,
     #[serde(default)]
-    decoder: Value,
+    decoder: UniqueKeys,
     model: Model,
 }
 
@@ -47,21 +50,22 @@ impl TokenizerFile {
         let file: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         file.model.vocab.check()?;
         file.model.check_merges()?;
-        each_part(&file.normalizer, check_normalizer)?;
-        check_growth("normalizer", &[&file.normalizer])?;
-        let both = [&file.normalizer, &file.pre_tokenizer];
-        check_growth("normalizer and pre-tokenizer", &both)?;
-        check_growth("decoder", &[&file.decoder])?;
-        let parts = [&file.normalizer, &file.pre_tokenizer, &file.decoder];
-        let patterns: usize = parts.into_iter().map(patterns).sum();
-        if patterns > MOST_PATTERNS {
-            return Err(format!(
-                "it has {patterns} regular expressions; {MOST_PATTERNS} are allowed"
-            ));
+        let normalizers = NORMALIZER.parts(&file.normalizer.0)?;
+        let pre_tokenizers = PRE_TOKENIZER.parts(&file.pre_tokenizer.0)?;
+        let decoders = DECODER.parts(&file.decoder.0)?;
+        for &part in &normalizers {
+            check_normalizer(part)?;
         }
-        each_part(&file.pre_tokenizer, check_pre_tokenizer)?;
-        each_part(&file.post_processor, check_post_processor)?;
-        each_part(&file.decoder, check_decoder)?;
+        pre_tokenizers
+            .iter()
+            .try_for_each(|part| check_pre_tokenizer(part))?;
+        decoders.iter().try_for_each(|part| check_decoder(part))?;
+        each_object(&file.post_processor.0, check_post_processor)?;
+        let both = [&normalizers[..], &pre_tokenizers].concat();
+        check_growth("normalizer", &normalizers)?;
+        check_growth("normalizer and pre-tokenizer", &both)?;
+        check_growth("decoder", &decoders)?;
+        check_patterns([both, decoders].concat())?;
         Ok(file)
     }
 
@@ -101,14 +105,14 @@ impl Model {
     }
 }
 
-/// Checks a part, and all parts that it is made of.
-fn each_part(part: &Value, check: fn(&Value) -> Result<(), String>) -> Result<(), String> {
-    match part {
+/// Checks an object, and all objects within it.
+fn each_object(json: &Value, check: fn(&Value) -> Result<(), String>) -> Result<(), String> {
+    match json {
         Value::Object(keys) => {
-            check(part)?;
-            keys.values().try_for_each(|part| each_part(part, check))
+            check(json)?;
+            keys.values().try_for_each(|json| each_object(json, check))
         }
-        Value::Array(parts) => parts.iter().try_for_each(|part| each_part(part, check)),
+        Value::Array(all) => all.iter().try_for_each(|json| each_object(json, check)),
         _ => Ok(()),
     }
 }
@@ -129,9 +133,12 @@ fn check_normalizer(part: &Value) -> Result<(), String> {
             "its normalizer replaces {pattern}, which matches an empty text"
         ));
     }
-    let Some(rules) = part["precompiled_charsmap"].as_str() else {
+    if part["type"] != "Precompiled" {
         return Ok(());
-    };
+    }
+    // The crate panics where there are none.
+    let rules = part["precompiled_charsmap"].as_str();
+    let rules = rules.ok_or("its normalizer has no `precompiled_charsmap`")?;
     let rules = base64::decode(rules).map_err(|error| format!("its normalizer: {error}"))?;
     let map = CharacterMap::from_bytes(&rules)?;
     match map.is_text() {
@@ -140,15 +147,14 @@ fn check_normalizer(part: &Value) -> Result<(), String> {
     }
 }
 
-/// The most times that the parts of a tokenizer may multiply the length of a text. Some ten replacements, each of a
-/// character by a longer one, stay below it, and sixteen parts of the type `ByteLevel`.
-const MOST_GROWTH: f64 = 100_000.0;
+/// The most times that the parts of a tokenizer may multiply the length of a text. A tokenizer that could do it even so
+/// refuses texts that would become too long (`TokenizerJson::check_length`).
+const MOST_GROWTH: f64 = 2000.0;
 
 /// A few replacements by longer texts, one after another, make a text of any size, and so do bytes that are written as
 /// characters again and again.
 fn check_growth(name: &str, parts: &[&Value]) -> Result<(), String> {
-    let all: f64 = parts.iter().copied().map(growth).product();
-    match all > MOST_GROWTH {
+    match growth(parts) > MOST_GROWTH {
         true => Err(format!(
             "its {name} can make a text more than {MOST_GROWTH} times as long"
         )),
@@ -156,37 +162,18 @@ fn check_growth(name: &str, parts: &[&Value]) -> Result<(), String> {
     }
 }
 
-/// The factor by which a part can multiply the length of a text.
-fn growth(part: &Value) -> f64 {
-    let within: f64 = match part {
-        Value::Object(keys) => keys.values().map(growth).product(),
-        Value::Array(parts) => parts.iter().map(growth).product(),
-        _ => 1.0,
-    };
-    match (part["type"].as_str(), part["content"].as_str()) {
-        // A byte becomes a character of two bytes at most.
-        (Some("ByteLevel"), _) => within * 2.0,
-        (Some("Replace"), Some(content)) => {
-            // A regular expression matches at least one byte.
-            let replaced = part["pattern"]["String"].as_str().map_or(1, str::len);
-            let factor = content.len() as f64 / replaced.max(1) as f64;
-            within * factor.max(1.0)
-        }
-        _ => within,
-    }
-}
+/// The most that all regular expressions of a file may cost. The largest that are known, with the classes of Unicode's
+/// characters, cost some 1500. A class of five bytes can take 100 kB once it is compiled.
+const MOST_PATTERN_COST: usize = 8192;
 
-/// The most regular expressions of a file. One of a few bytes can take 130 kB once it is compiled.
-const MOST_PATTERNS: usize = 100;
-
-/// The regular expressions of a part and of those within it.
-fn patterns(part: &Value) -> usize {
-    match part {
-        Value::Object(keys) => {
-            usize::from(keys.contains_key("Regex")) + keys.values().map(patterns).sum::<usize>()
-        }
-        Value::Array(parts) => parts.iter().map(patterns).sum(),
-        _ => 0,
+fn check_patterns(parts: Vec<&Value>) -> Result<(), String> {
+    let costs = parts.into_iter().map(pattern_cost);
+    match costs.fold(0, usize::saturating_add) > MOST_PATTERN_COST {
+        true => Err(format!(
+            "its regular expressions are too many, too long, or repeat too much: more than {MOST_PATTERN_COST} bytes, \
+             counting what is repeated as often as it is"
+        )),
+        false => Ok(()),
     }
 }
 
@@ -237,6 +224,7 @@ fn check_post_processor(part: &Value) -> Result<(), String> {
 mod tests {
     use serde_json::json;
 
+    use super::super::sentence_piece::map_of_bytes;
     use super::*;
 
     fn file() -> Value {
@@ -296,6 +284,20 @@ mod tests {
             file["post_processor"]["single"][1]["Sequence"]["id"] = json!("B");
         });
         assert_eq!(found.unwrap(), "its template for one text has a second one");
+    }
+
+    #[test]
+    fn normalizers_have_rules() {
+        for normalizer in [
+            json!({"type": "Precompiled"}),
+            json!({"type": "Precompiled", "precompiled_charsmap": null}),
+        ] {
+            let found = problem(|file| file["normalizer"] = normalizer);
+            assert_eq!(
+                found.unwrap(),
+                "its normalizer has no `precompiled_charsmap`"
+            );
+        }
     }
 
     #[test]
@@ -374,16 +376,19 @@ mod tests {
     #[test]
     fn texts_do_not_grow_without_measure() {
         let replace = |from: &str, to: &str| json!({"type": "Replace", "pattern": {"String": from}, "content": to});
-        let repeated =
-            |part: Value, times| json!({"type": "Sequence", "normalizers": vec![part; times]});
-        for key in ["normalizer", "decoder"] {
+        let repeated = |list, part: Value, times| {
+            let mut sequence = json!({"type": "Sequence"});
+            sequence[list] = vec![part; times].into();
+            sequence
+        };
+        for (key, list) in [("normalizer", "normalizers"), ("decoder", "decoders")] {
             for (part, is_refused) in [
-                (repeated(replace("e", &"e".repeat(10)), 12), true),
+                (repeated(list, replace("e", &"e".repeat(10)), 12), true),
                 (replace("e", &"z".repeat(1_000_000)), true),
-                (repeated(replace(" ", "▁"), 10), false),
-                (repeated(replace("''", "\""), 100), false),
+                (repeated(list, replace(" ", "▁"), 6), false),
+                (repeated(list, replace("''", "\""), 100), false),
             ] {
-                let expected = format!("its {key} can make a text more than 100000 times as long");
+                let expected = format!("its {key} can make a text more than 2000 times as long");
                 let found = problem(|file| file[key] = part);
                 assert_eq!(found, is_refused.then_some(expected));
             }
@@ -392,25 +397,80 @@ mod tests {
 
     #[test]
     fn bytes_are_not_written_as_characters_again_and_again() {
-        let levels = |normalizers: usize, pre_tokenizers: usize| {
+        let levels = |normalizers: usize, pre_tokenizers: usize, space: bool| {
             problem(|file| {
                 let part =
-                    json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true});
+                    json!({"type": "ByteLevel", "add_prefix_space": space, "trim_offsets": true});
                 let normalizers = vec![json!({"type": "ByteLevel"}); normalizers];
                 let parts = vec![part; pre_tokenizers];
                 file["normalizer"] = json!({"type": "Sequence", "normalizers": normalizers});
                 file["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": parts});
             })
         };
-        for (normalizers, pre_tokenizers, named) in [
-            (0, 16, None),
-            (0, 17, Some("normalizer and pre-tokenizer")),
-            (8, 9, Some("normalizer and pre-tokenizer")),
-            (17, 0, Some("normalizer")),
+        for (normalizers, pre_tokenizers, space, named) in [
+            (0, 10, false, None),
+            (0, 11, false, Some("normalizer and pre-tokenizer")),
+            (0, 5, true, None),
+            (0, 6, true, Some("normalizer and pre-tokenizer")),
+            (2, 7, false, Some("normalizer and pre-tokenizer")),
+            (6, 0, false, Some("normalizer")),
         ] {
             let expected = named
-                .map(|named| format!("its {named} can make a text more than 100000 times as long"));
-            assert_eq!(levels(normalizers, pre_tokenizers), expected);
+                .map(|named| format!("its {named} can make a text more than 2000 times as long"));
+            assert_eq!(levels(normalizers, pre_tokenizers, space), expected);
+        }
+    }
+
+    /// Each would make gigabytes of a letter.
+    #[test]
+    fn parts_that_begin_each_text_anew_are_counted() {
+        let rules = map_of_bytes(&[(b'a', &"a".repeat(900))]);
+        let map = json!({"type": "Precompiled", "precompiled_charsmap": base64::encode(rules)});
+        let prepend = json!({"type": "Prepend", "prepend": "x".repeat(900)});
+        for part in [map, prepend] {
+            for (times, is_refused) in [(1, false), (2, true)] {
+                let found = problem(|file| {
+                    file["normalizer"] =
+                        json!({"type": "Sequence", "normalizers": vec![part.clone(); times]});
+                });
+                assert_eq!(found.is_some(), is_refused, "{found:?}");
+            }
+        }
+        let spaces: Vec<Value> = (0..36)
+            .map(|at| {
+                let replacement = ["x", "y"][at % 2];
+                json!({"type": "Metaspace", "replacement": replacement})
+            })
+            .collect();
+        let found = problem(|file| {
+            file["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": spaces});
+        });
+        assert!(found.unwrap().contains("can make a text more than"));
+    }
+
+    /// Compiled, each would take a megabyte or more.
+    #[test]
+    fn patterns_do_not_repeat_classes_without_measure() {
+        let with = |pattern: &str, times| {
+            problem(|file| {
+                let part = json!({
+                    "type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false
+                });
+                file["pre_tokenizer"] =
+                    json!({"type": "Sequence", "pretokenizers": vec![part; times]});
+            })
+        };
+        // GPT-4o's.
+        let long = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+        for (pattern, times, is_refused) in [
+            (long, 3, false),
+            (r"\p{L}", 100, false),
+            (r"\p{L}", 130, true),
+            (r"\p{L}{60}", 20, true),
+            (r"((\p{L}{20}){20}){20}", 1, true),
+        ] {
+            let found = with(pattern, times);
+            assert_eq!(found.is_some(), is_refused, "{pattern}: {found:?}");
         }
     }
 

@@ -12,7 +12,9 @@ use tokenizers::{Encoding, ModelWrapper, PostProcessorWrapper, PreTokenizerWrapp
 use super::bpe_dropout::Merges;
 use super::error::TextError;
 use super::languages::language;
+use super::sentence_piece::most_normalized;
 use super::tokenizer_file::TokenizerFile;
+use super::tokenizer_parts::{NORMALIZER, PRE_TOKENIZER, growth};
 use super::tokenizer_settings::LanguagePlace;
 use crate::files::read_text;
 use crate::special_tokens::SpecialTokens;
@@ -23,6 +25,8 @@ pub(super) struct TokenizerJson {
     inner: tokenizers::Tokenizer,
     /// `None` if the file's template does not have the text exactly once.
     template: Option<Template>,
+    /// The factor by which its parts can multiply the length of a text.
+    growth: f64,
     /// Read from the model when they are first needed, or why they cannot be.
     merges: Arc<OnceLock<Result<Merges, String>>>,
 }
@@ -75,10 +79,21 @@ impl From<tokenizers::Tokenizer> for TokenizerJson {
         }
         Self {
             template: Template::of(&inner),
+            growth: growth_of(&inner),
             inner,
             merges: Arc::default(),
         }
     }
+}
+
+/// The factor by which normalizer and pre-tokenizer can multiply the length of a text.
+fn growth_of(tokenizer: &tokenizers::Tokenizer) -> f64 {
+    let normalizer = serde_json::to_value(tokenizer.get_normalizer()).unwrap_or_default();
+    let pre_tokenizer = serde_json::to_value(tokenizer.get_pre_tokenizer()).unwrap_or_default();
+    let parts = [(NORMALIZER, &normalizer), (PRE_TOKENIZER, &pre_tokenizer)];
+    let factors =
+        parts.map(|(section, json)| section.parts(json).map_or(1.0, |parts| growth(&parts)));
+    factors.into_iter().product()
 }
 
 /// Stands before the names of special tokens in a unigram model, which otherwise finds them in text that spells
@@ -153,8 +168,21 @@ impl TokenizerJson {
         ids.max().map_or(0, |highest| highest as usize + 1)
     }
 
+    /// Checks that a text cannot become too long before it is cut.
+    fn check_length(&self, text: &str) -> Result<(), TextError> {
+        let (bytes, growth) = (text.len(), self.growth);
+        match bytes as f64 * growth > most_normalized(bytes) as f64 {
+            true => Err(TextError::Tokenizer(format!(
+                "a text of {bytes} bytes is too long for its normalizer and pre-tokenizer, which could make it \
+                 {growth:.0} times as long"
+            ))),
+            false => Ok(()),
+        }
+    }
+
     /// The tokens of a text, without those that the template has.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        self.check_length(text)?;
         let encoding = self.inner.encode_fast(text, false).map_err(failed)?;
         Ok(encoding.get_ids().to_vec())
     }
@@ -166,6 +194,7 @@ impl TokenizerJson {
         dropout: f64,
         rng: &mut impl Rng,
     ) -> Result<Vec<u32>, TextError> {
+        self.check_length(text)?;
         self.read_merges()?
             .encode(&self.inner, text, dropout, rng)
             .map_err(failed)
@@ -321,6 +350,16 @@ impl TokenizerJson {
         }))?)
     }
 
+    /// Whether a token of the vocabulary is no special token, by its own description or by the template.
+    fn is_text(&self, token: u32) -> bool {
+        let added = self.inner.get_added_tokens_decoder();
+        let is_special = added.get(&token).is_some_and(|token| token.special);
+        let template = self.template.iter();
+        let mut of_template =
+            template.flat_map(|Template { before, behind }| before.iter().chain(behind));
+        self.name(token).is_some() && !is_special && !of_template.any(|&other| other == token)
+    }
+
     /// Checks that the special tokens are those of a model, and that a text ends in its `<eos>`, or in that and a
     /// language; the vocabulary's size is given.
     pub fn check(
@@ -332,6 +371,13 @@ impl TokenizerJson {
         for (name, key, expected) in special_tokens.named() {
             match self.inner.token_to_id(name) {
                 // A tokenizer that we did not train may have other names.
+                None if self.is_text(expected) => {
+                    let found = self.name(expected).unwrap_or_default();
+                    return Err(TextError::file(path)(format!(
+                        "token {expected} is `{found}`, which is none of its special tokens (`added_tokens` with \
+                         `special`), but the model's `{key}` is {expected}"
+                    )));
+                }
                 None => {}
                 Some(found) if found == expected => {}
                 Some(found) => {

@@ -9,7 +9,7 @@ use burn::tensor::backend::Backend;
 
 use super::error::TextError;
 use super::model_tokenizers::Tokenizers;
-use super::text_search::{TextSearch, Translation, source_tokens};
+use super::text_search::{TextSearch, Translation, in_sentence, source_tokens};
 use crate::config::TransformerConfig;
 use crate::decoding::{DecodeOptions, Ensemble, NextToken, SourceTarget, TargetScore, score};
 use crate::error::{DecodeOptionsError, ModelError};
@@ -355,19 +355,24 @@ impl<B: Backend, M: NextToken<B>> Translator<B, M> {
             translations.len(),
             "sentences and translations must pair up"
         );
-        let pairs = sentences.iter().zip(translations);
+        let pairs = sentences.iter().zip(translations).enumerate();
         let pairs: Result<Vec<SourceTarget>, TextError> = pairs
-            .map(|(sentence, translation)| {
-                // An empty sentence stays without `<eos>`, so that scoring reports it.
-                let target = translation.as_ref().trim();
-                let target = self.tokenizers.encode_target(target)?;
-                Ok(match source_tokens(&self.tokenizers, sentence.as_ref())? {
-                    Some(source) => SourceTarget::new(source, target),
-                    None => SourceTarget::exact([], target),
-                })
+            .map(|(index, (sentence, translation))| {
+                let pair = self.pair(sentence.as_ref(), translation.as_ref());
+                pair.map_err(|error| in_sentence(error, index))
             })
             .collect();
         Ok(score(&self.models, &pairs?, self.options.batch_tokens)?)
+    }
+
+    /// The tokens of a sentence and its translation.
+    fn pair(&self, sentence: &str, translation: &str) -> Result<SourceTarget, TextError> {
+        let target = self.tokenizers.encode_target(translation.trim())?;
+        Ok(match source_tokens(&self.tokenizers, sentence)? {
+            Some(source) => SourceTarget::new(source, target),
+            // Without `<eos>`, so that scoring reports it.
+            None => SourceTarget::exact([], target),
+        })
     }
 
     fn text_search(&self) -> Result<TextSearch<'_, Ensemble<M>>, DecodeOptionsError> {

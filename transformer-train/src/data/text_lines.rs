@@ -8,6 +8,9 @@ use super::text_reader::TextReader;
 /// claim.
 pub const MAX_LINE_BYTES: usize = 1 << 20;
 
+/// Bytes of a longer line that are read to find its end, at most: a device may have none.
+const MAX_SKIPPED_BYTES: u64 = 1 << 30;
+
 /// Some editors begin a file with it.
 pub(super) const BYTE_ORDER_MARK: char = '\u{feff}';
 
@@ -97,7 +100,13 @@ impl TextLines {
         let mut limited = (&mut self.text).take(MAX_LINE_BYTES as u64 + 1);
         limited.read_until(b'\n', &mut self.bytes)?;
         if self.bytes.len() > MAX_LINE_BYTES && self.bytes.last() != Some(&b'\n') {
-            self.text.skip_until(b'\n')?;
+            let mut rest = (&mut self.text).take(MAX_SKIPPED_BYTES);
+            rest.skip_until(b'\n')?;
+            if rest.limit() == 0 {
+                return Err(io::Error::other(format!(
+                    "a line of more than {MAX_SKIPPED_BYTES} bytes"
+                )));
+            }
         }
         Ok(())
     }
@@ -118,7 +127,7 @@ fn line(bytes: &[u8]) -> TextLine<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Cursor;
+    use std::io::{BufReader, Cursor};
 
     use super::*;
 
@@ -158,6 +167,14 @@ mod tests {
         assert_eq!(lines("\u{feff}one\n\u{feff}two"), ["one", "\u{feff}two"]);
         assert_eq!(lines("\u{feff}\none"), ["", "one"]);
         assert!(lines("\u{feff}").is_empty());
+    }
+
+    /// As of /dev/zero.
+    #[test]
+    fn a_line_without_end_is_an_error() {
+        let mut lines = TextLines::new(TextReader::new(BufReader::new(io::repeat(0))).unwrap());
+        let error = lines.next_line().unwrap_err();
+        assert_eq!(error.to_string(), "a line of more than 1073741824 bytes");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokenizers::AddedToken;
-use transformer_core::{SPECIAL_TOKENS, Tokenizer};
+use transformer_core::{MAX_TOKENS, SPECIAL_TOKENS, Tokenizer};
 
 use super::bpe::train_bpe;
 use super::unigram::train_unigram;
@@ -14,8 +14,8 @@ use super::word_level::{train_characters, train_decomposed, train_words};
 /// and the 256 bytes.
 pub const MIN_VOCAB_SIZE: usize = SPECIAL_TOKENS.len() + 256;
 
-/// Largest vocabulary of any kind: no model has a larger one.
-pub const MAX_VOCAB_SIZE: usize = 1 << 24;
+/// Largest vocabulary of any kind: a larger one would not be read again.
+pub const MAX_VOCAB_SIZE: usize = MAX_TOKENS;
 
 /// What a tokenizer cuts text into.
 ///
@@ -110,7 +110,7 @@ pub enum TokenizerError {
         vocab_size: usize,
     },
     /// The vocabulary is larger than any model's.
-    #[error("vocab_size {vocab_size} is too large: a model has at most {MAX_VOCAB_SIZE}")]
+    #[error("vocab_size {vocab_size} is too large: a tokenizer has at most {MAX_VOCAB_SIZE}")]
     VocabTooLarge {
         /// Size that was asked for.
         vocab_size: usize,

@@ -80,7 +80,12 @@ pub fn json(folder: &Path) -> Target {
         tokenizer.to_json().expect("its file").into_bytes()
     });
     let mut seeds = trained.to_vec();
-    seeds.extend([LANGUAGES, PIECES, MERGES].map(Vec::from));
+    seeds.extend([LANGUAGES, PIECES, MERGES, WORD_PARTS].map(Vec::from));
+    // With the rules of a normalizer.
+    let rules = base64::encode(rules());
+    let map = format!(r#"{{"type": "Precompiled", "precompiled_charsmap": "{rules}"}}"#);
+    let prepend = r#"{"type": "Prepend", "prepend": "▁"}"#;
+    seeds.push(PIECES.replace(prepend, &map).into_bytes());
     let path = folder.join(TOKENIZER_FILE);
     directory(folder, Format::Json, path, seeds)
 }
@@ -176,6 +181,27 @@ const MERGES: &str = r#"{
         "byte_fallback": false, "vocab": {"<s>": 0, "</s>": 1, "t": 2, "h": 3, "e": 4, "a": 5, "Ġ": 6, "th": 7, "the": 8, "Ġthe": 9},
         "merges": ["t h", "th e", "Ġ the"]}
 }"#;
+
+/// A WordPiece, as BERT's, with parts that the others lack.
+const WORD_PARTS: &str = r###"{
+    "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+    "normalizer": {"type": "Sequence", "normalizers": [
+        {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null, "lowercase": true},
+        {"type": "NFD"}, {"type": "StripAccents"}, {"type": "Nmt"}, {"type": "Prepend", "prepend": " "}
+    ]},
+    "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+        {"type": "BertPreTokenizer"}, {"type": "CharDelimiterSplit", "delimiter": "_"}, {"type": "UnicodeScripts"},
+        {"type": "FixedLength", "length": 5}, {"type": "Whitespace"}
+    ]},
+    "post_processor": {"type": "BertProcessing", "sep": ["</s>", 1], "cls": ["<s>", 0]},
+    "decoder": {"type": "Sequence", "decoders": [
+        {"type": "WordPiece", "prefix": "##", "cleanup": true}, {"type": "ByteFallback"},
+        {"type": "BPEDecoder", "suffix": "</w>"},
+        {"type": "CTC", "pad_token": "<pad>", "word_delimiter_token": "|", "cleanup": true}
+    ]},
+    "model": {"type": "WordPiece", "unk_token": "<unk>", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+        "vocab": {"<s>": 0, "</s>": 1, "<unk>": 2, "the": 3, "cat": 4, "##s": 5, ",": 6, "a": 7, "##a": 8}}
+}"###;
 
 const VOCABULARY: &str = r#"{"</s>": 0, "<unk>": 1, "a": 2, "▁": 3, "▁the": 4, "th": 5, "▁a": 6, ">>fra<<": 7, "é": 8, "<pad>": 9}"#;
 

@@ -360,6 +360,44 @@ const SPECIAL: SpecialTokens = SpecialTokens {
     eos: 2,
 };
 
+/// As GPT-2's, whose only special token is the last: its first ones are `!`, `"` and `#`.
+#[test]
+fn text_is_no_special_token() {
+    let mut file = json!({
+        "version": "1.0",
+        "added_tokens": [],
+        "model": {"type": "BPE", "vocab": {"!": 0, "\"": 1, "#": 2, "<|endoftext|>": 3}, "merges": []}
+    });
+    let of_model = |file: &Value, id| {
+        let special = SpecialTokens {
+            pad: id,
+            bos: id,
+            eos: id,
+        };
+        let checked = load_json(file, &[])
+            .unwrap()
+            .check([4, 4], special, "model");
+        checked.map_err(|error| error.to_string())
+    };
+    let refused = |id, text| {
+        Err(format!(
+            "model/tokenizer.json: token {id} is `{text}`, which is none of its special tokens (`added_tokens` with \
+             `special`), but the model's `pad_id` is {id}"
+        ))
+    };
+    assert_eq!(of_model(&file, 0), refused(0, "!"));
+    let mut added = json!({
+        "id": 3, "content": "<|endoftext|>", "special": true,
+        "single_word": false, "lstrip": false, "rstrip": false, "normalized": false
+    });
+    file["added_tokens"] = json!([added.clone()]);
+    assert_eq!(of_model(&file, 3), Ok(()));
+    assert_eq!(of_model(&file, 1), refused(1, "\""));
+    added["special"] = false.into();
+    file["added_tokens"] = json!([added]);
+    assert_eq!(of_model(&file, 3), refused(3, "<|endoftext|>"));
+}
+
 #[test]
 fn tokens_before_a_text_are_first_in_source_and_target() {
     // As BART's: it has no language.

@@ -103,13 +103,48 @@ impl CharacterMap {
             }
             node ^= unit.offset();
             if unit.ends() {
-                longest = Some((length, self.units[node].replacement()));
+                longest = Some((length, self.replacement(self.units[node])));
             }
         }
-        let (length, position) = longest?;
-        let replacement = &self.replacements[position..];
-        let end = replacement.iter().position(|&byte| byte == 0);
-        Some((length, &replacement[..end.unwrap_or(replacement.len())]))
+        longest
+    }
+
+    /// The largest factor by which a rule makes its text longer; 1 where none does.
+    pub fn growth(&self) -> f64 {
+        let mut most = 1.0_f64;
+        let mut is_seen = vec![false; self.units.len()];
+        // Where the children are of the nodes to which so many bytes lead, and fewer do not.
+        let mut level = vec![self.units[0].offset()];
+        for bytes in 1.. {
+            let mut next = Vec::new();
+            for children in level {
+                for byte in 0..=0xff {
+                    let unit = self.units[children ^ byte];
+                    if unit.label() != byte as u32 || is_seen[children ^ byte] {
+                        continue;
+                    }
+                    is_seen[children ^ byte] = true;
+                    let children = children ^ byte ^ unit.offset();
+                    if unit.ends() {
+                        let text = self.replacement(self.units[children]);
+                        most = most.max(text.len() as f64 / f64::from(bytes));
+                    }
+                    next.push(children);
+                }
+            }
+            if next.is_empty() {
+                break;
+            }
+            level = next;
+        }
+        most
+    }
+
+    /// The text that a unit holds the position of.
+    fn replacement(&self, unit: Unit) -> &[u8] {
+        let text = &self.replacements[unit.replacement()..];
+        let end = text.iter().position(|&byte| byte == 0);
+        &text[..end.unwrap_or(text.len())]
     }
 
     /// Whether every replacement is text, and begins with one of its characters.
@@ -161,6 +196,7 @@ pub(super) mod tests {
             assert_eq!(map.longest(other), None);
         }
         assert!(map.is_text());
+        assert_eq!(map.growth(), 2.0);
     }
 
     #[test]

@@ -26,7 +26,7 @@ fn compare(path: &Path) -> (usize, Vec<String>) {
     let mut different = Vec::new();
     for line in BufReader::new(lines).lines() {
         let line: Line = serde_json::from_str(&line.unwrap()).unwrap();
-        let found = model.encode(&line.text);
+        let found = model.encode(&line.text).unwrap();
         let ids: Vec<u32> = found.iter().filter_map(|piece| piece.id).collect();
         let pieces: Vec<String> = found.into_iter().map(|piece| piece.text).collect();
         let decoded = model.decode(pieces.iter().map(String::as_str));

@@ -24,6 +24,8 @@ use self::trie::Trie;
 use self::unigram::Unigram;
 
 pub(super) use self::character_map::CharacterMap;
+#[cfg(test)]
+pub(super) use self::character_map::tests::map_of_bytes;
 
 /// A SentencePiece model, of the kinds unigram and BPE.
 #[derive(Debug)]
@@ -53,6 +55,12 @@ enum FirstSpace {
     LeftOut,
     /// All that are pieces of their own are left out, and the first of the piece after them.
     AllLeftOut,
+}
+
+/// The most bytes that a normalizer may make of a text of so many. Real rules make it a little longer; a rule for one
+/// letter could make gigabytes of a line.
+pub(super) fn most_normalized(bytes: usize) -> usize {
+    (2 << 20) + bytes.saturating_mul(16)
 }
 
 /// A piece of a text.
@@ -100,9 +108,19 @@ impl SentencePiece {
     }
 
     /// The pieces of a text. Unknown characters side by side are one piece, or bytes if the model has these.
-    pub fn encode(&self, text: &str) -> Vec<TextPiece> {
+    ///
+    /// # Errors
+    /// When the normalizer's rules make the text too long.
+    pub fn encode(&self, text: &str) -> Result<Vec<TextPiece>, String> {
         let kept = self.pieces.user_defined();
         let normalized = self.normalizer.normalize(text.as_bytes(), kept);
+        if normalized.len() > most_normalized(text.len()) {
+            return Err(format!(
+                "the normalizer's rules make a text of {} bytes one of more than {}",
+                text.len(),
+                most_normalized(text.len())
+            ));
+        }
         let parts = match &self.algorithm {
             Algorithm::Unigram(unigram) => unigram.parts(&normalized, &self.pieces),
             Algorithm::Bpe => bpe::parts(&normalized, &self.pieces),
@@ -130,7 +148,7 @@ impl SentencePiece {
             }
             is_after_unknown = piece.is_none();
         }
-        found
+        Ok(found)
     }
 
     /// The text of pieces. Control pieces are left out; what is no piece of the model stays as it is.

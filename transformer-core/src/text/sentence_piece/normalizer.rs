@@ -1,6 +1,7 @@
 //! Normalization: a text as the pieces of a model spell it.
 
 use super::character_map::CharacterMap;
+use super::most_normalized;
 use super::trie::Trie;
 
 /// What stands for a space in pieces, U+2581.
@@ -70,7 +71,8 @@ impl Normalizer {
         })
     }
 
-    /// The normalized text; the texts in `kept` stay as they are.
+    /// The normalized text; the texts in `kept` stay as they are. Where there is more than
+    /// [`most_normalized`](super::most_normalized) of it, the rest is left out.
     pub fn normalize(&self, text: &[u8], kept: &Trie) -> Vec<u8> {
         let mut rest = text;
         if self.removes_spaces {
@@ -87,7 +89,10 @@ impl Normalizer {
             normalized.extend_from_slice(space);
         }
         let mut after_space = self.removes_spaces;
-        while let Some((mut part, length)) = self.first(rest, kept) {
+        let most = most_normalized(text.len());
+        while normalized.len() <= most
+            && let Some((mut part, length)) = self.first(rest, kept)
+        {
             rest = &rest[length..];
             while after_space && let Some((b' ', others)) = part.split_first() {
                 part = others;
@@ -101,6 +106,9 @@ impl Normalizer {
             if let Some(&last) = part.last() {
                 after_space = self.removes_spaces && last == b' ';
             }
+        }
+        if normalized.len() > most {
+            return normalized;
         }
         while self.removes_spaces && normalized.ends_with(space) {
             normalized.truncate(normalized.len() - space.len());

@@ -1,6 +1,7 @@
 //! What Python's sentencepiece 0.2.3 computes with the same models.
 
 use super::character_map::tests::map_of_bytes;
+use super::normalizer::NormalizerSpec;
 use super::*;
 
 /// A small model, and what the tests change in it.
@@ -107,11 +108,31 @@ fn field(number: u64, bytes: &[u8]) -> Vec<u8> {
 /// The pieces of a text, with a bar between them, and their ids.
 #[track_caller]
 fn assert_pieces(model: &SentencePiece, text: &str, pieces: &str, ids: &[u32]) {
-    let found = model.encode(text);
+    let found = model.encode(text).unwrap();
     let texts: Vec<&str> = found.iter().map(|piece| &*piece.text).collect();
     assert_eq!(texts.join("|"), pieces, "{text:?}");
     let found: Vec<u32> = found.iter().map(|piece| piece.id.unwrap()).collect();
     assert_eq!(found, ids, "{text:?}");
+}
+
+/// A rule for one letter makes a thousand of it.
+#[test]
+fn a_text_that_becomes_too_long_is_refused() {
+    let rules = map_of_bytes(&[(b'a', &"b".repeat(1000))]);
+    let spec = NormalizerSpec {
+        rules: &rules,
+        ..NormalizerSpec::default()
+    };
+    let mut model = Model::of_text(&[("b", -1.0)]).read();
+    model.normalizer = Normalizer::new(&spec, false).unwrap();
+    let encoded = |text: &str| model.encode(text);
+    assert_eq!(encoded(&"a".repeat(100)).unwrap().len(), 100_001);
+    assert_eq!(
+        encoded(&"a".repeat(3000)).unwrap_err(),
+        "the normalizer's rules make a text of 3000 bytes one of more than 2145152"
+    );
+    // Which is nothing against long texts.
+    encoded(&"c d".repeat(500_000)).unwrap();
 }
 
 /// In double precision, three of these are cut otherwise.
@@ -387,6 +408,7 @@ fn long_texts_keep_their_precision() {
     }
     let ids: Vec<u32> = model
         .encode(&text)
+        .unwrap()
         .iter()
         .map(|piece| piece.id.unwrap())
         .collect();
@@ -399,6 +421,7 @@ fn long_texts_keep_their_precision() {
     let unknown = "漢".repeat(20_000) + "ab";
     let ids: Vec<_> = model
         .encode(&unknown)
+        .unwrap()
         .iter()
         .map(|piece| piece.id)
         .collect();
@@ -483,7 +506,7 @@ fn damaged_files_cause_no_panic() {
         let with_rules = [&bytes[..], &field(3, &field(2, &rules))].concat();
         let use_all = |bytes: &[u8]| {
             if let Ok(model) = SentencePiece::from_bytes(bytes) {
-                let pieces = model.encode("abé ab@ xé\0");
+                let pieces = model.encode("abé ab@ xé\0").unwrap();
                 model.decode(pieces.iter().map(|piece| &*piece.text));
             }
         };
@@ -586,7 +609,7 @@ fn strange_texts_have_the_pieces_of_the_library() {
     );
     let model = SentencePiece::from_bytes(&std::fs::read(path).unwrap()).unwrap();
     let pieces = |text: &str| -> Vec<String> {
-        let pieces = model.encode(text).into_iter();
+        let pieces = model.encode(text).unwrap().into_iter();
         pieces.map(|piece| piece.text).collect()
     };
     for (text, expected) in STRANGE {

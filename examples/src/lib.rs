@@ -1,5 +1,8 @@
 //! Parts shared by the examples: the backend that they run on, and the error that they end with.
 
+#[doc(hidden)]
+pub mod instances;
+
 use std::error::Error;
 use std::fmt;
 

@@ -50,6 +50,7 @@ impl TokenizerFile {
         let file: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         file.model.vocab.check()?;
         file.model.check_merges()?;
+        file.model.check_lengths()?;
         let normalizers = NORMALIZER.parts(&file.normalizer.0)?;
         let pre_tokenizers = PRE_TOKENIZER.parts(&file.pre_tokenizer.0)?;
         let decoders = DECODER.parts(&file.decoder.0)?;
@@ -60,6 +61,7 @@ impl TokenizerFile {
             .iter()
             .try_for_each(|part| check_pre_tokenizer(part))?;
         decoders.iter().try_for_each(|part| check_decoder(part))?;
+        check_order_of_decoders(&decoders)?;
         each_object(&file.post_processor.0, check_post_processor)?;
         let both = [&normalizers[..], &pre_tokenizers].concat();
         check_growth("normalizer", &normalizers)?;
@@ -86,7 +88,23 @@ impl TokenizerFile {
     }
 }
 
+/// The most bytes of a token of a unigram model.
+const MOST_TOKEN_BYTES: usize = 4096;
+
 impl Model {
+    /// The crate keeps a node for each byte of a unigram model's tokens, below that of the byte before it, and copies
+    /// and drops them by recursion.
+    fn check_lengths(&self) -> Result<(), String> {
+        let lengths = self.vocab.list.iter().map(|(token, _)| token.len());
+        let longest = lengths.max().unwrap_or(0);
+        match !self.vocab.has_ids && longest > MOST_TOKEN_BYTES {
+            true => Err(format!(
+                "its longest token has {longest} bytes; a unigram model's has at most {MOST_TOKEN_BYTES}"
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// The crate cuts the prefix off the second part of each merge, whether it is there or not.
     fn check_merges(&self) -> Result<(), String> {
         let prefix = self.continuing_subword_prefix.as_deref().unwrap_or("");
@@ -199,6 +217,15 @@ fn check_decoder(part: &Value) -> Result<(), String> {
         true => Err(format!(
             "its decoder strips {stop} characters from the end of a text, which fails on an empty one; give `stop` 0"
         )),
+        false => Ok(()),
+    }
+}
+
+/// This part looks for the last of its tokens, and others may leave none.
+fn check_order_of_decoders(decoders: &[&Value]) -> Result<(), String> {
+    let mut others = decoders.iter().skip(1);
+    match others.any(|part| part["type"] == "BPEDecoder") {
+        true => Err("its decoder has a `BPEDecoder` that is not its first part".into()),
         false => Ok(()),
     }
 }
@@ -374,6 +401,20 @@ mod tests {
     }
 
     #[test]
+    fn a_decoder_of_bpe_is_the_first() {
+        let bpe = json!({"type": "BPEDecoder", "suffix": "</w>"});
+        let fuse = json!({"type": "Fuse"});
+        let with = |decoders: [&Value; 2]| {
+            problem(|file| file["decoder"] = json!({"type": "Sequence", "decoders": decoders}))
+        };
+        assert_eq!(with([&bpe, &fuse]), None);
+        assert_eq!(
+            with([&fuse, &bpe]).unwrap(),
+            "its decoder has a `BPEDecoder` that is not its first part"
+        );
+    }
+
+    #[test]
     fn texts_do_not_grow_without_measure() {
         let replace = |from: &str, to: &str| json!({"type": "Replace", "pattern": {"String": from}, "content": to});
         let repeated = |list, part: Value, times| {
@@ -472,6 +513,22 @@ mod tests {
             let found = with(pattern, times);
             assert_eq!(found.is_some(), is_refused, "{pattern}: {found:?}");
         }
+    }
+
+    /// The crate would overflow the stack.
+    #[test]
+    fn tokens_of_a_unigram_model_are_not_endless() {
+        let with = |bytes: usize| {
+            problem(|file| {
+                let vocab = json!([["a", 0.0], ["b".repeat(bytes), -1.0]]);
+                file["model"] = json!({"type": "Unigram", "unk_id": 0, "vocab": vocab});
+            })
+        };
+        assert_eq!(with(4096), None);
+        assert_eq!(
+            with(4097).unwrap(),
+            "its longest token has 4097 bytes; a unigram model's has at most 4096"
+        );
     }
 
     /// The crate would panic when it reads the file.

@@ -221,6 +221,12 @@ impl TokenizerJson {
 
     /// The text of tokens; special ones are left out.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, TextError> {
+        let is_special = |name: &str| self.inner.get_added_vocabulary().is_special_token(name);
+        let mut texts = tokens.iter().filter_map(|&token| self.name(token));
+        if texts.all(|name| is_special(&name)) {
+            // A decoder of the crate looks for the last of no tokens.
+            return Ok(String::new());
+        }
         self.inner.decode(tokens, true).map_err(failed)
     }
 

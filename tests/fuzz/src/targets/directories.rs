@@ -8,7 +8,7 @@ use transformer_core::{
     PackedPrecision, PackedTransformer, Transformer, TransformerConfig, WEIGHTS_FILE, quantize,
 };
 
-use super::{Run, Target, copy, device, fixture, read, tiny_model, write};
+use super::{Run, Target, copy, device, fixture, read, search_with, tiny_model, write};
 use crate::mutate::Format;
 
 const INDEX: &str = "model.safetensors.index.json";
@@ -43,9 +43,15 @@ pub fn config(folder: &Path) -> Target {
     let seeds = vec![translation, read(&other.join(CONFIG_FILE))];
     let folder = folder.to_owned();
     json(path, seeds, move || {
-        let is_translation = Transformer::<Flex>::load(&folder, &device()).is_ok();
-        let is_language = LanguageModel::<Flex>::load(&folder, &device()).is_ok();
-        is_translation || is_language
+        let translation = Transformer::<Flex>::load(&folder, &device());
+        let language = LanguageModel::<Flex>::load(&folder, &device());
+        if let Ok(model) = &translation {
+            search_with(model, DecodeOptions::beam(2));
+        }
+        if let Ok(model) = &language {
+            search_with(model, DecodeOptions::beam(2));
+        }
+        translation.is_ok() || language.is_ok()
     })
 }
 
@@ -60,6 +66,9 @@ pub fn int8_config(folder: &Path) -> Target {
         let packed = PackedTransformer::<Flex>::load(&int8, PackedPrecision::Int8, &device());
         let is_read = Transformer::<Flex>::load(&int8, &device()).is_ok();
         assert_eq!(is_read, packed.is_ok());
+        if let Ok(model) = packed {
+            search_with(&model, DecodeOptions::beam(2));
+        }
         is_read
     })
 }
@@ -80,7 +89,11 @@ pub fn hugging_face_config(folder: &Path) -> Target {
     let seeds = ["bart", "mbart", "m2m100", "marian-en-fr"].map(of).to_vec();
     json(model.join(CONFIG_FILE), seeds, move || {
         let _ = DecodeOptions::of_directory(&model);
-        TransformerConfig::load(&model).is_ok()
+        let read = Transformer::<Flex>::load(&model, &device());
+        if let Ok(model) = &read {
+            search_with(model, DecodeOptions::beam(2));
+        }
+        read.is_ok() || TransformerConfig::load(&model).is_ok()
     })
 }
 
@@ -102,6 +115,7 @@ pub fn generation_config(folder: &Path) -> Target {
     let model = pretrained("bart", folder, &[WEIGHTS_FILE]);
     let of = |name: &str| read(&fixture("pretrained").join(name).join(GENERATION_FILE));
     let seeds = ["bart", "mbart", "m2m100", "marian-en-fr"].map(of).to_vec();
+    let plain = Transformer::<Flex>::load(&model, &device()).expect("a model");
     json(model.join(GENERATION_FILE), seeds, move || {
         let options = DecodeOptions::of_directory(&model);
         let is_read = options.as_ref().is_ok_and(|options| options.is_some());
@@ -109,6 +123,7 @@ pub fn generation_config(folder: &Path) -> Target {
             options
                 .validate()
                 .expect("options of a directory are in range");
+            search_with(&plain, options);
         }
         let _ = TransformerConfig::load(&model);
         is_read

@@ -14,7 +14,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn_flex::{Flex, FlexDevice};
-use transformer_core::{Transformer, TransformerConfig};
+use transformer_core::{
+    DecodeOptions, MaxLength, NextToken, Request, Search, Transformer, TransformerConfig,
+};
 
 use crate::mutate::Format;
 
@@ -115,6 +117,19 @@ fn tiny_model() -> Transformer<Flex> {
     tiny()
         .init(0, &device())
         .expect("a configuration that can be")
+}
+
+/// Searches with a model that was read, as far as it can.
+fn search_with<M: NextToken<Flex>>(model: &M, options: DecodeOptions) {
+    let options = DecodeOptions {
+        max_length: MaxLength::Tokens(3),
+        ..options
+    };
+    if let Ok(search) = Search::new(model, options) {
+        // An error where a log-probability is no number, or a model reads no source.
+        let _ = search.run(&[Request::new([3, 4]), Request::new([5])]);
+        let _ = search.run(&[Request::new([])]);
+    }
 }
 
 /// Copies files of a folder.

@@ -195,8 +195,8 @@ const WORD_PARTS: &str = r###"{
     ]},
     "post_processor": {"type": "BertProcessing", "sep": ["</s>", 1], "cls": ["<s>", 0]},
     "decoder": {"type": "Sequence", "decoders": [
-        {"type": "WordPiece", "prefix": "##", "cleanup": true}, {"type": "ByteFallback"},
-        {"type": "BPEDecoder", "suffix": "</w>"},
+        {"type": "BPEDecoder", "suffix": "</w>"}, {"type": "ByteFallback"},
+        {"type": "WordPiece", "prefix": "##", "cleanup": true},
         {"type": "CTC", "pad_token": "<pad>", "word_delimiter_token": "|", "cleanup": true}
     ]},
     "model": {"type": "WordPiece", "unk_token": "<unk>", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use burn_flex::Flex;
 use transformer_core::{
-    PackedPrecision, PackedTransformer, PytorchExport, PytorchSystem, Transformer, WEIGHTS_FILE,
-    quantize,
+    DecodeOptions, PackedPrecision, PackedTransformer, PytorchExport, PytorchSystem, Transformer,
+    WEIGHTS_FILE, quantize,
 };
 use transformer_train::average_models;
 
-use super::{Target, device, fixture, read, tiny, tiny_model, write};
+use super::{Target, device, fixture, read, search_with, tiny, tiny_model, write};
 use crate::mutate::{Format, files_of, old_archive};
 
 const SYSTEM: PytorchSystem = PytorchSystem::TorchNn;
@@ -70,11 +70,15 @@ pub fn model(folder: &Path) -> Target {
         seeds: vec![read(&path)],
         run: Box::new(move |input| {
             write(&path, input);
-            let is_read = Transformer::<Flex>::load(&folder, &device()).is_ok();
+            let plain = Transformer::<Flex>::load(&folder, &device());
             let packed = PackedTransformer::<Flex>::load(&folder, PackedPrecision::F32, &device());
             // Two readers, of which both must refuse, or neither.
-            assert_eq!(is_read, packed.is_ok());
-            is_read
+            assert_eq!(plain.is_ok(), packed.is_ok());
+            if let (Ok(plain), Ok(packed)) = (&plain, &packed) {
+                search_with(plain, DecodeOptions::beam(2));
+                search_with(packed, DecodeOptions::beam(2));
+            }
+            plain.is_ok()
         }),
     }
 }
@@ -94,6 +98,9 @@ pub fn int8(folder: &Path) -> Target {
             for precision in [PackedPrecision::Int8, PackedPrecision::F32] {
                 let packed = PackedTransformer::<Flex>::load(&int8, precision, &device());
                 assert_eq!(is_read, packed.is_ok());
+                if let Ok(model) = packed {
+                    search_with(&model, DecodeOptions::beam(2));
+                }
             }
             is_read
         }),

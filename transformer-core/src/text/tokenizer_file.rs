@@ -49,6 +49,7 @@ impl TokenizerFile {
     pub fn check(text: &str) -> Result<Self, String> {
         let file: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         file.model.vocab.check()?;
+        check_added_lengths(&file.added_tokens)?;
         file.model.check_merges()?;
         file.model.check_lengths()?;
         let normalizers = NORMALIZER.parts(&file.normalizer.0)?;
@@ -85,6 +86,21 @@ impl TokenizerFile {
             }
         }
         Ok(())
+    }
+}
+
+/// The most bytes of an added token.
+const MOST_ADDED_BYTES: usize = 256;
+
+/// The crate looks for all of them at once, by an automaton that takes time with the square of their lengths to make.
+fn check_added_lengths(tokens: &[AddedToken]) -> Result<(), String> {
+    let lengths = tokens.iter().map(|token| token.content.len());
+    let longest = lengths.max().unwrap_or(0);
+    match longest > MOST_ADDED_BYTES {
+        true => Err(format!(
+            "its longest added token has {longest} bytes; at most {MOST_ADDED_BYTES} are allowed"
+        )),
+        false => Ok(()),
     }
 }
 
@@ -513,6 +529,19 @@ mod tests {
             let found = with(pattern, times);
             assert_eq!(found.is_some(), is_refused, "{pattern}: {found:?}");
         }
+    }
+
+    /// The crate would be busy for minutes.
+    #[test]
+    fn added_tokens_are_short() {
+        let with = |bytes: usize| {
+            problem(|file| file["added_tokens"][0]["content"] = "b".repeat(bytes).into())
+        };
+        assert_eq!(with(256), None);
+        assert_eq!(
+            with(257).unwrap(),
+            "its longest added token has 257 bytes; at most 256 are allowed"
+        );
     }
 
     /// The crate would overflow the stack.

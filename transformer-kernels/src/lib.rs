@@ -16,7 +16,7 @@
 //! without the backend's feature, for other types than `f32`, and where the kernel is only for training or
 //! only for inference. The composition is beside its kernel, which is tested against it.
 //!
-//! Training on libtorch can multiply in bf16 ([`ProductPrecision`]); all other numbers stay `f32`.
+//! Training can multiply in bf16 on these backends ([`ProductPrecision`]); all other numbers stay `f32`.
 //!
 //! # Dimensions
 //! | name | meaning |
@@ -39,6 +39,11 @@
 
 mod activation;
 mod adam;
+#[cfg(all(
+    target_arch = "x86_64",
+    any(feature = "flex", feature = "ndarray", feature = "tch")
+))]
+mod amx;
 mod attention;
 mod autodiff;
 mod cross_entropy;

@@ -9,13 +9,15 @@ const VARIABLE: &str = "TRANSFORMER_SIMD";
 
 /// How far the instructions of a processor may be used: a level includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Level {
+pub enum Level {
     /// Those that every processor of the architecture has.
     Portable,
     /// On x86: AVX2 and FMA.
     Avx2,
-    /// All that are made use of; on x86, those of AVX-512.
+    /// On x86: AVX-512, with its extensions.
     Avx512,
+    /// All that are made use of; on x86, AMX.
+    Amx,
 }
 
 impl Level {
@@ -24,6 +26,7 @@ impl Level {
             "portable" => Some(Self::Portable),
             "avx2" => Some(Self::Avx2),
             "avx512" => Some(Self::Avx512),
+            "amx" => Some(Self::Amx),
             _ => None,
         }
     }
@@ -39,7 +42,7 @@ impl Level {
     }
 }
 
-/// Checks the environment variable `TRANSFORMER_SIMD`, which can be `portable`, `avx2` or `avx512`: our
+/// Checks the environment variable `TRANSFORMER_SIMD`, which can be `portable`, `avx2`, `avx512` or `amx`: our
 /// kernels then use these instructions and no better ones, and no others than the processor has. Products
 /// by the crate `gemm` choose their instructions by themselves.
 ///
@@ -52,21 +55,26 @@ pub fn check_simd() -> Result<(), String> {
 fn check_level(value: Option<String>) -> Result<(), String> {
     match value {
         Some(name) if !name.is_empty() && Level::named(&name).is_none() => Err(format!(
-            "the environment variable {VARIABLE} is `{name}`: it can be portable, avx2 or avx512"
+            "the environment variable {VARIABLE} is `{name}`: it can be portable, avx2, avx512 or amx"
         )),
         _ => Ok(()),
     }
 }
 
-/// The best instructions of this processor, up to the level that `TRANSFORMER_SIMD` names. The variable is
-/// read once.
+/// The level that `TRANSFORMER_SIMD` names, or the highest. The variable is read once.
+pub fn level() -> Level {
+    static LEVEL: OnceLock<Level> = OnceLock::new();
+    *LEVEL.get_or_init(|| {
+        let name = std::env::var(VARIABLE).unwrap_or_default();
+        Level::named(&name).unwrap_or(Level::Amx)
+    })
+}
+
+/// The best instructions of this processor, up to [`level`], that loops are compiled for.
 #[inline]
 pub fn arch() -> Arch {
     static ARCH: OnceLock<Arch> = OnceLock::new();
-    *ARCH.get_or_init(|| {
-        let name = std::env::var(VARIABLE).unwrap_or_default();
-        Level::named(&name).unwrap_or(Level::Avx512).arch()
-    })
+    *ARCH.get_or_init(|| level().arch())
 }
 
 /// Independent accumulators of a sum, so that no addition waits for the one before.
@@ -210,7 +218,7 @@ mod tests {
     #[test]
     fn a_level_has_a_name_and_any_other_is_refused() {
         assert_eq!(check_level(None), Ok(()));
-        for name in ["", "portable", "avx2", "avx512"] {
+        for name in ["", "portable", "avx2", "avx512", "amx"] {
             assert_eq!(check_level(Some(name.into())), Ok(()));
         }
         for name in ["AVX2", "sse", "avx512 "] {
@@ -218,7 +226,7 @@ mod tests {
             assert_eq!(
                 error,
                 format!(
-                    "the environment variable TRANSFORMER_SIMD is `{name}`: it can be portable, avx2 or avx512"
+                    "the environment variable TRANSFORMER_SIMD is `{name}`: it can be portable, avx2, avx512 or amx"
                 )
             );
         }

@@ -89,9 +89,9 @@ impl Plan {
             let value = format!("\"{precision}\"");
             return Err(self.refuse("training.precision", value, rule).into());
         }
-        if !multiplies_bf16() {
+        if !multiplies_bf16_fast() {
             note(
-                "warning: this processor has no AVX512-BF16: products in bf16 are slower here than in f32",
+                "warning: this processor has neither AMX nor a fast AVX512-BF16: products in bf16 are slower here than in f32",
             );
         }
         Ok(())
@@ -118,13 +118,16 @@ impl Plan {
     }
 }
 
-/// Whether the processor has instructions for products in bf16; others than x86-64 are not asked.
-fn multiplies_bf16() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    let has_them = std::arch::is_x86_feature_detected!("avx512bf16");
-    #[cfg(not(target_arch = "x86_64"))]
-    let has_them = true;
-    has_them
+/// Whether products in bf16 are faster than in f32 on this processor.
+#[cfg(any(feature = "ndarray", feature = "flex", feature = "tch"))]
+fn multiplies_bf16_fast() -> bool {
+    transformer_core::ops::host::multiplies_bf16_fast()
+}
+
+/// No other backend has them.
+#[cfg(not(any(feature = "ndarray", feature = "flex", feature = "tch")))]
+fn multiplies_bf16_fast() -> bool {
+    false
 }
 
 /// The updates whose learning rates come before those of this run. A run that has made updates has them in its record.

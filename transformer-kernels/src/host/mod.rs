@@ -34,6 +34,7 @@ pub(crate) use attention::tensors as tensor_attention;
 pub use attention::{
     Attended, AttendedView, HeadGradients, attention, attention_backward, attention_forward,
 };
+pub use bf16::multiplies_bf16_fast;
 pub use buffer::sized;
 pub use dropout::{add_dropout, dropout};
 pub use heads::{HeadRows, join_heads, write_heads};

@@ -22,7 +22,7 @@ fn to_bf16(x: f32) -> u32 {
 }
 
 #[inline(always)]
-fn pair(first: f32, second: f32) -> Pair {
+pub fn pair(first: f32, second: f32) -> Pair {
     to_bf16(first) >> 16 | to_bf16(second) & 0xffff_0000
 }
 
@@ -101,7 +101,7 @@ impl<const HEIGHT: usize> Rows<HEIGHT> {
 }
 
 /// Calls `write` for each part of `width` pairs, on all threads or on this one.
-fn in_parts(
+pub fn in_parts(
     pairs: &mut [Pair],
     width: usize,
     is_large: bool,
@@ -121,16 +121,16 @@ fn in_parts(
 
 /// As many whole cache lines as have so many pairs, and an odd number of them: what lies one below the other is then
 /// not in the same place of the cache.
-fn odd_lines(pairs: usize) -> usize {
+pub fn odd_lines(pairs: usize) -> usize {
     pairs.next_multiple_of(LINE) | LINE
 }
 
 /// Pairs of a cache line.
-const LINE: usize = 16;
+pub const LINE: usize = 16;
 
 /// Writes the pairs of a row.
 #[inline(always)]
-fn write_pairs(row: &[f32], out: &mut [Pair]) {
+pub fn write_pairs(row: &[f32], out: &mut [Pair]) {
     let (twos, last) = row.as_chunks::<2>();
     for (to, &[first, second]) in out.iter_mut().zip(twos) {
         *to = pair(first, second);

@@ -1,5 +1,7 @@
 //! Panels in 8 bits.
 
+#[cfg(target_arch = "x86_64")]
+use super::amx;
 use super::dot::{self, Dot, Task};
 use super::quantize::{INPUTS, QuantizedRows};
 use super::tiles::{PANEL, Part, Tiles, compute, prefetch_next};
@@ -121,7 +123,7 @@ impl Int8Panels {
 
     /// Computes a part of a product.
     pub fn product(&self, x: QuantizedRows<'_>, part: Part<'_>) {
-        dot::dispatch(self.part(x, part));
+        self.part(x, part).run();
     }
 
     /// A part of a product, for any instructions.
@@ -153,13 +155,24 @@ fn transpose(values: &[f32], d_output: usize, outputs: &mut [f32], d_input: usiz
 
 /// A part of a product.
 pub struct Product<'a> {
-    x: QuantizedRows<'a>,
+    pub x: QuantizedRows<'a>,
     /// Groups of inputs.
-    groups: usize,
+    pub groups: usize,
     /// From the part's first panel on, as the outputs are.
-    weights: &'a [Group],
+    pub weights: &'a [Group],
     outputs: &'a [Outputs],
-    part: Part<'a>,
+    pub part: Part<'a>,
+}
+
+impl Product<'_> {
+    /// Computes it by the best instructions of this processor, up to the level that `TRANSFORMER_SIMD` names.
+    pub fn run(self) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(amx) = amx::suits(self.part.out.rows(), self.groups * INPUTS) {
+            return amx::run(self, amx);
+        }
+        dot::dispatch(self);
+    }
 }
 
 impl Task for Product<'_> {
@@ -216,38 +229,38 @@ impl<D: Dot> Tiles for DotProduct<'_, D> {
             }
             for (i, sums) in sums.iter().enumerate() {
                 for (j, sums) in sums.iter().enumerate() {
-                    self.write(row + i, panel + j, first, sums);
+                    let mut whole = [0; PANEL];
+                    let whole = &mut whole[..2 * D::COLUMNS];
+                    for (to, &sums) in whole.chunks_exact_mut(D::COLUMNS).zip(sums) {
+                        dot.store(sums, to);
+                    }
+                    self.product.write(row + i, panel + j, first, whole);
                 }
             }
         }
     }
 }
 
-impl<D: Dot> DotProduct<'_, D> {
+impl Product<'_> {
     /// Writes the results of a row in a panel, from a column of it on; those beyond the last column are
     /// dropped.
     #[inline(always)]
-    fn write(&mut self, row: usize, panel: usize, first: usize, sums: &[D::Sums; 2]) {
+    pub fn write(&mut self, row: usize, panel: usize, first: usize, sums: &[i32]) {
         let Product {
             x, outputs, part, ..
-        } = &mut self.product;
-        let mut whole = [0; PANEL];
-        let whole = &mut whole[..2 * D::COLUMNS];
-        for (to, &sums) in whole.chunks_exact_mut(D::COLUMNS).zip(sums) {
-            self.dot.store(sums, to);
-        }
-        let excess = &outputs[panel].excess[first..first + 2 * D::COLUMNS];
-        let scales = &outputs[panel].scales[first..first + 2 * D::COLUMNS];
+        } = self;
+        let excess = &outputs[panel].excess[first..first + sums.len()];
+        let scales = &outputs[panel].scales[first..first + sums.len()];
         let scale = x.scales[row];
-        let results = whole.iter().zip(excess).zip(scales);
+        let results = sums.iter().zip(excess).zip(scales);
         let results = results.map(|((&sum, &excess), &s)| (sum - excess) as f32 * s * scale);
         let column = panel * PANEL + first;
         let out = part.out.row(row).get_mut(column..).unwrap_or_default();
         let bias = part.bias.map(|bias| bias.get(column..).unwrap_or_default());
-        if let Some(out) = out.get_mut(..2 * D::COLUMNS) {
+        if let Some(out) = out.get_mut(..sums.len()) {
             match bias {
                 Some(bias) => {
-                    let bias = &bias[..2 * D::COLUMNS];
+                    let bias = &bias[..sums.len()];
                     for ((out, y), b) in out.iter_mut().zip(results).zip(bias) {
                         *out = y + b;
                     }

@@ -5,6 +5,8 @@
 //! is summed up in the order of the inputs, by one sum. So a row's results do not depend on the other rows,
 //! the tiles or the threads, bit for bit.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod columns;
 mod dot;
 mod float;

@@ -6,6 +6,8 @@ use pulp::{Scalar, Simd};
 use super::dot::{Dot, Portable};
 use super::quantize::INPUTS;
 use super::*;
+#[cfg(target_arch = "x86_64")]
+use crate::amx::Amx;
 use crate::quantized_rows;
 
 /// Small whole numbers, whose products and sums are exact.
@@ -168,8 +170,8 @@ fn a_row_does_not_depend_on_the_others_or_on_threads() {
 
 #[test]
 fn numbers_in_8_bits_are_the_same_on_all_instructions() {
-    for rows in [1, 2, 3, 4, 5, 6, 7, 11, 12, 13] {
-        for [d_input, d_output] in [[1, 1], [3, 33], [4, 32], [130, 75]] {
+    for rows in [1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 33, 50] {
+        for [d_input, d_output] in [[1, 1], [3, 33], [4, 32], [130, 75], [64, 96], [192, 65]] {
             // Rows at both ends of the range would overflow 16 bits.
             let mut x = fractions(rows * d_input, 1);
             x.iter_mut().step_by(3).for_each(|x| *x = x.signum());
@@ -197,8 +199,14 @@ fn numbers_in_8_bits_are_the_same_on_all_instructions() {
                     Some(vnni) => check("VNNI", &|product| vnni.run(product)),
                     None => println!("not run on VNNI: this processor has none"),
                 }
+                match Amx::new() {
+                    // As many rows as are worth it, and inputs in whole tiles.
+                    Some(_) if amx::suits(rows, d_input).is_none() => {}
+                    Some(amx) => check("AMX", &|product| amx::run(product, amx)),
+                    None => println!("not run on AMX: this processor has none"),
+                }
             }
-            check("best", &|product| dot::dispatch(product));
+            check("best", &|product| product.run());
         }
     }
 }

@@ -32,7 +32,7 @@ pub fn product(x: Matrix<'_>, other: Matrix<'_>) -> Vec<f32> {
     rounded_product(x, other)
 }
 
-/// Whether this processor has instructions by which [`product`] is faster than a product in single precision.
+/// Whether this processor has instructions by which products of bf16 are faster than in single precision.
 pub fn multiplies_bf16_fast() -> bool {
     #[cfg(target_arch = "x86_64")]
     let is_fast = tiles::is_fast();

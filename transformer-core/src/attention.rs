@@ -166,7 +166,7 @@ pub struct AttentionHeads<B: Backend> {
     n_heads: usize,
     d_k: usize,
     d_v: usize,
-    /// That of all products in attention and its projections, in training.
+    /// The precision of all products in attention and its projections, in training.
     #[module(skip)]
     pub(crate) precision: ProductPrecision,
 }
@@ -179,7 +179,7 @@ impl<B: Backend> AttentionHeads<B> {
     pub fn new(projection: Linear<B>, dropout: Dropout, heads: Heads) -> Self {
         let Heads { n_heads, d_k, d_v } = heads;
         assert_sizes(&[("n_heads", n_heads), ("d_k", d_k), ("d_v", d_v)]);
-        // Without the numbers, which may not be there yet.
+        // The shape alone: the numbers may not be there yet.
         let shape: [usize; 2] = projection.weight.lazy_shape().dims();
         assert_eq!(shape[0], n_heads * d_v, "rows of {shape:?} for {heads:?}");
         Self {

@@ -162,8 +162,8 @@ impl<B: Backend> TargetCache<B> {
 /// Slots that a cache grows by, at least.
 const GROWTH: usize = 64;
 
-/// Of so many filled slots, the number that move into the new part when the cache grows. Tokens, keys
-/// and values all follow this rule, so that one mask fits them all.
+/// How many of the filled slots move into the new part when the cache grows. Tokens, keys and values
+/// all follow this rule, so that one mask fits them all.
 pub(crate) fn moved_slots(filled: usize) -> usize {
     if filled < GROWTH { filled } else { 0 }
 }

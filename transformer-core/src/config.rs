@@ -48,7 +48,7 @@ pub struct TransformerConfig {
     /// Attention heads: 8.
     #[serde(default = "paper::n_heads")]
     pub n_heads: usize,
-    /// The same of the decoder's layers; `n_heads` when absent.
+    /// Attention heads of the decoder's layers; `n_heads` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decoder_n_heads: Option<usize>,
     /// Width of a head's queries and keys; `d_model / n_heads` when absent.
@@ -60,7 +60,7 @@ pub struct TransformerConfig {
     /// Inner width of the feed-forward network: 2048.
     #[serde(default = "paper::d_ff")]
     pub d_ff: usize,
-    /// The same of the decoder's layers; `d_ff` when absent.
+    /// Inner width of the decoder's feed-forward networks; `d_ff` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decoder_d_ff: Option<usize>,
     /// Layers of the encoder: 6.
@@ -115,8 +115,8 @@ pub struct TransformerConfig {
     /// Pads a batch; never attended to: 0.
     #[serde(default = "paper::pad_id")]
     pub pad_id: u32,
-    /// The decoder's first input: 1. It may be the token that pads or the one that ends: as the first token of a
-    /// target it is attended to in any case.
+    /// The decoder's first input: 1. It may be `pad_id` or `eos_id`: as the first token of a target it is attended
+    /// to in any case.
     #[serde(default = "paper::bos_id")]
     pub bos_id: u32,
     /// Ends a sentence: 2.
@@ -355,7 +355,7 @@ mod tests {
         }
     }
 
-    /// Files of before these keys stay the same.
+    /// Files without these keys stay the same.
     #[test]
     fn keys_of_pretrained_models_are_written_where_they_are_set() {
         let keys = [

@@ -246,7 +246,8 @@ pub(crate) fn to_json(
 
 impl TransformerConfig {
     /// Reads the configuration of a model directory: `config.json`. In a directory of Hugging Face's, whose type is
-    /// `marian`, `m2m_100`, `bart` or `mbart`, the weights say a part of it; their names and shapes are then checked.
+    /// `marian`, `m2m_100`, `bart` or `mbart`, a part of it follows from the weights, whose names and shapes are then
+    /// checked.
     ///
     /// # Errors
     /// When the file is missing, is in a newer format, describes another type of model, is not a

@@ -27,7 +27,7 @@ pub enum ConfigError {
         /// Width of the model.
         d_model: usize,
     },
-    /// Of several frequencies the first is 1 and the last 1/10000; one can only be either.
+    /// A single frequency, which cannot be both the first, 1, and the last, 1/10000.
     OneFrequency {
         /// Width of the model.
         d_model: usize,
@@ -249,8 +249,8 @@ pub enum ModelError {
         /// read.
         problem: String,
     },
-    /// A key of one of Hugging Face's files has a value that means something else than what this version
-    /// computes; or a model, or options of decoding, have one for which these files have no key.
+    /// A key of one of Hugging Face's files has a value that this version does not implement; or a model, or options
+    /// of decoding, have a setting for which these files have no key.
     #[error("{}: `{key}` is {value}, {problem}", path.display())]
     Unsupported {
         /// The file.
@@ -259,10 +259,10 @@ pub enum ModelError {
         key: String,
         /// Its value.
         value: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// `config.json` of Hugging Face's contradicts itself, or what the other files say.
+    /// Hugging Face's `config.json` contradicts itself or another file.
     #[error("{}: {problem}", path.display())]
     HuggingFaceConfig {
         /// The file.
@@ -384,16 +384,16 @@ fn with_file_keys(problem: &DecodeOptionsError) -> String {
     keys.into_iter().fold(problem.to_string(), replaced)
 }
 
-/// Most characters of a problem with a file, and those of the end of a longer one; parsers say the line there.
+/// Most characters of a problem with a file, and how many of a longer one's end are kept: parsers name the line
+/// there.
 const MOST: usize = 10_000;
 const END: usize = 100;
 
-/// The same of a word of it, such as a token or a name in the file.
+/// The same for a word of it, such as a token or a name in the file.
 const MOST_OF_WORD: usize = 100;
 const END_OF_WORD: usize = 20;
 
-/// A problem with a file in one line, without the middle of itself and of its words where they are long: it may hold
-/// a part of the file.
+/// A problem with a file in one line. It may quote the file: long words lose their middle, and so does a long text.
 pub(crate) fn one_line(problem: impl Display) -> String {
     let mut text = String::new();
     for (index, word) in problem.to_string().split(' ').enumerate() {
@@ -409,7 +409,7 @@ pub(crate) fn one_line(problem: impl Display) -> String {
     }
 }
 
-/// A text; of one that has more than `most` characters so many, and the last `end`.
+/// A text; if it is longer than `most` characters, its first `most` and its last `end`.
 fn without_middle(text: &str, most: usize, end: usize) -> Cow<'_, str> {
     let Some((beginning, _)) = text.char_indices().nth(most) else {
         return Cow::Borrowed(text);
@@ -551,7 +551,7 @@ pub enum RequestProblem {
     /// The source's text cannot be cut into tokens.
     #[error("cannot be cut into tokens: {problem}")]
     Text {
-        /// What the tokenizer says.
+        /// The tokenizer's error.
         problem: String,
     },
     /// The model's log-probabilities are NaN: its weights are damaged.
@@ -686,7 +686,7 @@ mod tests {
         let line = one_line(&long);
         assert_eq!(line.chars().count(), MOST + 1 + END);
         assert!(line.starts_with("begins ä ä") && line.ends_with("ä ends"));
-        // Of one that is a little too long, no part is there twice.
+        // No part of a text that is a little too long is there twice.
         let long = "a ".repeat(MOST / 2 + 1);
         assert_eq!(
             one_line(&long),

@@ -77,7 +77,7 @@ pub struct PositionwiseFeedForward<B: Backend> {
     dropout: Dropout,
     #[module(skip)]
     activation: Activation,
-    /// That of both products, in training.
+    /// The precision of both products, in training.
     #[module(skip)]
     pub(crate) precision: ProductPrecision,
 }

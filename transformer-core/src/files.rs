@@ -11,7 +11,7 @@ use safetensors::SafeTensorError;
 /// The most bytes of a file that is read whole, such as a configuration or a vocabulary.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// What Git leaves of a large file that was not fetched begins so.
+/// The beginning of a Git LFS pointer, which stands in place of a large file that was not fetched.
 const POINTER: &[u8] = b"version https://git-lfs.github.com/";
 
 /// Whether there is a file of that name, or a link, wherever it points.
@@ -23,8 +23,8 @@ pub(crate) fn is_there(path: &Path) -> bool {
 ///
 /// # Errors
 /// When it is missing (only then the kind of the error is [`NotFound`](io::ErrorKind::NotFound)); when it is a link to
-/// nothing; when it is a pipe or a device: these may have no end, and one is not even opened before someone writes;
-/// when it is a Git LFS pointer in place of a file.
+/// nothing; when it is a pipe or a device: these may have no end, and opening a pipe waits for a writer; when it is a
+/// Git LFS pointer in place of a file.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let kind = match fs::metadata(path) {
         Ok(metadata) => metadata.file_type(),
@@ -148,8 +148,8 @@ pub fn replace_file_with(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()>
     replace_file(path, |side| fs::write(side, bytes))
 }
 
-/// Renames a file or a directory, and flushes the folder of its new name to the disk: what is done after that, such as
-/// the removal of an older file, is not on the disk before the new name is, even if the machine loses its power.
+/// Renames a file or a directory, and flushes the folder of its new name to the disk: later changes, such as the
+/// removal of an older file, reach the disk after the new name, even if the machine loses its power.
 ///
 /// # Errors
 /// When it cannot be renamed. A folder that cannot be flushed, as on some file systems, is no error: it has the old name
@@ -164,7 +164,7 @@ pub fn rename_and_sync(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Resu
     Ok(())
 }
 
-/// The system's error where safetensors could not write a file, and else its own.
+/// The system's error, if that kept safetensors from writing a file; else its own.
 pub(crate) fn system_error(error: SafeTensorError) -> io::Error {
     match error {
         SafeTensorError::IoError(error) => error,

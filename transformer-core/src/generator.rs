@@ -61,7 +61,7 @@ pub struct Generator<B: Backend> {
     pub weight: Option<Param<Tensor<B, 2>>>,
     /// `[vocab_size]`; `None` without bias.
     pub bias: Option<Param<Tensor<B, 1>>>,
-    /// That of the product, in training.
+    /// The precision of the product, in training.
     #[module(skip)]
     pub(crate) precision: ProductPrecision,
 }
@@ -71,7 +71,7 @@ impl<B: Backend> Generator<B> {
     ///
     /// # Shapes
     /// - hidden: `[.., d_model]`, such as `[batch, len, d_model]`, or chosen rows `[rows, d_model]`
-    /// - embedding: that which a tied generator is tied to; an untied one needs none
+    /// - embedding: the one that a tied generator uses; an untied one needs none
     /// - output: `[.., vocab_size]`
     ///
     /// # Panics

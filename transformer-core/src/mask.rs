@@ -22,9 +22,9 @@ pub fn padding_positions<B: Backend>(tokens: Tensor<B, 2, Int>, pad_id: u32) -> 
 /// A query whose every key is blocked attends to nothing: its output is zero and its gradients are
 /// finite.
 ///
-/// Causality and padding are kept as such, and not as a tensor of the size of the scores. Kernels compute
-/// nothing, or less, for what they block. Where there is no kernel, the mask is expanded to a bias when it is
-/// first needed, once for a mask and its clones: make one for all layers.
+/// Causality and padding are kept as such, and not as a tensor of the size of the scores. Kernels skip blocked
+/// keys, wholly or in part. Where there is no kernel, the mask is expanded to a bias when it is first needed, once
+/// for a mask and its clones: make one for all layers.
 ///
 /// ```
 /// use burn_ndarray::NdArray;
@@ -140,9 +140,9 @@ impl<B: Backend> AttentionMask<B> {
     /// Adds a bias to the scores `Q Kᵀ / √d_k`, and to the bias of an earlier call: ALiBi's, or the relative
     /// biases of T5.
     ///
-    /// The bias may be learned: it gets its gradient, and attention is then composed, not fused. What it is
-    /// at blocked keys has no effect and no gradient. At the others it must be finite: a key is blocked by
-    /// the mask, not by a bias of −∞.
+    /// The bias may be learned: it gets its gradient, and attention is then composed, not fused. Its values at
+    /// blocked keys have no effect and no gradient. All others must be finite: a key is blocked by the mask, not by
+    /// a bias of −∞.
     ///
     /// # Shapes
     /// - bias: `[batch or 1, n_heads or 1, query_len or 1, key_len]`; the mask then has in each dimension the

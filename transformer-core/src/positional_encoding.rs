@@ -74,7 +74,7 @@ pub(crate) fn sinusoid(position: usize, dimension: usize, d_model: usize) -> f64
     }
 }
 
-/// The same of [`Positions::SinesThenCosines`].
+/// `PE(position, dimension)` of [`Positions::SinesThenCosines`].
 pub(crate) fn sine_then_cosine(
     position: usize,
     feature: usize,
@@ -96,8 +96,8 @@ pub(crate) fn sine_then_cosine(
 }
 
 impl Positions {
-    /// The encodings of `len` tokens, of which the first is token `first` of its sequence, counted from 0; `None` where
-    /// they are learned: `[len, d_model]`.
+    /// The encodings of `len` tokens of a sequence, from token `first` on, counted from 0: `[len, d_model]`; `None`
+    /// where they are learned.
     pub(crate) fn fixed_values(self, first: usize, len: usize, d_model: usize) -> Option<Vec<f32>> {
         match self {
             Self::Sinusoidal => {

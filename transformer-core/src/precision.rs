@@ -15,9 +15,9 @@ use crate::transformer::Transformer;
 
 /// Layers, and models made of them, whose products in training can have another precision than f32.
 ///
-/// It is that of forward and backward pass where gradients are taken; elsewhere, as in decoding, products are in
-/// f32. Parameters are in f32 in either case, and nothing of the precision is saved. Layers and models that are
-/// built or loaded have [`ProductPrecision::F32`].
+/// The precision applies to the forward and backward pass where gradients are taken; elsewhere, as in decoding,
+/// products are in f32. Parameters are in f32 in either case, and the precision is not saved. Layers and models
+/// that are built or loaded have [`ProductPrecision::F32`].
 ///
 /// The trainer of `transformer-train` sets it. A model of your own hands it on to its layers:
 ///

@@ -26,8 +26,8 @@ impl Default for SpecialTokens {
 }
 
 impl SpecialTokens {
-    /// A source as the model reads it: `<eos>` is added, unless the source ends in it and one more token, its language,
-    /// as the sources of the first mBART do.
+    /// A source as the model reads it: `<eos>` is added, unless the source ends in `<eos>` and one more token, its
+    /// language, as for the first mBART.
     ///
     /// ```
     /// use transformer_core::SpecialTokens;

@@ -78,7 +78,7 @@ impl WeightFiles {
         }
     }
 
-    /// The model, with the numbers that integers stand for.
+    /// The model, with weights in 8 bits converted to floating point.
     ///
     /// # Errors
     /// As [`fill`](Self::fill).
@@ -179,7 +179,7 @@ fn matched(
     Ok(matched)
 }
 
-/// Checks that nothing is left of a file whose tensors were taken with these problems.
+/// Checks that no tensor of a file is left, after its tensors were taken with these problems.
 ///
 /// # Errors
 /// All problems, in alphabetical order.

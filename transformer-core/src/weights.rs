@@ -117,8 +117,8 @@ impl<B: Backend> Transformer<B> {
     /// `mbart`. On a backend with gradients (`Autodiff`), the model can be trained further.
     ///
     /// Hugging Face's weights may be in `model.safetensors` or in `pytorch_model.bin`, whole or in parts, in single
-    /// or in half precision. They are read tensor by tensor; no code in a file is executed. Of a directory in 8 bits
-    /// ([`quantize`](crate::quantize)), the model has the numbers that the integers stand for.
+    /// or in half precision. They are read tensor by tensor; no code in a file is executed. Weights in 8 bits
+    /// ([`quantize`](crate::quantize)) are converted to floating point.
     ///
     /// # Errors
     /// When a file is missing or damaged, or the weights are not the configuration's: then one error names the tensors
@@ -128,8 +128,8 @@ impl<B: Backend> Transformer<B> {
         WeightFiles::open(directory.as_ref())?.load(device)
     }
 
-    /// The model with the weights of a directory, which [`load`](Self::load) could read. Its configuration may be
-    /// another than the directory's in what has no weights, such as dropout.
+    /// The model with the weights of a directory that [`load`](Self::load) can read. The two configurations may differ
+    /// in settings without weights, such as dropout.
     ///
     /// # Errors
     /// As [`load`](Self::load), and when the weights are not those of this model.
@@ -166,11 +166,11 @@ impl<B: Backend> LanguageModel<B> {
 }
 
 impl TransformerConfig {
-    /// Checks that a directory, from which this configuration was loaded, has the model's weights, and reads none
-    /// of their numbers. Those of one of Hugging Face's directories were checked by [`load`](Self::load).
+    /// Checks that the directory that this configuration was loaded from has the model's weights, without reading their
+    /// numbers. [`load`](Self::load) has checked those of a directory of Hugging Face's.
     ///
     /// # Errors
-    /// When their file is missing or far too small; of one in 8 bits, when their names, types or shapes are not the
+    /// When their file is missing or far too small; in 8 bits, also when their names, types or shapes are not the
     /// configuration's.
     pub fn check_weights(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
         let directory = directory.as_ref();

@@ -81,7 +81,7 @@ fn composed<B: Backend, const D: usize>(
     p: f64,
 ) -> Tensor<B, D> {
     let x = match bias {
-        // To Burn's reshaping, a size of zero is that of before.
+        // Burn's reshaping reads a size of zero as "keep the size of this dimension".
         Some(bias) if bias.dims() != [0] => x + bias.unsqueeze(),
         _ => x,
     };

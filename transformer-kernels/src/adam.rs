@@ -32,7 +32,7 @@ impl AdamStep {
         )
     }
 
-    /// Corrections of the bias of the first moment, and of the second's root.
+    /// Bias corrections of the first moment, and of the root of the second.
     fn corrections(&self) -> [f32; 2] {
         let time = self.time as i32;
         [
@@ -51,10 +51,10 @@ pub struct Moments<B: Backend, const D: usize> {
     pub second: Tensor<B, D>,
 }
 
-/// One step of Adam for one parameter (§5.3), as Burn's: in place, where the kernel's tensors have no other
-/// holder. `None` for the moments before the parameter's first step.
+/// One step of Adam for one parameter (§5.3), by the formula of Burn's Adam; in place, where the kernel's
+/// tensors have no other holder. The moments are `None` before the parameter's first step.
 ///
-/// The tensors are of a backend without gradients: of `Autodiff`'s inner one.
+/// The tensors belong to a backend without gradients: the inner backend of `Autodiff`.
 ///
 /// # Shapes
 /// - parameter, grad, both moments and both outputs: any one shape

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use crate::simd::{Level, level};
 
-/// Rows of a tile; and the lines of columns, four bytes of each, that are multiplied with one.
+/// Rows of a tile; also lines of a tile of columns, each of which has four bytes of every column.
 pub const TILE: usize = 16;
 
 /// Rows of a block of sums, at most: two tiles.
@@ -35,8 +35,8 @@ impl Amx {
 
     /// Computes with this thread's tiles.
     ///
-    /// Other code of the thread, libtorch's for one, may have set them up for itself, and rely on that: afterwards
-    /// they are as they were, without their numbers.
+    /// Other code of the thread, such as libtorch's, may have configured the tiles for itself: that configuration is
+    /// restored afterwards, but not the tiles' numbers.
     pub fn with_tiles<R>(self, compute: impl FnOnce(&Tiles) -> R) -> R {
         let (mut before, whole) = (Configuration::NONE, Configuration::WHOLE);
         // SAFETY: a value of this type proves that the processor has the instructions. The first writes 64 bytes to a
@@ -86,21 +86,21 @@ impl Configuration {
 }
 
 fn processor_has_it() -> bool {
-    // The part for bf16, tiles, and the part for integers.
+    // AMX-BF16, AMX-TILE and AMX-INT8.
     const PARTS: u32 = 1 << 22 | 1 << 24 | 1 << 25;
-    // What is computed around them is compiled for AVX-512.
+    // The code around the tile instructions is compiled for AVX-512.
     let has_avx512 = is_x86_feature_detected!("avx512f");
     has_avx512 && __cpuid_count(7, 0).edx & PARTS == PARTS
 }
 
-/// Linux gives a process these registers when it asks for them.
+/// Linux allows a process to use the tile registers when it asks for them.
 #[cfg(target_os = "linux")]
 fn system_allows_it() -> bool {
     const ARCH_PRCTL: u64 = 158;
     const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
     const XTILEDATA: u64 = 18;
     let result: i64;
-    // SAFETY: this call of the system reads and writes no memory. It changes the two registers that are named.
+    // SAFETY: this system call reads and writes no memory. It changes the two registers that are named.
     unsafe {
         asm!(
             "syscall",
@@ -136,7 +136,7 @@ impl Drop for Tiles {
     }
 }
 
-/// Tiles of rows of four-byte items: of two tiles of rows, or of one.
+/// A factor's rows of four-byte items, in tiles of [`TILE`] rows: one tile high or two.
 #[derive(Clone, Copy)]
 pub struct Rows<'a, T> {
     pub items: &'a [T],
@@ -148,7 +148,7 @@ pub struct Rows<'a, T> {
     pub count: usize,
 }
 
-/// Tiles of lines, of which each has an item of four bytes of every column.
+/// A factor's columns in tiles of lines: a line has a four-byte item of every column.
 #[derive(Clone, Copy)]
 pub struct Columns<'a, L> {
     pub lines: &'a [L],
@@ -156,7 +156,7 @@ pub struct Columns<'a, L> {
     pub step: usize,
 }
 
-/// Where a product's factors begin, and where it goes.
+/// Addresses of a product's factors and sums.
 struct Addresses {
     rows: *const u8,
     /// Bytes from row to row.
@@ -176,17 +176,17 @@ struct Addresses {
 /// Bytes of a line of columns.
 const LINE: usize = 4 * COLUMNS;
 
-/// A function that multiplies one or two tiles of rows at a time with two of columns, by the instruction of a type.
+/// A function that multiplies one or two tiles of rows by two tiles of columns, with the instruction for their type.
 macro_rules! product {
     ($name:ident, $instruction:literal) => {
         /// # Safety
-        /// `steps` is not zero. Each of the `count` rows has as many tiles, and so have the columns. As many rows of
-        /// sums as of the factor, `COLUMNS` each, may be written.
+        /// `steps` is not zero. The `count` rows and the columns have that many tiles each, and `count` rows of
+        /// `COLUMNS` sums may be written.
         unsafe fn $name(&self, count: usize, at: Addresses) {
             let second = at.rows.wrapping_add(TILE * at.rows_stride);
             let second_sums = at.sums.wrapping_add(TILE * at.sums_stride);
-            // SAFETY: a value of this type proves that the processor has the instructions. They read and write what
-            // the caller promises.
+            // SAFETY: a value of this type proves that the processor has the instructions. They access only the
+            // memory that the caller promises.
             unsafe {
                 if count == TILE {
                     asm!(
@@ -265,8 +265,8 @@ impl Tiles {
     product!(multiply_bf16, "tdpbf16ps");
     product!(multiply_int8, "tdpbusd");
 
-    /// Sums of products of bf16, two of which are an item: of each row with each column, `steps` tiles of them, added
-    /// in an order that depends on their number only. They are written to rows that are `stride` numbers apart.
+    /// The product of rows and columns in bf16, two numbers to an item, over `steps` tiles of the inner dimension.
+    /// The order of additions depends on `steps` only. The rows of sums are `stride` numbers apart.
     ///
     /// # Panics
     /// When there are no steps, or the sizes do not agree.
@@ -279,12 +279,12 @@ impl Tiles {
         stride: usize,
     ) {
         let at = addresses(rows, columns, steps, (sums, stride));
-        // SAFETY: the sizes are what `addresses` asserts.
+        // SAFETY: `addresses` has asserted the sizes.
         unsafe { self.multiply_bf16(rows.count, at) }
     }
 
-    /// Sums of products of bytes without a sign by bytes with one, four of which are an item: of each row with each
-    /// column, `steps` tiles of them. Those that do not fit 32 bits wrap.
+    /// The product of rows of unsigned bytes and columns of signed bytes, four to an item, over `steps` tiles of the
+    /// inner dimension. Sums that do not fit 32 bits wrap.
     ///
     /// # Panics
     /// When there are no steps, or the sizes do not agree.
@@ -297,12 +297,12 @@ impl Tiles {
     ) {
         let sums = sums.as_flattened_mut();
         let at = addresses(rows, columns, steps, (sums, COLUMNS));
-        // SAFETY: the sizes are what `addresses` asserts.
+        // SAFETY: `addresses` has asserted the sizes.
         unsafe { self.multiply_int8(rows.count, at) }
     }
 }
 
-/// Of a product whose factors and sums have the sizes that it needs; panics unless they have.
+/// The addresses of a product. Panics unless its factors and sums have the sizes that it accesses.
 fn addresses<T, L, S>(
     rows: Rows<'_, T>,
     columns: Columns<'_, L>,
@@ -312,7 +312,7 @@ fn addresses<T, L, S>(
     const { assert!(size_of::<T>() == 4 && size_of::<L>() == LINE && size_of::<S>() == 4) };
     assert!(steps > 0 && (rows.count == TILE || rows.count == ROWS));
     let last = |count: usize, stride: usize| (count - 1).checked_mul(stride);
-    // Past the last of what is `row` and `step` after the first.
+    // The end of the last row of the last tile, `width` items long.
     let end = |row: Option<usize>, step: Option<usize>, width| {
         row?.checked_add(step?)?.checked_add(width)
     };
@@ -358,7 +358,7 @@ impl Amx {
 #[target_feature(enable = "avx512f")]
 fn transpose(lines: &mut [[u32; TILE]; TILE]) {
     for distance in [8, 4, 2, 1] {
-        // What a line keeps, and what it has from its partner, whose lanes are counted from 16.
+        // Each lane's source: below 16 a lane of `a`, from 16 on one of `b`.
         let upper = std::array::from_fn(|lane| match lane & distance {
             0 => lane as u32,
             _ => (TILE + lane - distance) as u32,
@@ -377,13 +377,13 @@ fn transpose(lines: &mut [[u32; TILE]; TILE]) {
 
 #[inline(always)]
 fn vector(line: [u32; TILE]) -> __m512i {
-    // SAFETY: both are 64 bytes, of which every pattern of bits is a value.
+    // SAFETY: both types are 64 bytes, and every bit pattern is a value of each.
     unsafe { transmute(line) }
 }
 
 #[inline(always)]
 fn array(line: __m512i) -> [u32; TILE] {
-    // SAFETY: both are 64 bytes, of which every pattern of bits is a value.
+    // SAFETY: both types are 64 bytes, and every bit pattern is a value of each.
     unsafe { transmute(line) }
 }
 
@@ -403,7 +403,7 @@ mod tests {
         }
     }
 
-    /// Bytes by their place, and their sum by plain loops.
+    /// Bytes that depend on their position, and their sums by plain loops.
     #[test]
     fn a_block_has_the_sums_of_its_rows_and_columns() {
         with_tiles(|_, tiles| {
@@ -411,7 +411,7 @@ mod tests {
                 let inputs = 4 * TILE * steps;
                 let x = |row: usize, at: usize| ((row * 31 + at * 7) % 256) as u8;
                 let weight = |at: usize, column: usize| ((at * 13 + column * 5) % 256) as u8 as i8;
-                // Both factors with their tiles side by side, and one after another; what is between them is one.
+                // Tiles side by side, and one after another; gaps between them are filled with ones.
                 for [stride, step, columns_step] in [
                     [TILE * steps + 3, TILE, TILE],
                     [TILE, TILE * ROWS, TILE + 2],
@@ -500,7 +500,7 @@ mod tests {
             }
         });
     }
-    /// A block of ones, 64 of which are added up.
+    /// The product of ones, in which every sum has 64 terms.
     fn check_ones(tiles: &Tiles) {
         let rows = Rows {
             items: &[[1; 4]; TILE * ROWS],

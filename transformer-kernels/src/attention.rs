@@ -64,11 +64,11 @@ pub fn attention<B: Backend>(
 
 /// Like [`attention`], with products in that precision where gradients are taken.
 ///
-/// In bf16, `Q Kᵀ`, the product of weights and values, and their gradients are of rounded factors; the softmax,
-/// dropout and the mask are in f32. Where it is computed some queries or keys at a time, so that not all weights are
-/// in memory, their part of a sum is rounded when it is complete. Where attention is composed, or the backend does
-/// not compute in this precision ([`ProductPrecision::is_computed_by`]), products are in f32, and so are those of tiles,
-/// which libtorch's long attention with dropout is computed in.
+/// In bf16, `Q Kᵀ`, the product of weights and values, and their gradients have rounded factors; softmax, dropout
+/// and mask are in f32. Where attention is computed in blocks of queries or keys, to keep fewer weights in memory,
+/// each block's part of a sum is rounded when it is complete. Products are in f32 where attention is composed, where
+/// the backend does not compute in this precision ([`ProductPrecision::is_computed_by`]), and in tiles, with which
+/// libtorch computes long attention with dropout.
 ///
 /// # Shapes
 /// As [`attention`].
@@ -160,7 +160,7 @@ pub fn scaled_dot_product_attention<B: Backend>(
 ) -> (Tensor<B, 4>, Tensor<B, 4>) {
     let [batch, n_heads, query_len, d_k] = query.dims();
     let ([_, _, key_len, _], [_, _, _, d_v]) = (key.dims(), value.dims());
-    // Burn would broadcast what differs, where one of both sizes is 1.
+    // Burn would broadcast sizes that differ, where one of them is 1.
     assert_eq!(
         [key.dims(), value.dims()],
         [d_k, d_v].map(|width| [batch, n_heads, key_len, width]),

@@ -70,7 +70,7 @@ mod tests {
         for (shape, indices) in cases {
             let [batch, len, width] = shape;
             let x = numbers(1, batch * len * width);
-            // The output's own gradient in `outcome`.
+            // The gradient of the output, as in `outcome`.
             let grad = numbers(99, indices.len() * width);
             let (mut rows, mut x_grad) = (Vec::new(), vec![0.0; x.len()]);
             for (&index, grad) in indices.iter().zip(grad.chunks(width)) {

@@ -32,35 +32,35 @@ pub enum Attendable<I: Backend> {
     },
 }
 
-/// A mask by its structure: [`crate::Mask`]. What is blocked by any of its parts is blocked.
+/// A mask by its structure: [`crate::Mask`]. A key that any part blocks is blocked.
 #[derive(Debug, Clone)]
 pub struct MaskTensors<I: Backend> {
     /// The position of the first query, where the keys after each query are blocked.
     pub causal: Option<usize>,
     /// `[batch or 1, key_len]`, `true` = blocked.
     pub padding: Option<BoolTensor<I>>,
-    /// Added to the scores: `[batch or 1, n_heads or 1, query_len or 1, key_len]`. At keys that it blocks it
-    /// is half the lowest finite number; what it is at keys that causality or padding blocks has no effect.
+    /// Added to the scores: `[batch or 1, n_heads or 1, query_len or 1, key_len]`. It is half the lowest finite
+    /// number at keys that it blocks. Its values at keys that causality or padding blocks have no effect.
     pub bias: Option<FloatTensor<I>>,
-    /// Queries whose every key is blocked by the bias, one boolean for each row of it.
+    /// Queries whose every key the bias blocks: one boolean for each row of the bias.
     pub blocked_rows: Option<BoolTensor<I>>,
 }
 
 /// Which gradients of attention are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttentionParents {
-    /// That of the queries.
+    /// The gradient of the queries.
     pub query: bool,
-    /// Those of keys and values.
+    /// The gradients of keys and values.
     pub key_value: bool,
 }
 
 /// Which gradients of layer normalisation are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NormParents {
-    /// That of the rows.
+    /// The gradient of the rows.
     pub x: bool,
-    /// Those of gamma and beta.
+    /// The gradients of gamma and beta.
     pub parameters: bool,
 }
 
@@ -72,18 +72,19 @@ pub trait Kernels: Backend {
     /// The entries that dropout kept.
     type Dropped: Clone + Send + Debug + 'static;
 
-    /// What attention keeps for its backward pass beside its inputs, its mask and `p`.
+    /// The state that attention keeps for its backward pass beside its inputs, its mask and `p`.
     type Attended: Clone + Send + Debug + 'static;
 
     /// Whether linear maps have products in bf16, where gradients are taken
     /// ([`ProductPrecision::Bf16`](crate::ProductPrecision::Bf16)).
     const BF16_LINEAR: bool = false;
 
-    /// Whether attention has them, of factors by [`bf16_factor`](Self::bf16_factor); else it is given f32.
+    /// Whether attention has products in bf16, of factors by [`bf16_factor`](Self::bf16_factor); if not, it receives
+    /// f32.
     const BF16_ATTENTION: bool = false;
 
-    /// A factor of products in bf16, as `linear_*` and `attention_*` are given it and gradients keep it: rounded, or
-    /// in f32, to be rounded where it is multiplied. A bias is in f32 in either case, and so is every result.
+    /// A factor of products in bf16, as `linear_*` and `attention_*` receive it and as it is kept for gradients:
+    /// rounded, or in f32 and rounded by the product. Biases and results are in f32 in either case.
     fn bf16_factor(tensor: &FloatTensor<Self>) -> FloatTensor<Self> {
         tensor.clone()
     }

@@ -70,8 +70,8 @@ pub fn linear<B: Backend, const D: usize>(
 
 /// Like [`linear`], with products in that precision where gradients are taken.
 ///
-/// In bf16, the gradients of `x` and of the weight are products of rounded factors, too; that of the bias is a
-/// sum in f32. A backend that does not compute in it ([`ProductPrecision::is_computed_by`]) computes in f32.
+/// In bf16, the gradients of `x` and of the weight are products of rounded factors, too; the gradient of the bias
+/// is a sum in f32. A backend without this precision ([`ProductPrecision::is_computed_by`]) computes in f32.
 ///
 /// # Shapes
 /// As [`linear`].
@@ -163,14 +163,14 @@ struct LinearWithBias;
 struct State<I: Backend> {
     /// For the weight's gradient.
     x: Option<FloatTensor<I>>,
-    /// For that of `x`.
+    /// For the gradient of `x`.
     weight: Option<FloatTensor<I>>,
     layout: WeightLayout,
     precision: ProductPrecision,
 }
 
 impl<I: Kernels> State<I> {
-    /// Keeps the factors of the product, those of `x` and of the weight, as it has been given them.
+    /// Keeps each factor of the product if the other one needs a gradient.
     fn new(
         [x, weight]: [&Tracked<I>; 2],
         [x_factor, weight_factor]: [FloatTensor<I>; 2],
@@ -312,7 +312,7 @@ mod tests {
         }
     }
 
-    /// Numbers of a sum and of its terms' magnitudes, for each row and column.
+    /// The sum, and the sum of its terms' magnitudes, for each row and column.
     fn sums(
         [rows, columns, terms]: [usize; 3],
         term: impl Fn(usize, usize, usize) -> f64,
@@ -328,7 +328,7 @@ mod tests {
     }
 
     /// Off by at most 3/256 of the magnitude: a factor is rounded by 1/256 of itself at most, a term has two, and
-    /// the sum is rounded once more. Where there are no such products, they are those of f32.
+    /// the sum is rounded once more. A backend without products in bf16 computes in f32.
     fn assert_rounded<I: Kernels>(case: &str, found: &[f64], expected: &[[f64; 2]]) {
         assert_eq!(found.len(), expected.len(), "{case}");
         let errors = found.iter().zip(expected);

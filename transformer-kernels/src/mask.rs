@@ -11,10 +11,9 @@ use crate::kernels::{Kernels, MaskTensors};
 
 /// Which keys a query may not attend to, and a bias on the scores of the others. **`true` means blocked.**
 ///
-/// Kernels get the structure of a mask that has one: causality and padding. They compute nothing, or less, for
-/// what these block, and need no tensor of the size of the scores. Compositions get a bias, into which the
-/// mask is expanded when it is first needed, once for a mask and its clones; for scores of another type than the
-/// first, each time.
+/// Kernels receive the structure of a mask that has one: causality and padding. They skip blocked keys, wholly or
+/// in part, and need no tensor of the size of the scores. Compositions receive a bias. A mask and its clones are
+/// expanded to a bias once, when it is first needed; for scores of another type than the first, at each use.
 ///
 /// A query whose every key is blocked attends to nothing: its weights are zero.
 #[derive(Debug, Clone)]
@@ -27,19 +26,19 @@ pub struct Mask<B: Backend> {
     any: Option<Tensor<B, 4, Bool>>,
     /// As it was given, also at blocked keys.
     bias: Option<Tensor<B, 4>>,
-    /// Of blocked keys and bias together: `[batch or 1, n_heads or 1, query_len or 1, key_len]`.
+    /// The sizes of blocked keys and bias together: `[batch or 1, n_heads or 1, query_len or 1, key_len]`.
     dims: [usize; 4],
     device: B::Device,
-    /// As a bias of the type that was asked for first.
+    /// The mask as a bias of the type that was requested first.
     expanded: Arc<OnceLock<Expanded<B>>>,
 }
 
 /// A mask as a bias.
 #[derive(Debug, Clone)]
 pub(crate) struct Expanded<B: Backend> {
-    /// The type that was asked for.
+    /// The requested type.
     dtype: DType,
-    /// The bias, and the lowest of scores at blocked keys.
+    /// The bias; [`lowest`] at blocked keys.
     pub bias: Tensor<B, 4>,
     /// Queries whose every key is blocked, where there can be any. Each of the first three sizes is that of
     /// `bias`, or 1 and broadcast to it; the last is 1.
@@ -80,7 +79,7 @@ impl<B: Backend> Mask<B> {
         }
     }
 
-    /// Blocks what [`causal`](Self::causal) and [`padding`](Self::padding) block.
+    /// Blocks the keys of both [`causal`](Self::causal) and [`padding`](Self::padding).
     ///
     /// # Shapes
     /// - padding: `[batch or 1, key_len]`
@@ -114,8 +113,8 @@ impl<B: Backend> Mask<B> {
         Self::none([1, 1, 1, key_len], bias.device()).with_bias(bias)
     }
 
-    /// Adds a bias to the scores, and to the bias of an earlier call. What it is at blocked keys has no
-    /// effect; at the others it must be finite.
+    /// Adds a bias to the scores, and to the bias of an earlier call. Its values at blocked keys have no effect;
+    /// all others must be finite.
     ///
     /// # Shapes
     /// - bias: `[batch or 1, n_heads or 1, query_len or 1, key_len]`; the mask then has in each dimension the

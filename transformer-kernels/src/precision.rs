@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use crate::autodiff::{Tracked, first};
 use crate::kernels::Kernels;
 
-/// The precision of products where gradients are taken, forward and backward: those of linear maps, and on libtorch
-/// also attention's, of queries with keys and of weights with values, but for attention that is computed in tiles.
+/// The precision of products where gradients are taken, forward and backward: of linear maps, and on libtorch also
+/// of attention (`Q Kᵀ`, and weights times values), except where attention is computed in tiles.
 ///
-/// Everything else is in f32 in either case: parameters and gradients, what an operation is given and what it
-/// returns, biases, softmax and norms. Where no gradients are taken, so are the products.
+/// Everything else is in f32 in either case: parameters and gradients, inputs and outputs of operations, biases,
+/// softmax and norms. Where no gradients are taken, products are in f32, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProductPrecision {

@@ -28,8 +28,8 @@ pub fn quantized_rows(values: &[f32], width: usize) -> (Vec<i8>, Vec<f32>) {
     (q.into_iter().map(u8::cast_signed).collect(), scales)
 }
 
-/// Writes `q + OFFSET` of a row, and returns its scale. The offset is zero or 128; a sum below zero is the byte
-/// of the same bits.
+/// Writes `q + OFFSET` of a row, and returns its scale. The offset is zero or 128; a negative sum is written in
+/// two's complement.
 #[inline(always)]
 pub(crate) fn quantize_row<const OFFSET: u8>(values: &[f32], q: &mut [u8]) -> f32 {
     /// Adding it rounds to a whole number, which is then in the lowest bits.

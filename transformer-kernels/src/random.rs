@@ -74,7 +74,8 @@ impl Keep {
     }
 }
 
-/// Which entries dropout keeps in some rows of a tensor, column by column: what [`Keep`] says of each row.
+/// The entries that dropout keeps in some rows of a tensor, column by column; the same as [`Keep`] has row
+/// by row.
 #[derive(Debug, Clone)]
 pub struct KeptRows {
     keep: Keep,
@@ -86,7 +87,7 @@ impl KeptRows {
     /// Writes the factors of a column, from the `first` of the rows on.
     ///
     /// # Panics
-    /// When there are not so many rows.
+    /// When there are fewer rows.
     #[inline(always)]
     pub fn column(&self, column: usize, first: usize, factors: &mut [f32]) {
         let rows = first..first + factors.len();
@@ -98,7 +99,7 @@ impl KeptRows {
 }
 
 /// Draws the entries to drop with probability `p`; `None` where it is zero. The hash's seed comes from the
-/// backend's generator: whoever seeds that fixes the entries, too.
+/// backend's generator: seeding that fixes the entries, too.
 pub fn draw<I: Backend>(p: f64, device: &I::Device) -> Option<Keep> {
     if p == 0.0 {
         return None;

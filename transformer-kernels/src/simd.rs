@@ -7,16 +7,16 @@ use pulp::Arch;
 /// The environment variable that forces a level of instructions.
 const VARIABLE: &str = "TRANSFORMER_SIMD";
 
-/// How far the instructions of a processor may be used: a level includes those before it.
+/// The instructions that may be used: each level includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// Those that every processor of the architecture has.
+    /// The instructions that every processor of the architecture has.
     Portable,
     /// On x86: AVX2 and FMA.
     Avx2,
     /// On x86: AVX-512, with its extensions.
     Avx512,
-    /// All that are made use of; on x86, AMX.
+    /// All instructions that the kernels use; on x86, also AMX.
     Amx,
 }
 
@@ -31,7 +31,7 @@ impl Level {
         }
     }
 
-    /// What this processor has of it.
+    /// The best instructions of this processor up to this level.
     fn arch(self) -> Arch {
         match self {
             Self::Portable => Arch::Scalar,
@@ -47,7 +47,7 @@ impl Level {
 /// by the crate `gemm` choose their instructions by themselves.
 ///
 /// # Errors
-/// When it has another value, which the kernels ignore: a line with the value and those that are known.
+/// When it has another value, which the kernels ignore: one line with that value and the known ones.
 pub fn check_simd() -> Result<(), String> {
     check_level(std::env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned()))
 }
@@ -80,8 +80,8 @@ pub fn arch() -> Arch {
 /// Independent accumulators of a sum, so that no addition waits for the one before.
 const LANES: usize = 16;
 
-/// Makes a closure that consumes it one that can be called once only. Others are called through a function
-/// that is not inlined, and so compiled for the oldest processor.
+/// A closure that consumes it can be called only once. Other closures are called through a function that is
+/// not inlined, and so compiled for the oldest processor.
 pub struct Once;
 
 /// Computes an expression, compiled for the instructions of [`arch`].

@@ -17,7 +17,7 @@ pub fn count(shape: &[usize]) -> usize {
     product.unwrap_or_else(|| panic!("{shape:?} are more numbers than memory can hold"))
 }
 
-/// Panics unless so many numbers are whole rows; of width zero there are none.
+/// Panics unless the numbers fill whole rows; rows of width zero have no numbers.
 pub fn check_rows(numbers: usize, width: usize) {
     assert!(
         numbers.is_multiple_of(width),

@@ -104,7 +104,8 @@ pub fn assert_close(case: &str, found: &[Vec<f64>], expected: &[Vec<f64>]) {
     }
 }
 
-/// The backends' generators are one for the process: held by a test that seeds or draws.
+/// A lock on the backends' generators, which the whole process shares: held by a test that seeds or
+/// draws.
 pub fn generator() -> MutexGuard<'static, ()> {
     static GENERATOR: Mutex<()> = Mutex::new(());
     GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)

@@ -443,7 +443,7 @@ fn frozen_parents_get_no_gradient_and_change_none<I: Kernels>() {
 }
 
 fn empty_inputs_give_empty_outputs<I: Kernels>() {
-    // Dropout draws a seed, of no numbers, too.
+    // Dropout draws a seed even for an empty tensor.
     let _held = generator();
     let device = Default::default();
     let matrix = |rows, columns| Tensor::<Autodiff<I>, 2>::zeros([rows, columns], &device);

@@ -44,7 +44,7 @@ pub fn attention(query: HeadRows<'_>, parts: &[[HeadRows<'_>; 2]], mask: Mask<'_
     join_heads(&[&outputs], &[d_v], [batch, n_heads, query_len])
 }
 
-/// The output of attention, and what its backward pass needs beside its inputs.
+/// The output of attention, and the statistics that its backward pass needs beside its inputs.
 ///
 /// A weight is `e^(score - largest) · reciprocal`. The logarithm of the sum would be one number instead of
 /// two, but in single precision a large score would leave it no digits for the sum.
@@ -63,8 +63,8 @@ pub struct Attended {
 /// Attention with dropout on its weights. They are computed tile by tile, some queries and some keys at a
 /// time, and not kept: the [backward pass](attention_backward) computes them again.
 ///
-/// A tile's softmax is relative to the largest score so far, and what was summed before is scaled when a
-/// larger one comes (Milakov and Gimelshein 2018; Rabe and Staats 2021; Dao et al. 2022).
+/// A tile's softmax is relative to the largest score so far, and earlier sums are rescaled when a larger
+/// one comes (Milakov and Gimelshein 2018; Rabe and Staats 2021; Dao et al. 2022).
 ///
 /// # Panics
 /// When the shapes do not agree.
@@ -116,8 +116,8 @@ pub struct HeadGradients {
     pub key_value: Option<[Vec<f32>; 2]>,
 }
 
-/// Gradients from that of the output, `[batch, query_len, n_heads · d_v]`, and from what
-/// [`attention_forward`] returned for the same inputs, mask and dropout.
+/// Gradients of the inputs, from `grad`, the gradient of the output, `[batch, query_len, n_heads · d_v]`,
+/// and from the result of [`attention_forward`] for the same inputs, mask and dropout.
 ///
 /// # Panics
 /// When the shapes do not agree.

@@ -54,7 +54,7 @@ mod tests {
     type Product<'a> = &'a (dyn Fn(Matrix<'_>, Matrix<'_>) -> Vec<f32> + Sync);
 
     /// Tests the product by each of the instructions that this processor has, up to the level that `TRANSFORMER_SIMD`
-    /// names, and that without them.
+    /// names, and the product without them.
     fn on_each(test: impl Fn(Product<'_>)) {
         test(&product);
         test(&rounded_product);
@@ -71,8 +71,8 @@ mod tests {
         }
     }
 
-    /// Small whole numbers are themselves in bf16, and so are their sums here in f32. Around every view there is NaN,
-    /// which a number that is read by mistake turns a result into.
+    /// Small whole numbers are themselves in bf16, and so are their sums here in f32. Every view is surrounded by NaN,
+    /// which any result that reads it becomes, too.
     #[test]
     fn products_of_numbers_that_need_no_rounding_are_exact() {
         on_each(|product| {

@@ -1,6 +1,7 @@
 //! Memory that calls reuse.
 
-/// The first numbers of a buffer, which grows where it has fewer. They are those of its last use.
+/// The first `count` numbers of a buffer, which grows if it is shorter. They have the values of
+/// its last use.
 ///
 /// ```
 /// use transformer_kernels::host::sized;

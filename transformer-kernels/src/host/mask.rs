@@ -5,9 +5,9 @@ use std::ops::Range;
 use crate::sizes::count;
 
 /// Which keys a query may not attend to, and a bias on the scores of the others; `Mask::default()` blocks
-/// nothing. What is blocked by any of its parts is blocked.
+/// nothing. A key that any part blocks is blocked.
 ///
-/// For the keys after a query and for padding at either end of a sentence nothing is computed.
+/// Nothing is computed for the keys after a query and for padding at either end of a sentence.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Mask<'a> {
     causal: Option<usize>,
@@ -50,9 +50,10 @@ impl<'a> Mask<'a> {
     }
 
     /// Adds a bias of the shape `[batch or 1, n_heads or 1, query_len or 1, key_len]` to the scores. Where
-    /// it blocks keys, there is one boolean for each row of it, `true` where every key is blocked.
+    /// it blocks keys, `blocked_rows` has one boolean for each of its rows, `true` where every key is
+    /// blocked.
     ///
-    /// What it is at keys that are blocked otherwise has no effect.
+    /// Its values at keys that padding or causality blocks have no effect.
     ///
     /// # Panics
     /// When there are not so many numbers.

@@ -76,7 +76,7 @@ impl<'a> Matrix<'a> {
         &self.values[row * self.row_stride..][..self.columns]
     }
 
-    /// The same view of other values, of which there are as many.
+    /// The same view of as many other values.
     pub(super) fn of<'b>(self, values: &'b [f32]) -> Matrix<'b> {
         assert_eq!(values.len(), self.values.len(), "values of a view");
         Matrix { values, ..self }
@@ -244,7 +244,7 @@ fn threads_of(is_large: bool) -> Parallelism {
 
 /// Where a product goes.
 enum Destination<'a> {
-    /// Into memory of which every number is written, and none is read.
+    /// Into uninitialised memory: every number is written, and none is read.
     Initialise(&'a mut [MaybeUninit<f32>]),
     /// Over other numbers.
     Overwrite(&'a mut [f32]),
@@ -265,8 +265,8 @@ pub(super) mod tests {
     }
 
     /// Sizes and strides that gemm has a path of its own for: few inner columns, one row or column, whole and broken
-    /// vectors, transposed views, and enough work for several threads. Around every view and result there is NaN,
-    /// which a number that is read by mistake turns a result into, and which nobody may overwrite.
+    /// vectors, transposed views, and enough work for several threads. Every view and result is surrounded by NaN,
+    /// which any result that reads it becomes, too, and which must not be overwritten.
     #[test]
     fn nothing_but_the_views_is_read_and_nothing_but_the_result_is_written() {
         for [rows, inner, columns] in [

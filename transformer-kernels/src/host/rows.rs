@@ -23,7 +23,7 @@ pub fn add(x: &mut [f32], y: &[f32]) {
     vectorised!(x.iter_mut().zip(y).for_each(|(x, &y)| *x += y));
 }
 
-/// What layer normalisation divides `x - m` by, with the mean `m` of the `d` numbers of a row.
+/// The divisor of `x - m` in layer normalisation, with the mean `m` of the `d` numbers of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
     /// `√(v + ε)`, with the variance `v = Σ (x - m)² / d`.

@@ -22,7 +22,7 @@ use crate::random::draw;
 /// Most weights that are kept for the backward pass on a CPU. With more, tiles are as fast or faster.
 pub const MOST_WEIGHTS: usize = 1 << 20;
 
-/// What the backward pass needs beside inputs and mask.
+/// The state for the backward pass beside inputs and mask.
 #[derive(Debug, Clone)]
 pub enum Attended {
     /// Of libtorch's attention.

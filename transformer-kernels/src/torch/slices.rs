@@ -14,7 +14,7 @@ impl Slices for LibTorch {
             let (first, count) = numbers(tensor);
             #[allow(unsafe_code, reason = "libtorch's numbers as a slice")]
             // SAFETY: the tensor is contiguous, of this type and length, and keeps its memory while it is borrowed. It is
-            // an input or the mask of attention, what attention has kept, or the gradient of its output, which nothing changes
+            // an input, the mask or the kept state of attention, or the gradient of its output, which nothing changes
             // in place meanwhile.
             unsafe {
                 std::slice::from_raw_parts(first, count)

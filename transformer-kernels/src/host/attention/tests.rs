@@ -216,7 +216,7 @@ fn a_bias_is_a_term_of_the_equation() {
         let found = case.found(structure.bias(&bias, None, shape), keep);
         assert_close(&name, &found, &case.expected(hidden, term, keep));
 
-        // What it is at blocked keys has no effect.
+        // Its values at blocked keys have no effect.
         if shape == [2, HEADS, len, len] {
             let mut loud = bias.clone();
             for (at, x) in loud.iter_mut().enumerate() {

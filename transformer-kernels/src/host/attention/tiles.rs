@@ -231,8 +231,8 @@ impl Tile<'_> {
         }
     }
 
-    /// Turns scores into weights that are relative to the largest score so far, before they are divided by
-    /// their sum; and scales sums and outputs of the keys before, where there is a larger score.
+    /// Turns scores into unnormalised weights, relative to the largest score so far. Where this tile has a
+    /// larger score, rescales the sums and outputs of the keys before.
     fn weigh(
         &self,
         scores: &mut [f32],
@@ -280,7 +280,7 @@ impl Tile<'_> {
     }
 }
 
-/// Makes sums of exponentials and of values relative to another largest score.
+/// Rescales sums of exponentials and of values to another largest score.
 #[inline(always)]
 fn scale_rows<'a>(
     before: &[f32],
@@ -321,7 +321,7 @@ pub struct Backward<'a> {
     pub keep: Option<Keep>,
 }
 
-/// Where the gradients of a head are added up: of queries, of keys and values.
+/// The memory in which the gradients of a head are added up: of queries, of keys and values.
 type OfHead<'a> = (Option<&'a mut [f32]>, Option<[&'a mut [f32]; 2]>);
 
 impl Backward<'_> {
@@ -421,7 +421,8 @@ impl Backward<'_> {
     }
 }
 
-/// Of each query: the mean gradient of its weights, which is the product of the output and its gradient.
+/// For each query, the mean gradient of its weights: the dot product of its output and that output's
+/// gradient.
 fn mean_gradients(grad: Matrix<'_>, output: Matrix<'_>, queries: usize) -> [f32; QUERIES] {
     let mut means = [0.0; QUERIES];
     vectorised!({
@@ -432,7 +433,7 @@ fn mean_gradients(grad: Matrix<'_>, output: Matrix<'_>, queries: usize) -> [f32;
     means
 }
 
-/// What a tile's backward pass needs of each query.
+/// Statistics of each query for a tile's backward pass.
 struct Statistics<'a> {
     largest: &'a [f32],
     reciprocals: &'a [f32],

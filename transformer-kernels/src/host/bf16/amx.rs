@@ -1,4 +1,4 @@
-//! Products by AMX, whose tiles are 16 rows of 16 pairs, and 16 lines of pairs of 16 columns.
+//! Products by AMX. A tile is 16 rows of 16 pairs, or 16 lines with a pair of each of 16 columns.
 //!
 //! A factor is laid out in the order in which it lies in memory: one tile of the inner dimension after another, or
 //! one row or panel after another.
@@ -78,7 +78,7 @@ impl Factors {
     }
 }
 
-/// Rows of a factor, a multiple of `TILE`, and of each a multiple of `TILE` pairs. What the matrix does not have is zero.
+/// Rows of a factor, padded with zeros to a multiple of `TILE` rows, each a multiple of `TILE` pairs.
 struct PackedRows {
     pairs: Vec<Pair>,
     /// From a row of a tile to the next one.
@@ -131,8 +131,8 @@ impl PackedRows {
     }
 }
 
-/// Columns of a factor in panels, and of each panel a multiple of `TILE` lines, which have a pair of each column. What
-/// the matrix does not have is zero.
+/// Columns of a factor in panels, padded with zeros. A panel has a multiple of `TILE` lines, and a line has a pair of
+/// each column.
 struct PackedColumns {
     lines: Vec<[Pair; COLUMNS]>,
     /// From a panel to the next one.

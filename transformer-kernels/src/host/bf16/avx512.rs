@@ -1,4 +1,4 @@
-//! Products by AVX512-BF16, of which an instruction adds two products of each of sixteen columns to their sums.
+//! Products by AVX512-BF16: one instruction adds two products to the sum of each of sixteen columns.
 
 use std::arch::x86_64::*;
 use std::mem::{MaybeUninit, transmute};
@@ -8,7 +8,7 @@ use super::tiles::Instructions;
 use crate::host::matrix::Matrix;
 use crate::simd::arch;
 
-/// Rows of a tile. With 24 registers of sums, two of a panel's columns and one of a row's pair are left.
+/// Rows of a tile. 24 registers hold its sums, two a panel's columns, and one a row's pair.
 const ROWS: usize = 12;
 
 /// Columns of a tile: two registers.
@@ -142,7 +142,7 @@ impl Factors {
 #[inline(always)]
 fn halves(columns: [Pair; COLUMNS]) -> [__m512bh; 2] {
     #[allow(unsafe_code, reason = "vectors are made of arrays")]
-    // SAFETY: both are 128 bytes, of which every pattern of bits is a value.
+    // SAFETY: both types are 128 bytes, and every bit pattern is a value of each.
     unsafe {
         transmute(columns)
     }
@@ -151,7 +151,7 @@ fn halves(columns: [Pair; COLUMNS]) -> [__m512bh; 2] {
 #[inline(always)]
 fn bf16(pairs: __m512i) -> __m512bh {
     #[allow(unsafe_code, reason = "a vector of integers is one of bf16")]
-    // SAFETY: both are 64 bytes, of which every pattern of bits is a value.
+    // SAFETY: both types are 64 bytes, and every bit pattern is a value of each.
     unsafe {
         transmute(pairs)
     }
@@ -160,7 +160,7 @@ fn bf16(pairs: __m512i) -> __m512bh {
 #[inline(always)]
 fn numbers(sums: [__m512; 2]) -> [MaybeUninit<f32>; COLUMNS] {
     #[allow(unsafe_code, reason = "arrays are made of vectors")]
-    // SAFETY: both are 32 numbers of four bytes, of which every pattern of bits is one.
+    // SAFETY: both types are 32 numbers of four bytes, and every bit pattern is a value of each.
     unsafe {
         transmute(sums)
     }

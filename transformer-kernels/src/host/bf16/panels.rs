@@ -10,12 +10,12 @@ use crate::sizes::count;
 /// The factors of two neighbouring terms of a sum, in bf16: the first in the lower half.
 pub type Pair = u32;
 
-/// The number in bf16, in the upper half: the nearest one, of two as near the even one.
+/// The number in bf16, in the upper half: rounded to nearest, ties to even.
 #[inline(always)]
 fn to_bf16(x: f32) -> u32 {
     let bits = x.to_bits();
     match x.is_nan() {
-        // Rounding could make infinity of it.
+        // Rounding could turn NaN into infinity.
         true => bits | 0x0040_0000,
         false => bits.wrapping_add(0x7fff + (bits >> 16 & 1)),
     }
@@ -37,8 +37,8 @@ pub fn rounded(values: &[f32]) -> Vec<f32> {
     out
 }
 
-/// The columns of a matrix in panels: `[panel, pair of rows, WIDTH]`. What is missing from the last pair and from the
-/// last panel is zero.
+/// The columns of a matrix in panels: `[panel, pair of rows, WIDTH]`. The last pair and the last panel are padded
+/// with zeros.
 pub fn columns<const WIDTH: usize>(matrix: Matrix<'_>, is_large: bool) -> Vec<[Pair; WIDTH]> {
     let pairs = matrix.rows.div_ceil(2);
     let mut panels = vec![[0; WIDTH]; count(&[matrix.columns.div_ceil(WIDTH), pairs])];
@@ -59,7 +59,7 @@ pub fn columns<const WIDTH: usize>(matrix: Matrix<'_>, is_large: bool) -> Vec<[P
     panels
 }
 
-/// The pairs of a matrix's rows. After the last row there are zeros, as many as make it a multiple of `HEIGHT` rows.
+/// The pairs of a matrix's rows, padded with zeros to a multiple of `HEIGHT` rows.
 pub struct Rows<const HEIGHT: usize> {
     pub pairs: Vec<Pair>,
     /// From a row to the next one.
@@ -69,7 +69,7 @@ pub struct Rows<const HEIGHT: usize> {
 }
 
 impl<const HEIGHT: usize> Rows<HEIGHT> {
-    /// Those of a matrix, as they lie in its memory: the pairs of a row side by side, or the rows of a pair.
+    /// The pairs of a matrix, in the order of its memory: the pairs of a row side by side, or the rows of a pair.
     pub fn new(matrix: Matrix<'_>, is_large: bool) -> Self {
         let pairs = matrix.columns.div_ceil(2);
         let height = matrix.rows.next_multiple_of(HEIGHT);
@@ -119,8 +119,8 @@ pub fn in_parts(
     }
 }
 
-/// As many whole cache lines as have so many pairs, and an odd number of them: what lies one below the other is then
-/// not in the same place of the cache.
+/// So many pairs, rounded up to an odd number of cache lines: a stride at which successive rows fall into different
+/// sets of the cache.
 pub fn odd_lines(pairs: usize) -> usize {
     pairs.next_multiple_of(LINE) | LINE
 }
@@ -143,7 +143,8 @@ pub fn write_pairs(row: &[f32], out: &mut [Pair]) {
 /// Writes a panel whose columns are these rows.
 #[inline(always)]
 fn write_rows<const WIDTH: usize>(rows: Matrix<'_>, panel: &mut [[Pair; WIDTH]]) {
-    // As many pairs of a row as are scattered over memory that the first cache has.
+    // Pairs of a row that are written at a time, so that the lines they are scattered over stay in the first-level
+    // cache.
     const BLOCK: usize = 32;
     for at in 0..rows.rows {
         let row = rows.row(at);

@@ -21,7 +21,7 @@ pub trait Instructions: Copy + Sync {
     /// Both factors, rounded and laid out for these instructions.
     type Factors: Sync;
 
-    /// Of matrices that have numbers.
+    /// The factors of matrices that are not empty.
     fn factors(self, x: Matrix<'_>, other: Matrix<'_>, is_large: bool) -> Self::Factors;
 
     /// Writes the rows of the product from `first` on: all numbers of `out`.
@@ -39,7 +39,7 @@ pub fn product(x: Matrix<'_>, other: Matrix<'_>) -> Option<Vec<f32>> {
     }
 }
 
-/// Whether [`product`] has one.
+/// Whether [`product`] returns one.
 pub fn is_fast() -> bool {
     Amx::new().is_some() || fast_dot().is_some()
 }
@@ -86,8 +86,8 @@ pub fn product_by<I: Instructions>(instructions: I, x: Matrix<'_>, other: Matrix
     out
 }
 
-/// As many tiles as stay in the cache, and fewer where there would not be some tasks for each thread. No sum depends
-/// on it.
+/// Tiles in a task: as many as stay in the cache, or fewer where each thread would have too few tasks. No sum
+/// depends on it.
 fn tiles_of_task<I: Instructions>(rows: usize, pairs: usize) -> usize {
     let most = I::TASK_PAIRS / (I::ROWS * pairs);
     rows.div_ceil(I::ROWS)

@@ -52,7 +52,7 @@ impl Matrix<'_> {
                 }
             }
         }
-        // What is left of the rows, and below it of the columns.
+        // The parts of rows and of columns that fill no whole block.
         for row in 0..self.rows {
             let first = match row < whole_rows {
                 true => whole_columns,
@@ -64,9 +64,9 @@ impl Matrix<'_> {
         }
     }
 
-    /// `self · other`, on all threads, for an `other` whose columns are contiguous, and not its rows: some of its rows at a
-    /// time are copied to where they are. gemm would collect them number by number, those of up to 1024 columns on one
-    /// thread.
+    /// `self · other`, on all threads, for an `other` whose columns are contiguous and whose rows are not: some rows
+    /// at a time are copied, to be contiguous. gemm would collect them number by number, on one thread up to 1024
+    /// columns.
     ///
     /// # Panics
     /// When the inner sizes do not agree, or are zero, or the columns are not contiguous.

@@ -39,7 +39,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Parts of `width` columns each; the last one has what remains.
+    /// Parts of `width` columns each; the last one may have fewer.
     ///
     /// # Panics
     /// When the width is zero.

@@ -24,7 +24,7 @@ pub trait Dot: Copy {
     fn zeros(self) -> Self::Sums;
     /// Zeros.
     fn no_weights(self) -> Self::Weights;
-    /// Of `COLUMNS` columns; panics when there are more or fewer.
+    /// The weights of `COLUMNS` columns; panics when there are more or fewer.
     fn weights(self, columns: &[[i8; INPUTS]]) -> Self::Weights;
     fn inputs(self, x: [u8; INPUTS]) -> Self::Inputs;
     fn add(self, sums: Self::Sums, x: Self::Inputs, weights: Self::Weights) -> Self::Sums;

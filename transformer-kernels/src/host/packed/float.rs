@@ -19,7 +19,7 @@ pub struct FloatPanels {
 struct PanelRow([f32; PANEL]);
 
 impl FloatPanels {
-    /// Of a weight `[d_input, d_output]` in its layout.
+    /// The panels of a weight `[d_input, d_output]` in its layout.
     pub fn new(values: &[f32], [d_input, d_output]: [usize; 2], layout: WeightLayout) -> Self {
         let mut rows = Vec::with_capacity(d_output.div_ceil(PANEL) * d_input);
         // Without inputs there is nothing to pack, for however many outputs.
@@ -68,7 +68,7 @@ impl FloatPanels {
     }
 }
 
-/// Writes the weights of a panel, of which there are `[outputs, d_input]`.
+/// Writes a panel, whose weights are `values`, `[outputs, d_input]`.
 fn transpose_into(panel: &mut [PanelRow], values: &[f32], d_input: usize) {
     // As many inputs as stay in the processor's first cache.
     const BLOCK: usize = 64;
@@ -120,7 +120,7 @@ impl<S: Simd> Tiles for SimdProduct<'_, S> {
     #[inline(always)]
     fn tile<const M: usize, const P: usize>(&mut self, row: usize, panel: usize) {
         if S::F32_LANES == 1 {
-            // Which the compiler makes two vectors of.
+            // The compiler makes two vectors of these eight numbers.
             self.vectors::<M, P, 8>(row, panel);
         } else {
             self.vectors::<M, P, 2>(row, panel);

@@ -38,7 +38,7 @@ struct Outputs {
 }
 
 impl Int8Panels {
-    /// Of weights `[d_output, d_input]` and a scale for each output.
+    /// The panels of weights `[d_output, d_input]` with a scale for each output.
     pub fn new(weights: &[i8], scales: &[f32], [d_input, d_output]: [usize; 2]) -> Self {
         let mut panels = Self::with_capacity([d_input, d_output]);
         for first in (0..d_output).step_by(PANEL) {

@@ -263,8 +263,8 @@ fn refuse<D: Dot>(dot: D) {
     }
 }
 
-/// On both sides of x, bias and output there is NaN, which a number that is read by mistake turns a result into, and
-/// which nobody may overwrite. None of them begins where a vector would.
+/// x, bias and output have NaN on both sides, which any result that reads it becomes, too, and which must not be
+/// overwritten. None of them begins where a vector would.
 #[test]
 fn nothing_else_is_read_or_written() {
     for rows in [1, 2, 3, 4, 5, 11, 13] {

@@ -10,9 +10,9 @@ pub const PANEL: usize = 32;
 pub struct Part<'a> {
     /// The panel of the first column.
     pub first_panel: usize,
-    /// Of these columns.
+    /// The bias of these columns.
     pub bias: Option<&'a [f32]>,
-    /// Where they are written.
+    /// The memory that they are written to.
     pub out: Columns<'a>,
 }
 
@@ -79,7 +79,7 @@ fn tile_of_rows<T: Tiles>(product: &mut T, rows: usize, row: usize, panel: usize
         10 if const { T::ROWS >= 12 } => product.tile::<10, 1>(row, panel),
         11 if const { T::ROWS >= 12 } => product.tile::<11, 1>(row, panel),
         12 if const { T::ROWS >= 12 } => product.tile::<12, 1>(row, panel),
-        // Tiles that are dealt evenly have more than half of the most rows.
+        // Tiles of about the same size have more than half of `T::ROWS` rows.
         _ => unreachable!("a tile of {rows} rows, of {} at most", T::ROWS),
     }
 }

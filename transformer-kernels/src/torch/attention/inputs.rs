@@ -1,4 +1,4 @@
-//! What attention reads.
+//! Inputs of attention.
 
 use burn_tch::LibTorch;
 use tch::{Device, Kind, Tensor};
@@ -108,7 +108,7 @@ impl<'a> Inputs<'a> {
         let bias = self.mask.and_then(|mask| mask.bias.as_ref());
         let bias = bias.map(|bias| bias.tensor.shallow_clone());
         match blocked {
-            // Not added: what the bias is there has no effect.
+            // Filled in, not added: the bias has no effect at blocked keys.
             Some(blocked) => {
                 let zero = || Tensor::zeros([1], (Kind::Float, self.query.device()));
                 let bias = bias.unwrap_or_else(zero);

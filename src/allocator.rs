@@ -26,8 +26,8 @@ static ALLOCATOR: PageKeeper = PageKeeper;
 
 /// jemalloc's settings, which it looks for under this name. The last lets a small tensor have a part of a
 /// freed block of any size; by default it would get new pages, and memory would grow without end.
-// SAFETY: jemalloc's own symbol of this name is weak, so that this one replaces it. It is what jemalloc declares: a
-// pointer to text that ends with a zero, and that lives as long as the program.
+// SAFETY: jemalloc's own symbol of this name is weak, so that this one replaces it. It has the type that jemalloc
+// declares: a pointer to text that ends with a zero, and that lives as long as the program.
 #[used]
 #[unsafe(export_name = "malloc_conf")]
 static SETTINGS: &[u8; 67] =
@@ -41,13 +41,13 @@ struct PageKeeper;
 unsafe impl GlobalAlloc for PageKeeper {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(0, layout.size());
-        // SAFETY: what jemalloc asks of its caller is what this method asks of its own.
+        // SAFETY: jemalloc has the same contract as this method, which the caller keeps.
         unsafe { Jemalloc.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(0, layout.size());
-        // SAFETY: what jemalloc asks of its caller is what this method asks of its own.
+        // SAFETY: jemalloc has the same contract as this method, which the caller keeps.
         let block = unsafe { Jemalloc.alloc(layout) };
         // The compiler makes `calloc` of `malloc` and zeros, unless it does not know where the block is from.
         let block = black_box(block);
@@ -60,15 +60,15 @@ unsafe impl GlobalAlloc for PageKeeper {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         count(layout.size(), 0);
-        // SAFETY: the block is jemalloc's, as all are, and what it asks of its caller is what this method asks of its
-        // own.
+        // SAFETY: the block is jemalloc's, as all are, and jemalloc has the same contract as this method, which the
+        // caller keeps.
         unsafe { Jemalloc.dealloc(block, layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(layout.size(), size);
-        // SAFETY: the block is jemalloc's, as all are, and what it asks of its caller is what this method asks of its
-        // own.
+        // SAFETY: the block is jemalloc's, as all are, and jemalloc has the same contract as this method, which the
+        // caller keeps.
         unsafe { Jemalloc.realloc(block, layout, size) }
     }
 }
@@ -85,7 +85,7 @@ pub fn give_pages_back_each_minute() {
 
 /// Gives the pages of freed blocks back to the system.
 fn give_pages_back() {
-    // Of all arenas; what jemalloc.h names MALLCTL_ARENAS_ALL.
+    // Purges all arenas: 4096 is jemalloc.h's MALLCTL_ARENAS_ALL.
     let purge = c"arena.4096.purge";
     // SAFETY: the name ends with a zero, and this one reads and writes nothing of the caller's. jemalloc gives back
     // pages that no block lies in, and may be asked for that by any thread.
@@ -141,14 +141,14 @@ mod tests {
             (0..10).for_each(|_| drop(black_box(vec![0_u8; 9 << 20])));
             faults() - before
         };
-        // The first block has new pages, and what else is allocated for the first time may lie before it.
+        // The first block has new pages, and other first allocations may lie before it.
         more();
         let more = more();
         // Of 23 040 in all. Another test may take a block meanwhile.
         assert!(more < 10_000, "{more} page faults");
     }
 
-    /// Kept until then, and what lies in blocks stays.
+    /// Pages are kept until then, and the contents of blocks stay.
     #[cfg(target_os = "linux")]
     #[test]
     fn pages_are_given_back_when_asked_for() {

@@ -116,7 +116,7 @@ fn send(signal: &str, child: &Child) {
     assert!(sent.expect("kill runs").success());
 }
 
-/// What Ctrl-C does.
+/// Interrupts a process, as Ctrl-C does.
 #[cfg(unix)]
 fn interrupt(child: &Child) {
     send("INT", child);

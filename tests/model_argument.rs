@@ -1,4 +1,4 @@
-//! What is given as a model and is none: one line that says what it is, in every command.
+//! A model argument that is no model ends every command in one line that says what it is.
 
 mod support;
 

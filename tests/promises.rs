@@ -757,10 +757,10 @@ fn bf16<B: AutodiffBackend>(device: &B::Device) {
     let (rounded, exact) = (rounded.unwrap(), losses(ProductPrecision::F32).unwrap());
     assert_eq!(rounded.len(), 2 * 12);
     assert_ne!(rounded, exact);
-    // Each rounding is by 1/256 at most, and what a few layers have computed is off by some hundredth: a logit of 3
-    // by 0.03. The losses are means over dozens of tokens, in which such errors cancel in part, but Adam's first updates
-    // depend on little more than the signs of gradients: here the most is 0.054, and in six models of this size in
-    // PyTorch, with the same roundings, it was 0.012.
+    // Each rounding is by 1/256 at most, and the output of a few layers is off by some hundredth: a logit of 3 by
+    // 0.03. The losses are means over dozens of tokens, in which such errors cancel in part, but Adam's first
+    // updates depend on little more than the signs of gradients: here the most is 0.054, and in six models of this
+    // size in PyTorch, with the same roundings, it was 0.012.
     assert_close(&rounded, &exact, 0.1);
 }
 

@@ -828,7 +828,7 @@ fn the_ready_files_have_the_numbers_of_their_recipes() {
     }
 }
 
-/// Of the recipes, only what makes them long is replaced.
+/// Only the settings that make a recipe's run long are replaced.
 #[test]
 fn ready_files_train_on_any_pairs() {
     let folder = folder();

@@ -185,7 +185,7 @@ fn compressed_lines_and_a_byte_order_mark_are_read() {
     let error = fails(with_model("translate", &model).arg("--input").arg(&cut));
     let start = format!("error: {}: line 3: gzip data is truncated", cut.display());
     assert!(error.starts_with(&start), "{error}");
-    // What came before is translated.
+    // The lines before it are translated.
     let output = run(with_model("translate", &model).arg("--input").arg(&cut));
     assert_eq!(stdout(&output).lines().count(), 2);
 }

@@ -1,5 +1,5 @@
-//! What several examples run, compiled once: here, and not in each of them. rustc shares such code between crates in
-//! cargo's dev profile; a release build has nothing of it.
+//! Generic code that several examples run, compiled once, here, and not in each of them. rustc shares such code
+//! between crates in cargo's dev profile; in a release build this module is empty.
 
 #![cfg(debug_assertions)]
 

@@ -74,7 +74,7 @@ impl BackendTask for Export {
     }
 }
 
-/// Removes what was written into a directory that was empty, or not there, so that the next try finds it so.
+/// Removes the files written into a directory that was empty, or not there, so that the next try finds it so.
 fn clear(directory: &Path, is_new: bool) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         fs::remove_file(entry?.path())?;
@@ -86,7 +86,7 @@ fn clear(directory: &Path, is_new: bool) -> io::Result<()> {
 }
 
 impl Export {
-    /// Writes all files into the directory. Last what makes it a model, so that one that is not whole is none.
+    /// Writes all files into the directory. The tokenizers come first, so that a directory without them is no model.
     fn write<B: Backend>(
         &self,
         tokenizers: &Tokenizers,

@@ -55,7 +55,7 @@ impl Line {
     }
 }
 
-/// What lines are read from, which decides how many are answered together.
+/// The source of lines, which decides how many are answered together.
 enum Input {
     /// A file: a chunk.
     File(TextLines),

@@ -47,7 +47,7 @@ fn files_in(path: &Path) -> Vec<PathBuf> {
             .is_some_and(|ending| OF_A_MODEL.iter().any(|own| ending == *own));
         has_ending || of_run.iter().any(|name| file.ends_with(name))
     };
-    // What cannot be listed is named when it is read.
+    // A directory that cannot be listed is reported when it is read.
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     entries
         .map(|entry| entry.path())
@@ -58,8 +58,8 @@ fn files_in(path: &Path) -> Vec<PathBuf> {
 /// Names of tensors in a warning.
 const MOST_NAMED: usize = 8;
 
-/// Warns of tensors in a model directory that are not read ([`unused_tensors`]). What is wrong with the directory is
-/// said where it is read.
+/// Warns of tensors in a model directory that are not read ([`unused_tensors`]). Problems with the directory are
+/// reported where it is read.
 pub fn warn_of_unused(path: &Path) {
     let unused = unused_tensors(path).unwrap_or_default();
     if unused.is_empty() {

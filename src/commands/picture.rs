@@ -60,7 +60,7 @@ impl Font {
     }
 }
 
-/// What can be drawn.
+/// A drawing that can be rendered to a picture file.
 pub trait Drawing {
     /// The advice where a .png would have too many pixels.
     const SMALLER: &'static str;

@@ -160,8 +160,8 @@ impl Train {
         run_on(common.backend, run)?
     }
 
-    /// Trains with rank 0, as soon as it has begun the run: with what it has then written into its directory, as a run
-    /// that is resumed. The command line has no more to say: `run.toml` has all of it.
+    /// Trains with rank 0, as soon as it has begun the run: from the files that it has written into its directory,
+    /// like a run that is resumed. The command line has no more to say: `run.toml` has all of it.
     fn join(self, common: Common, ranks: &Ranks) -> Result {
         let Some(out) = self.directory() else {
             return Ok(());

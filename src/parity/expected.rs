@@ -24,7 +24,7 @@ const MARIAN_MAX_LENGTH: usize = 100;
 /// The tokens of a vocabulary, by their names.
 pub(super) type Vocabulary = HashMap<String, u32>;
 
-/// What is expected of a directory.
+/// The results expected of a directory.
 pub(super) struct Expected {
     directory: PathBuf,
     pub sentences: Vec<Sentence>,

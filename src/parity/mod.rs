@@ -1,7 +1,7 @@
 //! A model against others' results: fixtures, errors and their bounds.
 //!
 //! A [`Fixture`] is a folder as `scripts/make-pytorch-fixture` makes it, of any sizes; [`Pretrained`] a model
-//! directory of Hugging Face's with what is computed from it.
+//! directory of Hugging Face's with results computed from it.
 
 mod compare;
 mod config;

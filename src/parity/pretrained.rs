@@ -1,4 +1,4 @@
-//! A model directory of Hugging Face's, beside what Hugging Face and CTranslate2 compute from it.
+//! A model directory of Hugging Face's, beside the results that Hugging Face and CTranslate2 compute from it.
 //!
 //! | file | has |
 //! |---|---|
@@ -39,7 +39,7 @@ const PYTORCH_FILE: &str = "pytorch_model.bin";
 /// Most characters of a sentence in a note.
 const MOST_SHOWN: usize = 40;
 
-/// A model directory, and what is computed from it elsewhere.
+/// A model directory, and results computed from it by other systems.
 pub struct Pretrained {
     directory: PathBuf,
     expected: Expected,
@@ -47,7 +47,7 @@ pub struct Pretrained {
 }
 
 impl Pretrained {
-    /// Reads what is expected of a directory.
+    /// Reads the results expected of a directory.
     ///
     /// # Errors
     /// When `expected.json` or `io.safetensors` cannot be read.
@@ -66,7 +66,7 @@ impl Pretrained {
     /// Measures how far tokens, logits and translations are from those expected.
     ///
     /// # Errors
-    /// When the model or its tokenizers cannot be read, or what is expected does not fit them.
+    /// When the model or its tokenizers cannot be read, or the expected results do not fit them.
     pub fn compare<B: Backend>(&self, device: &B::Device) -> Result<Report> {
         let model = Transformer::<B>::load(&self.directory, device)?;
         let tokenizers = Tokenizers::load(&self.directory)?;

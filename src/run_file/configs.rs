@@ -46,7 +46,7 @@ pub fn key_of(option: &str) -> Option<&'static Key> {
     key::of_path(path_of(option)?).map(|(key, _)| key)
 }
 
-/// Of a model that is there already, what can be changed: it has no weights.
+/// Settings that can be changed for a model that has weights already.
 const WITHOUT_WEIGHTS: [&str; 3] = ["dropout", "attention_dropout", "activation_dropout"];
 
 impl RunFile {
@@ -124,7 +124,7 @@ impl RunFile {
     }
 }
 
-/// What two vocabularies can share of that.
+/// The part of this tying that is possible with two vocabularies.
 fn of_separate_vocabularies(tying: WeightTying) -> WeightTying {
     match tying.ties_generator() {
         true => WeightTying::TargetGenerator,

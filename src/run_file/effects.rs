@@ -53,7 +53,7 @@ impl RunFile {
         overruling.next().map(|(gives, _)| gives)
     }
 
-    /// What is given must have an effect. What has its default is not given.
+    /// A key that is given must have an effect. A key with its default value is not given.
     ///
     /// # Errors
     /// The first key that has none, with the key that overrules it.

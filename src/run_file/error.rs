@@ -68,7 +68,7 @@ pub enum RunFileError {
     Value {
         /// The key and its value, with the place that gave it.
         subject: String,
-        /// What the value must be.
+        /// The rule for the value.
         rule: String,
     },
 }

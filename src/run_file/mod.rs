@@ -3,10 +3,10 @@
 //! | file | has |
 //! |---|---|
 //! | `keys` | every key: its name, type and default, and the text that the guide and `run.toml` show |
-//! | `types` | what a value must be, where it is of another type |
+//! | `types` | the types of values, and the error for a value of another type |
 //! | `values` | the values given by a file, by flags, by `--set`, each with the place that gave it |
 //! | `unknown` | keys and sections that there are not, and those that were probably meant |
-//! | `rules` | what values must be, and which of them contradict each other |
+//! | `rules` | the rules for values, and combinations that contradict each other |
 //! | `effects` | keys that have no effect beside another one |
 //! | `configs` | the library's configurations of a run |
 //! | `text` | `run.toml`, and the guide's tables |

@@ -1,6 +1,6 @@
-//! What values must be, beyond their type, and which contradict each other. The ranges that the library checks
-//! (`TrainingConfig::validate`, `TransformerConfig::validate`) are not here again; those of beams and vocabularies
-//! (`DecodeOptions::validate`, `TokenizerConfig::validate`) are asked for.
+//! Rules for values, beyond their type, and combinations that contradict each other. The ranges that the library
+//! checks (`TrainingConfig::validate`, `TransformerConfig::validate`) are not repeated here; for beams and
+//! vocabularies, `DecodeOptions::validate` and `TokenizerConfig::validate` are called.
 
 use std::fmt::Display;
 
@@ -243,7 +243,7 @@ impl RunFile {
         Ok(())
     }
 
-    /// What can be said of the model before its preset is known.
+    /// Checks the model's keys as far as possible before its preset is known.
     fn check_model(&self, rules: &Rules<'_>) -> Result<(), RunFileError> {
         rules.require(
             "init.continue_schedule",

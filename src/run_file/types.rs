@@ -1,4 +1,4 @@
-//! The types of values, and what each says of a value that is of another.
+//! The types of values, and each type's error for a value of another.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ use super::preset::Preset;
 
 /// The type of a key's values.
 pub(super) trait KeyType: Serialize + DeserializeOwned {
-    /// What a value of the key must be, given the parser's error about one that is not.
+    /// The rule for a value of the key, given the parser's error about a wrong one.
     fn rule(key: &Key, error: &str) -> String;
 }
 

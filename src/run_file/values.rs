@@ -278,7 +278,7 @@ impl File<'_> {
         }
     }
 
-    /// A key and what the file gives it.
+    /// A key and its value in the file.
     fn given(
         &self,
         section: &str,
@@ -477,7 +477,7 @@ mod tests {
                 "init.freeze=encoder.*",
                 "must be a list of strings, such as [\"encoder.*\"]",
             ),
-            // What a shell leaves of a list without quotes around it.
+            // A list as a shell passes it on without quotes around it.
             (
                 "init.freeze=[encoder.*]",
                 "must be a list of strings, such as [\"encoder.*\"], in a shell --set 'init.freeze=[\"encoder.*\"]'",

@@ -34,7 +34,7 @@ fn refused(directory: &Path, file: &str) -> String {
     line[start.len()..].to_owned()
 }
 
-/// A copy with one file replaced by what `change` makes of it.
+/// A copy with one file changed by `change`.
 fn with(name: &str, file: &str, change: impl FnOnce(Vec<u8>) -> Vec<u8>) -> TempDir {
     let copy = copied(name);
     let path = copy.path().join(file);
@@ -447,7 +447,7 @@ fn damage_anywhere_ends_in_one_line() {
         let whole = fs::read(&path).unwrap();
         for _ in 0..20 {
             let mut bytes = whole.clone();
-            // What says how the rest is to be read is mostly at the beginning or at the end.
+            // The header, which says how the rest is to be read, is mostly at the beginning or at the end.
             let near: usize = 1 << rng.random_range(3..=whole.len().ilog2());
             for _ in 0..rng.random_range(1..6) {
                 let at = rng.random_range(0..near);

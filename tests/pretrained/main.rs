@@ -1,6 +1,5 @@
 //! Model directories as Hugging Face saves them: translated, fine-tuned, exported; and damaged ones, in `hostile`.
-//! That what is computed from them is Hugging Face's, on every backend, is shown by tests/parity.rs; here the comparison
-//! notices errors.
+//! tests/parity.rs shows that results are Hugging Face's on every backend; here the comparison notices errors.
 
 mod hostile;
 #[path = "../support/mod.rs"]
@@ -157,7 +156,7 @@ fn export_writes_a_directory_that_translates_alike() {
         let mut export = with_model("export", &model);
         export.args(flags).arg("--out").arg(&out);
         succeeds(&mut export);
-        // The chosen language is part of what was written.
+        // The chosen language was written, too.
         let expected = translated(&model, flags, SENTENCES);
         assert_eq!(translated(&out, &[], SENTENCES), expected, "{name}");
         for tokenizer in ["source.spm", "target.spm", "vocab.json"] {
@@ -412,7 +411,7 @@ fn tensors_that_are_not_read_are_named() {
 }
 
 /// The model `mbart`, with sources that end in `</s>` and their language, and a decoder that starts with the target's,
-/// as the first mBART has it; what is expected of it Hugging Face computed (`scripts/make-languages-fixtures`).
+/// as the first mBART has it; Hugging Face computed the results expected of it (`scripts/make-languages-fixtures`).
 fn mbart_with_language_last() -> tempfile::TempDir {
     let copy = copied("mbart");
     for entry in fs::read_dir(fixture("mbart-language-last")).unwrap() {

@@ -148,7 +148,7 @@ impl Checkpoints {
         whole_checkpoints(self.directory()).map_err(TrainError::io(self.below()))
     }
 
-    /// Removes what a killed run has half written or half removed.
+    /// Removes checkpoints that a killed run has half written or half removed.
     fn remove_unfinished(&self) -> Result<(), TrainError> {
         let below = self.below();
         for entry in fs::read_dir(&below).map_err(TrainError::io(&below))? {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What the value of a key of the training configuration must be.
+/// The rule for the value of a key of the training configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigRule {

@@ -245,7 +245,7 @@ pub enum TrainError {
         rank: usize,
         /// The number of processes.
         size: usize,
-        /// In what it differs, such as `training examples`.
+        /// The item that differs, such as `training examples`.
         what: &'static str,
     },
     /// Of the processes that train one model ([`Ranks`](crate::Ranks)), one has computed other weights.

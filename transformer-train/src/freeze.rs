@@ -119,7 +119,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else {
         return pattern == name;
     };
-    // What stands between the first star and the last, and what comes after.
+    // The part between the first star and the last, and the part after the last.
     let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
     let inside = name
         .strip_prefix(start)

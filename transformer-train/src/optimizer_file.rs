@@ -17,7 +17,7 @@ use serde::de::{Deserializer, Error, Visitor};
 /// Checks the moments of a module's parameters, which are numbered in their order, after this number of updates.
 ///
 /// # Errors
-/// What is wrong with the file, in words.
+/// The problem with the file, in words.
 pub(crate) fn check<B: Backend>(
     file: &[u8],
     module: &impl Module<B>,

@@ -2,7 +2,7 @@
 //!
 //! | file | has |
 //! |---|---|
-//! | here | what an update needs of other processes, and that nothing is needed of none |
+//! | here | communication between the processes; none where a process is alone |
 //! | `gradients` | the sum of the gradients of all processes |
 //! | `alike` | whether all processes train the same model on the same data |
 //! | `mpi` | processes that `mpirun` or `srun` has started |
@@ -26,7 +26,7 @@ pub(crate) use self::gradients::sum_gradients;
 #[cfg(feature = "mpi")]
 pub use self::mpi::Mpi;
 
-/// What training needs of the processes that train one model together, each of which has a *rank* from 0 on.
+/// The communication between processes that train one model together, each of which has a *rank* from 0 on.
 ///
 /// Every process calls the same methods in the same order, with buffers of the same lengths, and each call returns
 /// when all have called it. `Mpi`, with the feature `mpi`, is one; a test may be another one, over threads.
@@ -70,7 +70,7 @@ pub trait Communicator {
 pub struct Ranks {
     /// `None` for a process by itself.
     others: Option<Rc<dyn Communicator>>,
-    /// What rank 0 has said of the run that is about to begin, until the run begins here.
+    /// Rank 0's message about the run that is to begin, until the run begins here.
     begins: Rc<Cell<Option<bool>>>,
 }
 
@@ -131,7 +131,7 @@ impl Ranks {
     }
 
     /// Waits until rank 0's run is sure to begin or to go on, and the function of
-    /// [`Trainer::on_start`](crate::Trainer::on_start) has written what it keeps in the run's directory. `false` where
+    /// [`Trainer::on_start`](crate::Trainer::on_start) has written its files into the run's directory. `false` where
     /// the run had ended, and there is nothing to do.
     ///
     /// For a program whose other ranks read their examples from that directory: they call it before they make their

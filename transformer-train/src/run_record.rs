@@ -160,8 +160,8 @@ impl RunRecord {
         newest.map_or(Path::new(""), PathBuf::as_path)
     }
 
-    /// The updates that the schedule of the learning rate has made, with those that the run continued: what
-    /// [`TrainingConfig::schedule_start`] is for a run that goes on with this run's rates.
+    /// The updates that the schedule of the learning rate has made, with those that the run continued: the
+    /// [`TrainingConfig::schedule_start`] of a run that goes on with this run's rates.
     pub fn schedule_updates(&self) -> usize {
         self.config.schedule_start.saturating_add(self.updates)
     }

@@ -240,7 +240,7 @@ impl RunState {
     /// Checks that the counts agree with each other and with the update that the checkpoint's name has.
     ///
     /// # Errors
-    /// What disagrees, in words.
+    /// The disagreement, in words.
     pub fn check_counts(&self, update: usize) -> Result<(), String> {
         if self.update != update {
             return Err(format!(
@@ -431,7 +431,7 @@ mod tests {
         };
         assert_eq!(left(&config, &[5, 10, 12], &[]), [10, 12]);
         assert_eq!(left(&config, &[5, 10, 12, 13], &[]), [10, 13]);
-        // What is left then is what a run without them has.
+        // Then the same checkpoints are left as in a run without them.
         let undisturbed = left(&config, &[5, 10, 15], &[]);
         assert_eq!(left(&config, &[5, 10, 12, 13, 15], &[]), undisturbed);
         assert_eq!(undisturbed, [10, 15]);

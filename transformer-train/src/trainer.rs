@@ -5,7 +5,7 @@
 //! | `setup` | all of a run but its model and its examples |
 //! | `steps` | a run, step by step |
 //! | `joining` | the same run in every process |
-//! | `checks` | what is refused before anything is read or written |
+//! | `checks` | errors that are found before anything is read or written |
 //! | `data` | the examples, in batches |
 //! | `learner` | Burn's Learner, whose strategy is the training loop (`update_loop`) |
 //! | `trained` | the result |
@@ -80,10 +80,10 @@ pub use self::trained::Trained;
 /// ```
 ///
 /// # Random numbers
-/// Dropout is drawn from Burn's generator, of which a process has one for each backend; each update seeds it. So two runs at
-/// a time in one process, and what your own code draws from it beside a run (`Tensor::random`), change the dropout of the run,
-/// which then cannot be repeated bit by bit. Everything else has generators of its own: models may be made by a seed,
-/// loaded and decoded, also by sampling, beside a run.
+/// Dropout is drawn from Burn's generator, of which a process has one for each backend; each update seeds it. So a
+/// second run in the same process, or your own code that draws from it beside a run (`Tensor::random`), changes the
+/// dropout of the run, which then cannot be repeated bit by bit. Everything else has generators of its own: models may
+/// be made by a seed, loaded and decoded, also by sampling, beside a run.
 pub struct Trainer<B: AutodiffBackend, M: Trainable<B>> {
     model: M,
     setup: Setup<B, M>,
@@ -114,7 +114,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     /// They make the updates of one process: the batches of an update, [`TrainingConfig::batches_per_update`] in all,
     /// are dealt out to them, and their gradients are added up.
     ///
-    /// Rank 0 leads: it alone has the directory, validates, displays and logs, and what the others are told of these is
+    /// Rank 0 leads: it alone has the directory, validates, displays and logs, and these settings of the others are
     /// ignored. All begin with its weights, and all end together, whichever of them is interrupted. The [`Trained`] of
     /// another rank has neither validations nor an average.
     ///
@@ -148,8 +148,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     /// made, and nothing but the tokenizers has been written. It is not called where a run is resumed that has ended
     /// ([`resume`](Self::resume)).
     ///
-    /// Here a program writes what it keeps beside the model, so that a run that is refused overwrites
-    /// nothing. Without a directory the hook is not called. An error of the hook ends the run.
+    /// Here a program writes its own files beside the model, so that a run that is refused overwrites nothing. Without
+    /// a directory the hook is not called. An error of the hook ends the run.
     pub fn on_start(mut self, hook: impl FnOnce(&Path) -> Result<(), HookError> + 'static) -> Self {
         self.setup.on_start = Some(Box::new(hook));
         self
@@ -167,8 +167,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Trainer<B, M> {
     /// average, its optimizer's state, and the next examples. The run then ends as one that was not stopped,
     /// wherever it was stopped or killed: bit for bit, where the backend computes deterministically.
     ///
-    /// Settings without an effect on the weights may change: when to validate, to write and keep checkpoints,
-    /// what to compare validations by, and when to end, unless the learning rate depends on the end. The examples
+    /// Settings without an effect on the weights may change: when to validate, to write and keep checkpoints, by which
+    /// criterion to compare validations, and when to end, unless the learning rate depends on the end. The examples
     /// must be those of the run, also those to validate on, of which the best model is the best.
     ///
     /// A run that has ended, and has nothing left to do with these settings, is returned as it was: nothing is

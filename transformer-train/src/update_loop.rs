@@ -88,7 +88,7 @@ pub(crate) struct UpdateStrategy<B: AutodiffBackend, M: Trainable<B>> {
     pub config: TrainingConfig,
     /// At least one, the first being the model's.
     pub devices: Vec<B::Device>,
-    /// The processes that train together. What only rank 0 has is `None` in the others.
+    /// The processes that train together. Fields that only rank 0 has are `None` in the others.
     pub ranks: Ranks,
     /// Beginning with the first update of the run. Not Burn's loader, whose items could not be errors.
     pub updates: UpdateLoader<<M as Objective<B>>::Example>,
@@ -100,7 +100,7 @@ pub(crate) struct UpdateStrategy<B: AutodiffBackend, M: Trainable<B>> {
     pub outcome: Arc<Mutex<Option<Result<Outcome, TrainError>>>>,
 }
 
-/// What a run starts with, beside its model and optimizer.
+/// The state that a run starts with, beside its model and optimizer.
 pub(crate) struct Start<B: AutodiffBackend, M: Trainable<B>> {
     pub state: RunState,
     pub hook: ValidationHook<B::InnerBackend, InnerModel<B, M>>,

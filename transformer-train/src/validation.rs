@@ -157,7 +157,7 @@ pub trait ValidationMetrics<B: Backend, M> {
 /// An error of a function that is called at each validation.
 pub type HookError = Box<dyn Error + Send + Sync>;
 
-/// The model at a validation, and what is known of it: the argument of [`ValidationMetrics::measure`] and of the
+/// The model at a validation, with the results so far: the argument of [`ValidationMetrics::measure`] and of the
 /// function of [`Trainer::on_validation`](crate::Trainer::on_validation).
 #[derive(Debug)]
 #[non_exhaustive]

@@ -16,7 +16,7 @@ use transformer_train::{
 
 use support::{all, bpe, file, folder, lines, with_text, words};
 
-// What a cache holds.
+// The contents of a cache.
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(30))]
@@ -209,7 +209,7 @@ fn settings_out_of_range_are_named() {
 
 // Files that are refused, and caches that are made anew.
 
-/// A small cache, and what it is made of.
+/// A small cache, and its inputs.
 fn small(folder: &TempDir, options: &CacheOptions) -> (PathBuf, CorpusFiles, Tokenizers) {
     let corpus = file(folder, "corpus.tsv", lines(3));
     let files = CorpusFiles::new().with(CorpusFile::tsv(corpus), 1.0);
@@ -384,7 +384,7 @@ fn a_cache_is_made_anew_only_when_it_would_hold_other_pairs() {
     assert!(made_anew(&files, &tokenizers, &options));
 }
 
-/// The file that a trained tokenizer becomes is what it becomes again once it was loaded.
+/// A trained tokenizer that was saved and loaded is saved to the same file again.
 #[test]
 fn a_tokenizer_is_recognised_after_it_was_saved() {
     let folder = folder();

@@ -228,7 +228,7 @@ fn the_schedule_of_a_run_can_be_continued() {
     );
 }
 
-/// What `load` gives is a model to train: every parameter gets a gradient.
+/// A model that `load` returns can be trained: every parameter gets a gradient.
 #[test]
 fn a_loaded_model_has_gradients() {
     let folder = tempfile::tempdir().unwrap();

@@ -337,7 +337,7 @@ fn a_log_that_cannot_be_read_or_opened_is_named_before_the_first_update() {
     assert!(!out.join(last).exists());
 }
 
-/// What is written into an open file without a name is lost.
+/// Lines written into an open file without a name are lost.
 #[test]
 fn a_log_that_is_removed_is_given_up_and_named() {
     let _alone = alone();
@@ -553,7 +553,7 @@ mod tensorboard {
     }
 }
 
-/// What TensorBoard shows: a start drops everything from its step on.
+/// The events that TensorBoard shows: a start drops everything from its step on.
 fn shown(files: &[PathBuf]) -> Vec<tensorboard::Event> {
     let mut shown: Vec<tensorboard::Event> = Vec::new();
     for file in files {

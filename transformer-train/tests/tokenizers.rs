@@ -1,4 +1,4 @@
-//! Each kind of tokenizer: what its vocabulary is, what is decoded to itself, and that training is repeatable;
+//! Each kind of tokenizer: its vocabulary, the texts that are decoded to themselves, and repeatable training;
 //! BPE dropout on text.
 
 use std::collections::BTreeSet;
@@ -280,7 +280,7 @@ proptest! {
         prop_assert_eq!(&round_trip(trained(TokenizerKind::Characters), &text), &text);
     }
 
-    /// What was decomposed is not decomposed further.
+    /// Decomposed text is not decomposed further.
     #[test]
     fn decomposed_text_is_decoded_to_itself(text in seen_text()) {
         let tokenizer = trained(TokenizerKind::Decomposed);

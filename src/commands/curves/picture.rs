@@ -39,7 +39,7 @@ const RING: i32 = 8;
 const HEAD: i32 = LINE + 6;
 const FOOT: i32 = LINE;
 
-/// What a curve was measured on.
+/// The stage of a run that a curve was measured in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     Training,

@@ -198,7 +198,7 @@ fn curve(validations: &[Validation], over: Over, number: impl Fn(&Validation) ->
     points.filter(has_place).collect()
 }
 
-/// What is not a number, or too large for an axis, has no place in a curve.
+/// A NaN, or a number too large for an axis, has no place in a curve.
 fn has_place(point: &(f64, f64)) -> bool {
     [point.0, point.1]
         .iter()

@@ -27,7 +27,7 @@ pub struct Data {
     pub valid_files: Vec<PathBuf>,
     /// How many of these were held out of the others.
     pub held_out: usize,
-    /// A line about what was held out, where the run does not say how much.
+    /// A line about the pairs held out, where the run does not say how many.
     pub note: Option<String>,
 }
 

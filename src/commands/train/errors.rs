@@ -109,7 +109,8 @@ fn in_file(key: &'static str) -> &'static str {
     path_of(key).unwrap_or(key)
 }
 
-/// In what a run that is to be resumed differs from the one before: a key of the library's configurations.
+/// The difference between a run that is to be resumed and the one before: a key of the library's
+/// configurations.
 fn difference(key: &str, before: Option<&str>, now: Option<&str>, values: &Values) -> String {
     // Runs of earlier versions have their peak rate as a factor of the paper's.
     let unit = match key {

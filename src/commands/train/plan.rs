@@ -1,4 +1,4 @@
-//! A run, resolved: what is to be trained, and how.
+//! A run, resolved: the model to train and its settings.
 
 use transformer_core::{CONFIG_FILE, ModelError, ProductPrecision, Tokenizers, TransformerConfig};
 use transformer_program::run_file::{RunFile, RunFileError, Values};

@@ -38,7 +38,7 @@ pub struct Prepared {
     pub files: Option<CorpusFiles>,
     /// The cache that was made of them, under the name that it has until the run is sure to begin.
     pub new_cache: Option<PathBuf>,
-    /// A line about what was held out, where the run does not say how much.
+    /// A line about the pairs held out, where the run does not say how many.
     note: Option<String>,
 }
 

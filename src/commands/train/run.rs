@@ -30,7 +30,7 @@ use crate::commands::{Interrupted, Result, counted, validation_line};
 
 /// A run whose keys and data have been checked.
 pub struct Run {
-    /// What is to be trained, and how.
+    /// The model to train and the settings.
     pub plan: Plan,
     /// The data.
     pub prepared: Prepared,
@@ -162,7 +162,7 @@ impl Run {
     }
 }
 
-/// What the program keeps in the run's directory. All other files there are the library's:
+/// Files that the program keeps in the run's directory. All other files there are the library's:
 ///
 /// | file | written by | when |
 /// |---|---|---|

@@ -74,7 +74,7 @@ pub fn trained_tokenizers(
     Ok(tokenizers)
 }
 
-/// What to do where a run has lost its tokenizers, but not the pieces that they made.
+/// The advice where a run has lost its tokenizers, but not the pieces that they made.
 fn lost(plan: &Plan, earlier: Option<&Earlier>) -> String {
     let directory = earlier.map_or(Path::new(""), Earlier::directory);
     let names: &[&str] = match plan.run.tokenizer.is_shared() {

@@ -6,7 +6,7 @@ use transformer_train::TextValidation;
 use super::plan::Plan;
 use super::prepared::Prepared;
 
-/// What measures the translations of the validation pairs; `None` where neither metrics nor samples are wanted.
+/// The measurement of the validation pairs' translations; `None` where neither metrics nor samples are wanted.
 /// Pairs that are too long to validate on are not translated, either.
 pub fn by_translating(plan: &Plan, prepared: &Prepared) -> Option<TextValidation> {
     let keys = &plan.run.validation;

@@ -18,7 +18,7 @@ pub struct Length {
     pub time: Option<Duration>,
 }
 
-/// What was found.
+/// The result of a campaign.
 pub struct Outcome {
     pub target: &'static str,
     pub executions: u64,
@@ -42,7 +42,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Fuzzes a target: first its seeds as they are, then what becomes of them. The same seed makes the same inputs.
+/// Fuzzes a target: first its seeds as they are, then mutations of them. The same seed makes the same inputs.
 pub fn fuzz(name: &'static str, target: &mut Target, length: Length, seed: u64) -> Outcome {
     let mut random = Random::new(seed ^ hash(name.as_bytes()));
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! What the fuzzer says, beside what the program under test prints, which nobody reads.
+//! The fuzzer's own output, apart from that of the program under test, which nobody reads.
 
 use std::fmt::Display;
 use std::fs::File;

@@ -1,6 +1,6 @@
-//! What no input may do: panic, on any thread; keep more memory than 64 MiB and 100 times its size; last longer than ten
-//! seconds. An input that does is saved. What ends the process, such as a stack that overflows, is seen by
-//! [`supervise`](crate::supervise).
+//! The limits of every input: it may not panic on any thread, keep more memory than 64 MiB and 100 times
+//! its size, or last longer than ten seconds. An input that breaks one is saved. A failure that ends the
+//! process, such as a stack overflow, is seen by [`supervise`](crate::supervise).
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
@@ -33,7 +33,7 @@ static CURRENT: Mutex<Option<Current>> = Mutex::new(None);
 static CURRENT_FILE: OnceLock<PathBuf> = OnceLock::new();
 /// Panics since the input was begun.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
-/// Whether a panic is what must happen now.
+/// Whether a panic is expected now.
 static EXPECTED: AtomicBool = AtomicBool::new(false);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -84,7 +84,7 @@ fn end(problem: &str) {
     exit(1);
 }
 
-/// Reads an input. Returns whether it was accepted, or what must not happen.
+/// Reads an input. Returns whether it was accepted, or the limit that it broke.
 pub fn watched(
     target: &'static str,
     input: &[u8],

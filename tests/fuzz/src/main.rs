@@ -3,12 +3,12 @@
 //!
 //! | file | does |
 //! |---|---|
-//! | `targets/` | what is fuzzed: its seeds, and how an input is read |
+//! | `targets/` | the code that is fuzzed: its seeds, and how an input is read |
 //! | `mutate/` | how an input is made of a seed |
-//! | `guard` | what no input may do |
-//! | `supervise` | sees what ends the process |
+//! | `guard` | the limits of every input |
+//! | `supervise` | detects failures that end the process |
 //! | `campaign` | many inputs of a target |
-//! | `../cases/TARGET/` | inputs that once did what they must not, read again by the test |
+//! | `../cases/TARGET/` | inputs that once failed, read again by the test |
 //!
 //! Without arguments, as in `cargo test`, all cases are read again, and each target is fuzzed for a moment. The long run is
 //! `scripts/fuzz`.
@@ -187,7 +187,7 @@ fn run(arguments: &Arguments, folder: &Path) -> Result<bool, String> {
     Ok(is_clean)
 }
 
-/// The inputs of a target that once did what they must not.
+/// The inputs of a target that once failed.
 fn cases(target: &str) -> Result<Vec<Vec<u8>>, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("cases")

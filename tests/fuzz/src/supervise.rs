@@ -13,7 +13,7 @@ use crate::guard::report;
 const FOLDER: &str = "TRANSFORMER_FUZZ_FOLDER";
 /// The file of the input that is read, in that folder.
 const CURRENT: &str = "current";
-/// What the program under test prints on standard error.
+/// The standard error of the program under test.
 const NOISE: &str = "stderr";
 
 /// The folder for files, in the process that reads inputs: in memory where the system has such a place.

@@ -152,7 +152,7 @@ impl<'a, B: Backend, M: NextToken<B>> BatchSearch<'a, B, M> {
         [to_host(log_probs), attention.map_or(Vec::new(), to_host)]
     }
 
-    /// What was found when the caller stops the search: of targets that still grow, their tokens so far.
+    /// The result when the caller stops the search: for targets that still grow, their tokens so far.
     fn stopped(mut self) -> Decoded {
         let growing = self.targets.iter_mut();
         let hypotheses = growing.map(|targets| (targets.index, targets.cut_short()));
@@ -162,7 +162,7 @@ impl<'a, B: Backend, M: NextToken<B>> BatchSearch<'a, B, M> {
     }
 }
 
-/// What the search for a batch found.
+/// The result of the search for a batch.
 #[derive(Debug, Default)]
 pub(super) struct Decoded {
     /// The hypotheses of requests, by their index.

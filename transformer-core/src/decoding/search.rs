@@ -1,4 +1,4 @@
-//! The search for requests: what it checks, and the batches that it decodes.
+//! The search for requests: its checks, and the batches that it decodes.
 
 use std::ops::ControlFlow;
 

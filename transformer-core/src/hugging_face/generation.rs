@@ -2,8 +2,8 @@
 //! it, ours too; old directories of Hugging Face's have the keys in `config.json`.
 //!
 //! Ignored are keys of the library (`use_cache`, `output_scores`, …), unknown ones, and:
-//! - `renormalize_logits`: what Marian's directories ask for by it, a softmax without `<pad>`, is part of the
-//!   model (`TransformerConfig::excluded_tokens`);
+//! - `renormalize_logits`: Marian's directories ask by it for a softmax without `<pad>`, which is part of the model
+//!   (`TransformerConfig::excluded_tokens`);
 //! - `num_return_sequences`: a matter of the caller.
 
 use std::path::{Path, PathBuf};
@@ -55,8 +55,8 @@ impl DecodeOptions {
     /// The options that a model directory was saved with: those of its `generation_config.json`, or else of a
     /// Hugging Face directory's `config.json`. `None` where it has neither, as most of ours.
     ///
-    /// What these files leave out is Hugging Face's default: a beam of 1, scores by the mean log-probability. Only
-    /// the longest target is then ours, not 20 tokens.
+    /// An option that these files leave out has Hugging Face's default: a beam of 1, scores by the mean
+    /// log-probability. Only the longest target is then ours, not 20 tokens.
     ///
     /// # Errors
     /// When a file is damaged, an option is out of range, or a key asks for a search that we do not have.

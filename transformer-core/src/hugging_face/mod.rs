@@ -6,7 +6,7 @@
 //! the weights' files      ── weights, names; pytorch ──      Transformer
 //! ```
 //!
-//! What is read is an ordinary model: nothing else in the crate knows these names and keys.
+//! A model that was read is an ordinary one: nothing else in the crate knows these names and keys.
 
 mod config;
 mod config_export;
@@ -133,7 +133,7 @@ fn has_separate_embeddings(config: &TransformerConfig, weights: &StateDict) -> b
         return false;
     };
     let first = found(names::SHARED).unwrap_or(source);
-    // What cannot be read is named when the numbers are.
+    // A tensor that cannot be read is reported when its numbers are read.
     let is_first = |own| first.equals(own).unwrap_or(true);
     config.tying == WeightTying::SourceTarget && !(is_first(source) && is_first(target))
 }

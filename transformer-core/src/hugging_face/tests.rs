@@ -425,7 +425,8 @@ fn every_format_holds_the_same_model() {
     }
 }
 
-/// As the class without the projection to logits saves it, with what older versions saved, too.
+/// As the class without the projection to logits saves it, with the further tensors of older
+/// versions.
 #[test]
 fn files_without_prefix_and_with_further_tensors_are_read() {
     let mut bare = Tensors::new();

@@ -164,7 +164,8 @@ mod tests {
         }
     }
 
-    /// What `quantize` writes is what packing in 8 bits computes with, and in 32 bits it is what it stands for.
+    /// In 8 bits a quantized directory is packed with its integers, and in 32 bits with the numbers that they stand
+    /// for.
     #[test]
     fn a_quantized_directory_is_packed_as_its_integers_or_as_their_numbers() {
         let device = Default::default();

@@ -11,8 +11,8 @@
 //! - Memory is reused from one operation and one step to the next.
 //!
 //! The files are those of the model, for inference only: `embedding`, `attention`, `encoder` and `decoder` are the
-//! paper's sections, `model` puts them together; `weights` is where they come from, `state` what is kept between
-//! two tokens. Every formula here stands for one of [`Transformer`]'s, which tests compare it with.
+//! paper's sections, `model` puts them together; `weights` has the sources of weights, `state` the state between two
+//! tokens. Every formula here stands for one of [`Transformer`]'s, which tests compare it with.
 //!
 //! A row's results do not depend on the other rows of its batch, on the tasks or on the number of threads, bit for
 //! bit.

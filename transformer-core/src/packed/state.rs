@@ -318,7 +318,7 @@ impl Queries {
     }
 }
 
-/// What a decoder call reads and writes beside its rows.
+/// The data that a decoder call reads and writes beside its rows.
 pub(super) struct Reading<'a> {
     pub queries: &'a Queries,
     pub sources: &'a mut [Source],

@@ -14,7 +14,7 @@ use crate::transformer::Transformer;
 
 /// Weights by their names in `model.safetensors`. A packed model asks for each of them once.
 pub(super) trait NamedWeights {
-    /// What is wrong with a weight that is missing or cannot be read.
+    /// The error of a weight that is missing or cannot be read.
     type Error;
 
     /// A matrix, packed.

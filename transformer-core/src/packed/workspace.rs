@@ -15,7 +15,7 @@ pub(super) struct Workspace {
     pub buffers: Buffers,
 }
 
-/// The memory of a layer. A buffer may be longer than what it holds.
+/// The memory of a layer. A buffer may be longer than its contents.
 #[derive(Default)]
 pub(super) struct Buffers {
     /// A sub-layer's input where the norm is before it: `[rows, d_model]`.
@@ -33,7 +33,7 @@ pub(super) struct Buffers {
     pub products: Products,
 }
 
-/// What every product needs.
+/// The buffer and the threads of every product.
 pub(super) struct Products {
     pub buffer: ProductBuffer,
     pub threads: Threads,

@@ -53,7 +53,7 @@ pub(super) enum Entry {
     Other,
 }
 
-/// What the pickle of a state dict describes.
+/// The contents of a state dict's pickle.
 #[derive(Debug)]
 pub(super) struct Pickle {
     pub entries: Vec<(Rc<str>, Entry)>,
@@ -890,7 +890,7 @@ mod tests {
         assert_eq!(entries(&ring.0).unwrap(), [("x".to_owned(), Entry::Other)]);
     }
 
-    /// Each would be terabytes, or hours, if an instruction copied what it names.
+    /// Each would be terabytes, or hours, if an instruction copied the value that it names.
     #[test]
     fn a_long_value_can_be_named_often() {
         let long = "x".repeat(1 << 23);

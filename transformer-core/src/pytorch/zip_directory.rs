@@ -17,7 +17,7 @@ const END: u64 = 0x0605_4b50;
 const LARGE_END: u64 = 0x0606_4b50;
 const LARGE_END_LOCATOR: u64 = 0x0706_4b50;
 
-/// Bytes of the header of a file, and of the ends, without what is of any length.
+/// Bytes of the header of a file, and of the ends, without the fields of variable length.
 const FILE_BYTES: usize = 30;
 const END_BYTES: usize = 22;
 const LARGE_END_BYTES: usize = 56;
@@ -112,7 +112,7 @@ fn place(file: &File, size: u64) -> Result<(u64, u64), String> {
     Err(NO_END.to_owned())
 }
 
-/// The position of the end in 64 bits, if that is what these bytes say.
+/// The position of the end in 64 bits, if these bytes are its locator.
 fn large_end(locator: &[u8]) -> Option<u64> {
     let mut fields = Fields(locator);
     (fields.number(4)? == LARGE_END_LOCATOR).then_some(())?;

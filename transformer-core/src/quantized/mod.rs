@@ -20,7 +20,8 @@ use crate::ops::WeightLayout;
 pub(crate) use matrix::QuantizedMatrix;
 pub use write::quantize;
 
-/// How the matrix at a path lies in a module; `None` for what stays in 32 bits: norms, biases and learned positions.
+/// How the matrix at a path lies in a module; `None` for parameters that stay in 32 bits: norms, biases and learned
+/// positions.
 fn layout(path: &str) -> Option<WeightLayout> {
     let module = path.strip_suffix(".weight")?;
     Some(match module.ends_with("embedding") {

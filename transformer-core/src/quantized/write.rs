@@ -23,7 +23,7 @@ use crate::weights::{WEIGHTS_FILE, run_of_checkpoint, save_files};
 ///
 /// Each output of a linear map, and each token's embedding, has a scale of its own: its largest magnitude / 127. Norms,
 /// biases and learned positions stay in 32 bits. The tokenizers and the options of decoding, which for a checkpoint are
-/// those of its run, come along. The model may be ours or one of Hugging Face's; what is written is ours, and read by
+/// those of its run, come along. The model may be ours or one of Hugging Face's; the new directory is ours, and read by
 /// [`Transformer::load`](crate::Transformer::load), which computes with the numbers that the integers stand for, and by
 /// `PackedTransformer::load`, which computes with the integers.
 ///
@@ -69,7 +69,7 @@ pub fn quantize(directory: impl AsRef<Path>, out: impl AsRef<Path>) -> Result<()
     if let Some(options) = options {
         options.save(out, &config)?;
     }
-    // Last what makes it a model, so that one that is not whole is none.
+    // Last the configuration and the weights, so that an incomplete directory is no model.
     save_files(QUANTIZED_FORMAT, TRANSFORMER, &config, out, |side| {
         write(&tensors, side)
     })

@@ -13,7 +13,7 @@ use serde_json::json;
 use tokenizers::models::bpe::BPE;
 use tokenizers::{Model, OffsetType, PreTokenizer, Result, Token, Tokenizer};
 
-/// The merges of a BPE model, and what it begins with.
+/// The merges of a BPE model, and the symbols that they begin with.
 #[derive(Debug)]
 pub(super) struct Merges {
     /// The model without its merges: it cuts a word into the symbols that merging begins with, and knows the
@@ -102,7 +102,7 @@ impl Merges {
     /// The tokens of a word, of its symbols.
     ///
     /// Draws one number for each merge that is looked at, in the order in which they were learned, until one
-    /// is made: what is drawn for the others would change nothing.
+    /// is made: numbers for the others would change nothing.
     fn merged<R: Rng>(&self, symbols: Vec<u32>, dropout: f64, rng: &mut R) -> Vec<u32> {
         let mut word = Word::new(symbols);
         let mut possible: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::new();

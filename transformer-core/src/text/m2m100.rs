@@ -28,7 +28,7 @@ const WMT21: &[&str] = &["en", "ha", "is", "ja", "cs", "ru", "zh", "de"];
 /// The language of sources, unless another is chosen.
 const FIRST_SOURCE: &str = "__en__";
 
-/// What begins a sentence, in every vocabulary; no text has it.
+/// The token that begins a sentence, in every vocabulary; no text has it.
 const BEGINNING: &str = "<s>";
 
 /// The languages of a list, by its name in `tokenizer_config.json` (`language_codes`).

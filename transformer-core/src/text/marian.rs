@@ -15,7 +15,7 @@ use crate::files;
 /// The end of a sentence, in every vocabulary.
 pub(super) const END: &str = "</s>";
 const UNKNOWN: &str = "<unk>";
-/// What pads a batch, in every vocabulary.
+/// The token that pads a batch, in every vocabulary.
 pub(super) const PADDING: &str = "<pad>";
 
 /// The tokenizer of one side.

@@ -73,7 +73,7 @@ pub struct Tokenizers {
     source: Tokenizer,
     /// `None` if it is the source's.
     target: Option<Tokenizer>,
-    /// What is put before sources that begin with no language of their own, in a model of Marian's.
+    /// The language token put before sources that begin with none of their own, in a model of Marian's.
     source_prefix: Option<u32>,
     /// The language that every target begins with.
     target_language: Option<u32>,
@@ -224,9 +224,8 @@ impl Tokenizers {
     /// it. `None` keeps a language as it is.
     ///
     /// The source's language is one of its first tokens from now on, or its last, the target's is
-    /// [`target_first`](Self::target_first), and both are part of what is [saved](Self::save). Marian's models know
-    /// languages of targets only: `fra` puts the token `>>fra<<` before every source that begins with no such token
-    /// itself.
+    /// [`target_first`](Self::target_first), and both are [saved](Self::save). Marian's models know languages of
+    /// targets only: `fra` puts the token `>>fra<<` before every source that begins with no such token itself.
     ///
     /// # Errors
     /// When a tokenizer has no token for a language; the error lists the languages that it has. When the model's

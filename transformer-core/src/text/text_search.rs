@@ -226,7 +226,7 @@ pub(super) fn source_tokens(
     }
 }
 
-/// What a tokenizer says of a sentence, as an error that names the sentence.
+/// A tokenizer's error about a sentence, with the sentence's index.
 pub(super) fn in_sentence(error: TextError, index: usize) -> TextError {
     match error {
         TextError::Tokenizer(problem) => DecodeError {

@@ -1,4 +1,4 @@
-//! Checks of a `tokenizer.json` for what the crate `tokenizers` would accept by mistake, or panic on.
+//! Checks of a `tokenizer.json` for content that the crate `tokenizers` would accept by mistake, or panic on.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -45,7 +45,7 @@ impl TokenizerFile {
     /// Reads and checks the text of a file.
     ///
     /// # Errors
-    /// What is wrong with it, in a line that names no file.
+    /// The problem, in a line that names no file.
     pub fn check(text: &str) -> Result<Self, String> {
         let file: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         file.model.vocab.check()?;
@@ -225,8 +225,7 @@ fn check_pre_tokenizer(part: &Value) -> Result<(), String> {
     }
 }
 
-/// The crate looks for what is to be stripped from the end of a text before the text's beginning, where there is nothing
-/// else.
+/// In a text that has no other characters, the crate goes on before the text's beginning to look for those to strip.
 fn check_decoder(part: &Value) -> Result<(), String> {
     let stop = &part["stop"];
     match part["type"] == "Strip" && *stop != 0 {

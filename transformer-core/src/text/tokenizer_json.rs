@@ -331,7 +331,7 @@ impl TokenizerJson {
         })
     }
 
-    /// What puts the tokens of a template around a text.
+    /// The post-processor that puts the tokens of a template around a text.
     fn post_processor(&self, template: &Template) -> tokenizers::Result<PostProcessorWrapper> {
         let mut special = Map::new();
         let mut parts = |tokens: &[u32]| -> tokenizers::Result<Vec<Value>> {

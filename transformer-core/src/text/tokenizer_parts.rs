@@ -86,8 +86,8 @@ impl Section {
     /// The parts, in their order; those of lists in place of the lists.
     ///
     /// # Errors
-    /// When one has no type that is known. The crate would guess what it is from its keys, and nothing that is checked
-    /// by type would hold.
+    /// When one has no type that is known. The crate would guess the type from the part's keys, and checks by type
+    /// would not apply.
     pub fn parts(self, json: &Value) -> Result<Vec<&Value>, String> {
         let mut parts = Vec::new();
         if !json.is_null() {
@@ -120,7 +120,7 @@ impl Section {
     }
 }
 
-/// The beginning of what a file has.
+/// The beginning of a part of a file.
 fn shortened(json: &Value) -> String {
     const MOST: usize = 60;
     let text = json.to_string();
@@ -173,7 +173,7 @@ fn growth_of(part: &Value) -> f64 {
 /// as often as it is repeated.
 pub(super) fn pattern_cost(part: &Value) -> usize {
     part["pattern"]["Regex"].as_str().map_or(0, |pattern| {
-        // What surrounds a pattern, however short.
+        // The fixed cost of a pattern, however short.
         const OF_EACH: usize = 64;
         OF_EACH.saturating_add(pattern.len().saturating_mul(repetitions(pattern)))
     })
@@ -289,7 +289,7 @@ mod tests {
         assert!(NORMALIZER.parts(&Value::Null).unwrap().is_empty());
     }
 
-    /// What the crate would take for another part, or for a part that is checked, too.
+    /// Parts that the crate would take for others, or for ones that are checked.
     #[test]
     fn parts_without_a_known_type_are_refused() {
         let untyped = json!({"pattern": {"String": ""}, "content": "x"});

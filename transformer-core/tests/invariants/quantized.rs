@@ -23,7 +23,8 @@ fn quantized(config: &TransformerConfig, seed: u64) -> (TempDir, PathBuf, Transf
     (folder, int8, model)
 }
 
-/// The weights of each output of a matrix, or of each token of a table; `None` of what stays as it is.
+/// The weights of each output of a matrix, or of each token of a table; `None` for parameters that stay as
+/// they are.
 fn outputs((path, shape, values): &NamedValues) -> Option<Vec<Vec<f64>>> {
     let &[rows, columns] = &shape[..] else {
         return None;

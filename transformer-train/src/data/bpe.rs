@@ -87,7 +87,8 @@ fn cut(sentence: &str) -> Vec<String> {
     parts
 }
 
-/// What the words that pieces are parts of consist of: each of one kind, but for a space before it.
+/// The kinds of characters. The words that are cut into pieces have characters of one kind, but for a
+/// space before them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Letter,

@@ -29,7 +29,7 @@ pub enum CorpusError {
         /// The folder.
         path: PathBuf,
     },
-    /// The path is a pipe or a device: what is read from it once is gone.
+    /// The path is a pipe or a device, which can be read only once.
     #[error(
         "{}: not a regular file; pairs to train on are read more than once: write them to a file first",
         path.display()

@@ -17,7 +17,7 @@ pub const MIN_VOCAB_SIZE: usize = SPECIAL_TOKENS.len() + 256;
 /// Largest vocabulary of any kind: a larger one would not be read again.
 pub const MAX_VOCAB_SIZE: usize = MAX_TOKENS;
 
-/// What a tokenizer cuts text into.
+/// The units that a tokenizer cuts text into.
 ///
 /// `decode(encode(text))` is `text` within the limits given for each kind. Text that spells a special
 /// token is text to all of them.
@@ -39,9 +39,9 @@ pub enum TokenizerKind {
     /// and so are the letters of a Korean syllable. Few characters are then unknown. Text is decoded to
     /// its decomposition, which reads the same and has other bytes; use it for sources.
     Decomposed,
-    /// Words, which are what white space separates: for text that is tokenized already, such as phones.
-    /// A word that was not seen in training is `<unk>`. Text without such words is decoded to itself, up
-    /// to white space: one space stands between words, and none around them.
+    /// Words, separated by white space: for text that is tokenized already, such as phones. A word that was not seen
+    /// in training is `<unk>`. Text without such words is decoded to itself, up to white space: one space stands
+    /// between words, and none around them.
     Words,
 }
 
@@ -49,7 +49,7 @@ pub enum TokenizerKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TokenizerConfig {
-    /// What it cuts text into: pieces by BPE.
+    /// The units that it cuts text into: pieces by BPE.
     pub kind: TokenizerKind,
     /// The most tokens that its vocabulary may have, special ones included: 8000.
     pub vocab_size: usize,
@@ -65,8 +65,8 @@ impl Default for TokenizerConfig {
 }
 
 impl TokenizerConfig {
-    /// Checks that the vocabulary has room for what every tokenizer of the kind has, and is no larger than a model's
-    /// may be.
+    /// Checks that the vocabulary is large enough for the tokens of every tokenizer of the kind, and no larger than
+    /// a model's may be.
     ///
     /// # Errors
     /// [`TokenizerError::VocabTooSmall`], [`TokenizerError::VocabWithoutText`] or [`TokenizerError::VocabTooLarge`].

@@ -1,4 +1,4 @@
-//! The metrics of texts by name: what a run file, the displays and `transformer evaluate` call them.
+//! The metrics of texts, by their names in run files, displays and `transformer evaluate`.
 
 use std::fmt;
 use std::str::FromStr;

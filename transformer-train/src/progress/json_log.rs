@@ -21,9 +21,10 @@ pub const LOG_FILE: &str = "log.jsonl";
 /// The other keys are the fields of [`TrainingPoint`], of [`Validation`] and of [`AverageOutcome`]. NaN and
 /// infinity, for which JSON has no number, are `null`.
 ///
-/// A line is in the file as soon as it is written; where the disk is full, it waits for the next one. A run that is resumed cuts off what was logged after its
-/// checkpoint, also a line that a killed process left half-written, and goes on there: each update is in one
-/// line. Validations and averages of the run that the log lacks, because it was switched on later, are added first.
+/// A line is in the file as soon as it is written; where the disk is full, it waits for the next one. A run that is
+/// resumed cuts off the lines after its checkpoint, also one that a killed process left half-written, and goes on
+/// there: each update is in one line. Validations and averages of the run that the log lacks, because it was
+/// switched on later, are added first.
 #[derive(Debug)]
 pub struct JsonLog {
     path: PathBuf,
@@ -85,7 +86,7 @@ impl RunObserver for JsonLog {
         self.write(&Line::Average(Cow::Borrowed(average)))
     }
 
-    /// Writes what waits.
+    /// Writes the waiting lines.
     fn on_end(&mut self) -> Result<(), ObserverError> {
         match &mut self.file {
             Some(file) => Ok(file.write_waiting()?),

@@ -1,5 +1,5 @@
-//! What a run shows and logs as it goes: Burn's TUI in a terminal, plain lines elsewhere; JSON lines and
-//! TensorBoard's event files; and the observers by which a user adds others.
+//! Displays and logs of a run: Burn's TUI in a terminal, plain lines elsewhere; JSON lines and TensorBoard's
+//! event files; and the observers by which a user adds others.
 
 mod json_log;
 mod log_file;

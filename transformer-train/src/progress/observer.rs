@@ -36,8 +36,8 @@ pub type ObserverError = Box<dyn Error + Send + Sync>;
 /// }
 /// ```
 pub trait RunObserver {
-    /// Before the first update, of a new run or of one that is resumed. What was observed of a resumed run
-    /// after [`RunStart::update`] is superseded: those updates are made again.
+    /// Before the first update, of a new run or of one that is resumed. Earlier observations of a resumed run after
+    /// [`RunStart::update`] are superseded: those updates are made again.
     ///
     /// # Errors
     /// An error ends the run, before anything is lost ([`TrainError::Observer`](crate::TrainError::Observer)).

@@ -19,7 +19,7 @@ pub struct PlainLines {
     run: Option<Run>,
 }
 
-/// What lines need to know of their run.
+/// The facts about a run that its lines need.
 struct Run {
     updates: usize,
     /// The name of the loss.

@@ -12,7 +12,7 @@ use crate::error::TrainError;
 use crate::optimizer::PaperAdam;
 use crate::run_state::ExampleSet;
 
-/// What must be the same in every process before the first update: a checksum for each.
+/// Checksums of everything that must be the same in every process before the first update.
 pub(crate) struct Fingerprint([(&'static str, u32); 4]);
 
 impl Fingerprint {
@@ -38,7 +38,7 @@ impl Fingerprint {
     /// Compares it with those of the other processes.
     ///
     /// # Errors
-    /// In rank 0, the first rank that differs, and in what.
+    /// In rank 0, the first rank that differs, and the item that differs.
     pub fn compare(&self, ranks: &Ranks) -> Result<(), TrainError> {
         for (what, checksum) in self.0 {
             if let Some(rank) = differing(ranks, checksum) {

@@ -1,4 +1,4 @@
-//! What is refused before anything is read or written.
+//! Errors that are found before anything is read or written.
 
 use std::collections::HashSet;
 

@@ -65,7 +65,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Setup<B, M> {
     }
 }
 
-/// The record that rank 0 makes, in the other processes; `None` in rank 0, which has what it is made of.
+/// The record that rank 0 makes, in the other processes; `None` in rank 0, which made it.
 fn record_of_first<B: Backend, R: Record<B>>(
     ranks: &Ranks,
     own: impl FnOnce() -> R,

@@ -16,7 +16,7 @@ use crate::ranks::Ranks;
 use crate::run_lock::RunLock;
 use crate::validation::{HookError, ValidationHook};
 
-/// What the methods of [`Trainer`](super::Trainer) set, each field by the method of its name.
+/// The settings of a [`Trainer`](super::Trainer), each field set by the method of its name.
 pub(super) struct Setup<B: AutodiffBackend, M: Trainable<B>> {
     pub config: TrainingConfig,
     /// At least one.
@@ -34,7 +34,7 @@ pub(super) struct Setup<B: AutodiffBackend, M: Trainable<B>> {
     pub interrupter: Interrupter,
     pub display: ProgressDisplay,
     pub renderer: Option<Box<dyn MetricsRenderer>>,
-    /// What is measured at each validation besides the loss.
+    /// The measurements at each validation besides the loss.
     pub hook: ValidationHook<B::InnerBackend, M::InnerModule>,
     /// The observers and logs.
     pub watching: Watching,

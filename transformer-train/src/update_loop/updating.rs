@@ -155,8 +155,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
             )));
     }
 
-    /// Fails if as many updates in a row were skipped as may be, `item` being the last: in rank 0, which reports what
-    /// all see.
+    /// Fails if as many updates in a row were skipped as may be, `item` being the last: only in rank 0, which reports
+    /// for all.
     fn check_skipped(&self, item: &UpdateItem) -> Result<(), TrainError> {
         let skipped = self.state.skipped_in_a_row;
         if skipped < self.strategy.config.skip_limit || !self.strategy.ranks.is_first() {

@@ -119,7 +119,7 @@ fn the_averaged_model_is_validated_kept_and_returned_and_the_other_one_trained()
     let last = checkpoint(&out, 8);
     assert_eq!(weights_of(&trained.model, folder.path()), model(&last));
 
-    // The average has no effect on what is trained.
+    // The average has no effect on the trained weights.
     let without = TrainingConfig {
         ema_decay: None,
         ..config()

@@ -23,7 +23,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
     GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the trainer asks of the model.
+/// A call of the trainer to the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Call {
     /// A batch to train on.
@@ -280,7 +280,7 @@ pub fn write(files: &Files, directory: &Path) {
     }
 }
 
-/// What a run leaves, apart from the clock.
+/// A file that a run leaves, apart from the clock.
 #[derive(Debug, PartialEq)]
 pub enum Left {
     Bytes(Vec<u8>),

@@ -1,4 +1,4 @@
-//! Parts of a run: a tiny model, pairs for it, what the run prints.
+//! Parts of a run: a tiny model, pairs for it, the run's output.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Processes that are threads: they train together, and share nothing but what they send.
+//! Processes that are threads: they train together, and share nothing but their messages.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -55,7 +55,7 @@ pub fn all_of<T: Send>(size: usize, train: impl Fn(&Ranks) -> T + Sync) -> Vec<T
 struct Threads {
     rank: usize,
     size: usize,
-    /// What this rank makes of a sum.
+    /// This rank's change of a sum.
     change: fn(usize, &mut [f32]),
     shared: Arc<Shared>,
 }
@@ -67,7 +67,7 @@ struct Shared {
 
 /// One call of every thread.
 struct Round {
-    /// What each has sent.
+    /// The message of each.
     sent: Vec<Option<Vec<u8>>>,
     /// How many have received it all.
     received: usize,
@@ -101,7 +101,7 @@ impl Threads {
         round
     }
 
-    /// What every thread sends, by rank.
+    /// Sends this thread's bytes, and returns those of every thread, by rank.
     fn exchange(&self, bytes: Vec<u8>) -> Vec<Vec<u8>> {
         // Others may not have received all of the round before.
         let mut round = self.wait(self.round(), |round| round.sent[self.rank].is_some());

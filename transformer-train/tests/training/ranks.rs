@@ -49,7 +49,7 @@ impl RunObserver for Losses {
     }
 }
 
-/// What a run has come to.
+/// The result of a run.
 struct Outcome {
     losses: Vec<f64>,
     valid_losses: Vec<f64>,

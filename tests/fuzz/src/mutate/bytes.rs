@@ -1,4 +1,4 @@
-//! Changes of bytes that know nothing of what they mean.
+//! Changes of bytes that ignore their meaning.
 
 use crate::mutate::MOST_BYTES;
 use crate::random::Random;
@@ -27,7 +27,7 @@ fn change(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], random: &mut Random) {
             let part = random.part(length);
             drop(bytes.drain(part));
         }
-        // Again and again, so that what each takes in memory shows.
+        // Repeated many times, so that the memory of each shows.
         5 => {
             let part = bytes[random.part(length)].to_vec();
             let most = (MOST_BYTES - length.min(MOST_BYTES)) / part.len().max(1);

@@ -21,7 +21,7 @@ use crate::random::Random;
 /// The most bytes of an input.
 pub const MOST_BYTES: usize = 1 << 16;
 
-/// What an input is, and how it is changed.
+/// The format of an input, and how it is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Any bytes, such as SentencePiece's messages.

@@ -7,7 +7,7 @@ use crate::random::Random;
 const INSTRUCTIONS: &[u8] =
     b"(.0NJKMGXBU)t]ae}sucRbQqrhj\x80\x81\x85\x86\x87\x88\x89\x8a\x8b\x93\x94\x95";
 
-/// What a state dict names, and what it must not.
+/// Globals that a state dict names, and some that it must not.
 const GLOBALS: [&str; 9] = [
     "torch._utils\n_rebuild_tensor_v2\n",
     "torch._utils\n_rebuild_parameter\n",

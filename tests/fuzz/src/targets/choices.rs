@@ -96,7 +96,7 @@ impl<'a> Choices<'a> {
 #[derive(Debug, Clone)]
 pub struct Rows {
     pub values: Vec<f32>,
-    /// Which rows have numbers between -1 and 1 only: what is computed of these must be right, whatever the others are.
+    /// Which rows have numbers between -1 and 1 only: their results must be right, whatever the others are.
     pub is_ordinary: Vec<bool>,
 }
 

@@ -168,7 +168,7 @@ fn add(argument: &Argument, command: &str, choices: &mut Choices, line: &mut Vec
 fn value(argument: &Argument, command: &str, choices: &mut Choices) -> String {
     let kind = choices.below(8);
     match (argument.flag.as_deref(), kind) {
-        // What is asked for is done, however long it takes.
+        // The command does what these ask for, however long it takes.
         (Some("--max-length" | "--min-length" | "--sentences"), _) => {
             choices.pick(&["0", "1", "7", "x", "-1"]).to_owned()
         }
@@ -236,7 +236,7 @@ pub fn command_line(_folder: &Path) -> Target {
         format: Format::Choices,
         seeds: Vec::new(),
         run: Box::new(move |input| {
-            // What commands have written.
+            // Removes the files that commands have written.
             executions += 1;
             if executions.is_multiple_of(1000) {
                 let _ = fs::remove_dir_all("new");

@@ -73,7 +73,7 @@ pub fn int8_config(folder: &Path) -> Target {
     })
 }
 
-/// A copy of a fixture's directory, without what is computed from it.
+/// A copy of a fixture's directory, without the results computed from it.
 fn pretrained(name: &str, folder: &Path, weights: &[&str]) -> PathBuf {
     let model = folder.join("model");
     let from = fixture("pretrained").join(name);

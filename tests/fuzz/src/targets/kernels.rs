@@ -106,8 +106,8 @@ fn assorted(count: usize) -> Vec<f32> {
     (0..count).map(|at| (at % 7) as f32 * 0.25 - 0.75).collect()
 }
 
-/// The gradients from that of an output, which is [`assorted`]. What is computed on a tracked backend is kept until the next
-/// backward pass, so that there is one for each execution.
+/// The gradients for an output whose own gradient is [`assorted`]. A tracked backend keeps its operations until the
+/// next backward pass, so that there is one for each execution.
 fn backward<B: AutodiffBackend, const D: usize>(output: &Tensor<B, D>) -> B::Gradients {
     let shape = output.dims();
     let weights = assorted(shape.iter().product());
@@ -234,7 +234,7 @@ pub fn linear(_folder: &Path) -> Target {
     })
 }
 
-/// What is blocked.
+/// The blocked keys.
 enum Blocked {
     Nothing,
     Causal(usize),

@@ -1,4 +1,4 @@
-//! What is fuzzed.
+//! The code that is fuzzed.
 
 mod choices;
 mod command_line;
@@ -22,11 +22,11 @@ use crate::mutate::Format;
 
 /// A reader, or another function, with inputs that it accepts.
 pub struct Target {
-    /// What an input is.
+    /// The format of an input.
     pub format: Format,
     /// Inputs that are accepted, of which others are made. The first is read as it is.
     pub seeds: Vec<Vec<u8>>,
-    /// Reads an input, and uses what was read. Returns whether it was accepted.
+    /// Reads an input, and uses the result. Returns whether it was accepted.
     pub run: Run,
 }
 

@@ -90,7 +90,7 @@ impl TinyRun {
         serde_json::from_slice(&self.files[&self.checkpoint("run.json")]).expect("a record")
     }
 
-    /// Goes on with the run; then its files are again what they were.
+    /// Goes on with the run; then restores its files.
     fn go_on(&self) -> bool {
         let has_gone_on = go_on(&self.folder, 3);
         if files_of(&self.folder) != self.files {

@@ -11,7 +11,7 @@ use transformer_train::{TokenizerConfig, TokenizerKind, train_tokenizer};
 use super::{Target, write};
 use crate::mutate::Format;
 
-/// What is encoded: spaces, marks, letters of several scripts, special tokens, nothing.
+/// Texts to encode: spaces, marks, letters of several scripts, special tokens, nothing.
 const TEXTS: [&str; 8] = [
     "",
     "the cat, the dog",

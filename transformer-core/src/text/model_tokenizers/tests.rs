@@ -290,7 +290,7 @@ fn a_language_of_marians_is_put_before_sources_and_saved() {
         assert_eq!(tokenizers.encode_source(">>deu<< ab").unwrap(), [7, 3, 4]);
         assert_eq!(tokenizers.encode_target("c").unwrap(), [5]);
         assert_eq!(tokenizers.target_first(), None);
-        // What was made with other tokens is noticed.
+        // A cache made with other tokens is noticed.
         assert_ne!(tokenizers.to_bytes().unwrap(), plain.to_bytes().unwrap());
         assert!(tokenizers.have_vocabularies_of(&plain));
     }
@@ -501,7 +501,7 @@ fn a_language_that_the_decoder_starts_with_is_not_put_first_again() {
     }
 }
 
-/// As Hugging Face's classes change what the file of a tokenizer has.
+/// As Hugging Face's classes change the settings in a tokenizer's file.
 #[test]
 fn the_settings_of_a_directory_decide() {
     let load = |before: &[&str], settings: &str| {
@@ -702,7 +702,7 @@ fn tokenizers_of_two_formats_are_not_saved_as_one() {
     assert!(of_marian.source().to_json().is_err());
 }
 
-/// The files of M2M100's tokenizer, and what Hugging Face's class makes of texts with them
+/// The files of M2M100's tokenizer, and texts tokenized with them by Hugging Face's class
 /// (`scripts/make-languages-fixtures`).
 fn m2m100(settings: &[u8]) -> (TempDir, Value) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures");
@@ -839,7 +839,7 @@ fn damaged_files_of_m2m100_are_named() {
     );
 }
 
-/// The directory of a model that Hugging Face's classes saved, with what they computed.
+/// The directory of a model that Hugging Face's classes saved, with the results that they computed.
 fn fixture(name: &str) -> (PathBuf, Value) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/pretrained");
     let directory = Path::new(folder).join(name);

@@ -153,7 +153,7 @@ impl<'a> Merging<'a> {
     fn parts(&self) -> Vec<Part> {
         let mut parts = Vec::new();
         for symbol in self.symbols.iter().filter(|symbol| symbol.length > 0) {
-            // What is still to be cut, the first part last.
+            // The parts that are still to be cut, the first one last.
             let mut uncut = vec![(symbol.start, symbol.length, 0)];
             while let Some((start, length, cuts)) = uncut.pop() {
                 let text = &self.text[start..start + length];

@@ -1,4 +1,4 @@
-//! The compiled rules of a normalizer: sequences of characters, and what each is replaced by.
+//! The compiled rules of a normalizer: sequences of characters and their replacements.
 
 /// Rules that replace texts, found by a double array.
 ///
@@ -34,7 +34,7 @@ impl Unit {
         self.0 & 0x8000_00ff
     }
 
-    /// What the node's own position is combined with, to that of its children.
+    /// The number whose XOR with the node's own position is that of its children.
     fn offset(self) -> usize {
         let shift = if self.0 & 0x200 == 0 { 0 } else { 8 };
         ((self.0 >> 10) << shift) as usize

@@ -8,7 +8,8 @@ use serde::Deserialize;
 
 use super::SentencePiece;
 
-/// A line of `NAME.jsonl`: what the library makes of a text with the model `NAME.spm`.
+/// A line of `NAME.jsonl`: a text and the library's pieces of it, with the model
+/// `NAME.spm`.
 #[derive(Debug, Deserialize)]
 struct Line {
     text: String,

@@ -33,7 +33,7 @@ pub(super) struct SentencePiece {
     pieces: Pieces,
     algorithm: Algorithm,
     normalizer: Normalizer,
-    /// What is done to decoded text.
+    /// The normalizer of decoded text.
     denormalizer: Option<Normalizer>,
     /// The text that the unknown piece is decoded to.
     unknown_surface: String,
@@ -46,7 +46,7 @@ enum Algorithm {
     Bpe,
 }
 
-/// What becomes of the spaces that a decoded text begins with.
+/// Treatment of the spaces that a decoded text begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FirstSpace {
     /// They stay.
@@ -76,7 +76,7 @@ impl SentencePiece {
     /// Reads a model in the bytes of its file.
     ///
     /// # Errors
-    /// What is wrong with it, in a line that names no file.
+    /// The problem, in a line that names no file.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         let read = Self::read(bytes);
         read.map_err(|problem| format!("not a SentencePiece model: {problem}"))
@@ -151,7 +151,7 @@ impl SentencePiece {
         Ok(found)
     }
 
-    /// The text of pieces. Control pieces are left out; what is no piece of the model stays as it is.
+    /// The text of pieces. Control pieces are left out; text that is no piece of the model stays as it is.
     pub fn decode<'a>(&self, pieces: impl IntoIterator<Item = &'a str>) -> String {
         let mut text = String::new();
         let mut bytes = Vec::new();

@@ -16,7 +16,7 @@ pub(super) struct ModelFile<'a> {
     /// The text that the unknown piece is decoded to.
     pub unknown_surface: String,
     pub normalizer: NormalizerSpec<'a>,
-    /// What is done to a decoded text, if it has rules.
+    /// The normalizer of decoded text, if it has rules.
     pub denormalizer: NormalizerSpec<'a>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Piece {
     pub kind: Kind,
 }
 
-/// What a piece is for.
+/// The use of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Text.

@@ -4,10 +4,10 @@ use super::character_map::CharacterMap;
 use super::most_normalized;
 use super::trie::Trie;
 
-/// What stands for a space in pieces, U+2581.
+/// The character that stands for a space in pieces, U+2581.
 pub(super) const SPACE: &str = "\u{2581}";
 
-/// What is done to white space, and to text without a rule, by a normalizer.
+/// The settings of a normalizer, in the model's file.
 #[derive(Debug, Clone)]
 pub(super) struct NormalizerSpec<'a> {
     /// The compiled rules; empty for none.
@@ -119,7 +119,8 @@ impl Normalizer {
         normalized
     }
 
-    /// What the beginning of a text becomes, and its length; `None` at the text's end.
+    /// The replacement of the beginning of a text, and that beginning's length; `None` at
+    /// the text's end.
     fn first<'a>(&'a self, text: &'a [u8], kept: &Trie) -> Option<(&'a [u8], usize)> {
         if text.is_empty() {
             return None;
@@ -209,7 +210,7 @@ mod tests {
         };
         assert_eq!(normalized(&spec, "\t\ta\t qb"), "▁a▁b");
         assert_eq!(normalized(&spec, "axxb"), "▁a▁1▁2▁1▁2▁b");
-        // What is removed hides no space: it is not the first of the text.
+        // A removed character hides no space: it is not the first of the text.
         assert_eq!(normalized(&spec, "q  a"), "▁a");
         assert_eq!(normalized(&spec, "q"), "");
         let normalizer = Normalizer::new(&spec, false).unwrap();

@@ -1,10 +1,10 @@
-//! What Python's sentencepiece 0.2.3 computes with the same models.
+//! Comparison with Python's sentencepiece 0.2.3 on the same models.
 
 use super::character_map::tests::map_of_bytes;
 use super::normalizer::NormalizerSpec;
 use super::*;
 
-/// A small model, and what the tests change in it.
+/// A small model, with the settings that the tests change.
 #[derive(Clone)]
 pub struct Model<'a> {
     pieces: Vec<(&'a str, f32, u64)>,

@@ -4,7 +4,7 @@ use super::model_file::Kind;
 use super::normalizer::character;
 use super::pieces::{Part, Pieces};
 
-/// What an unknown character is less probable than the least probable piece, as a logarithm.
+/// By how much an unknown character's log-probability is below that of the least probable piece.
 const UNKNOWN_PENALTY: f32 = 10.0;
 
 /// Beyond this log-probability, paths are measured from where the next piece begins, as single precision would

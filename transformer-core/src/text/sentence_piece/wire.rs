@@ -74,7 +74,7 @@ impl<'a> Fields<'a> {
 }
 
 impl<'a> Iterator for Fields<'a> {
-    /// A field, or what is wrong with the message.
+    /// A field, or the message's problem.
     type Item = Result<(u64, Value<'a>), &'static str>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -34,7 +34,7 @@ const FOOT_BYTES: u64 = 20;
 /// Pairs whose part of the index is read at a time.
 const INDEX_CHUNK: u64 = 4096;
 
-/// What is known of all pairs.
+/// Data of all pairs together.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Metadata {
     pub recipe: Recipe,

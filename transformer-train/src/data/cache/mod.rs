@@ -28,7 +28,7 @@ use super::source::{ExampleSource, weighted_checksum};
 use super::weighted_pairs::tokenize_files;
 use super::writer::WriteError;
 
-/// What a cache holds of its files.
+/// The part of its files that a cache holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheOptions {

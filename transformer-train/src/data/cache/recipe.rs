@@ -1,4 +1,4 @@
-//! What a cache is made of, by which it is recognised.
+//! The inputs that determine a cache, by which it is recognised.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,14 +12,15 @@ use super::CacheOptions;
 use crate::data::error::CorpusError;
 use crate::data::files::CorpusFiles;
 
-/// What a cache is made of. Two that are equal make the same pairs; weights are no part of it.
+/// The inputs that determine a cache. Equal recipes make the same pairs; weights are no part
+/// of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Recipe {
-    /// Those of each corpus.
+    /// The files of each corpus.
     files: Vec<Vec<Stamp>>,
     /// The source sentences that are held out.
     held_out: Stamp,
-    /// The source's and the target's.
+    /// The tokenizers of source and target.
     tokenizers: [Stamp; 2],
     pub options: CacheOptions,
 }

@@ -125,7 +125,7 @@ fn seeds(alphabet: &BTreeMap<char, u64>, words: &[Word]) -> Vec<Piece> {
 /// Substrings of two characters and more that occur often enough, with their counts. One that only occurs
 /// within the same longer one is left out.
 ///
-/// Found by length: what occurs often enough has a beginning and an end that do.
+/// Found by length: the beginning and the end of a frequent substring are frequent, too.
 fn substrings(words: &[Word]) -> HashMap<&[char], u64> {
     let mut found: HashMap<&[char], u64> = HashMap::new();
     let mut shorter: HashSet<&[char]> = HashSet::new();

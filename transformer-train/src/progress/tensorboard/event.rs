@@ -13,10 +13,10 @@
 /// The format of the files, which their first event names.
 const FILE_VERSION: &[u8] = b"brain.Event:2";
 
-/// `SessionLog.START`: a run begins at this event's step, and what was read of later steps is superseded.
+/// `SessionLog.START`: a run begins at this event's step, and events of later steps are superseded.
 const START: u64 = 1;
 
-/// What an event says.
+/// The content of an event.
 pub(super) enum Content<'a> {
     /// The format of the file.
     Version,

@@ -27,8 +27,8 @@ pub(super) const TENSORBOARD_DIRECTORY: &str = "tensorboard";
 /// in place of `valid/`, of the mean of the last checkpoints. Their step is the update. Numbers that are not finite
 /// are left out.
 ///
-/// The file of a run that is resumed says so, whereupon TensorBoard drops what it has read of later updates:
-/// they are made again.
+/// The file of a run that is resumed says so, and TensorBoard then drops the events of later updates, which are
+/// made again.
 #[derive(Debug)]
 pub struct TensorBoardLog {
     directory: PathBuf,
@@ -95,7 +95,7 @@ impl RunObserver for TensorBoardLog {
         self.scalars(validation.update, &named("average", validation))
     }
 
-    /// Writes what waits.
+    /// Writes the waiting events.
     fn on_end(&mut self) -> Result<(), ObserverError> {
         match &mut self.file {
             Some(file) => Ok(file.write_waiting()?),

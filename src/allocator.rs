@@ -52,7 +52,7 @@ unsafe impl GlobalAlloc for PageKeeper {
         // The compiler makes `calloc` of `malloc` and zeros, unless it does not know where the block is from.
         let block = black_box(block);
         if !block.is_null() {
-            // SAFETY: the block has so many bytes, and nobody else knows it yet.
+            // SAFETY: the block has this many bytes, and nobody else knows it yet.
             unsafe { block.write_bytes(0, layout.size()) };
         }
         block

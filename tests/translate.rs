@@ -73,7 +73,7 @@ fn strange_lines_are_answered_by_as_many_lines() {
     }
 }
 
-/// As somebody types into a program that passes it on.
+/// As a program passes on the lines that a user types.
 #[test]
 fn a_line_from_a_pipe_is_answered_before_the_next_comes() {
     let (_folder, model) = trained();

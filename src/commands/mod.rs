@@ -85,7 +85,7 @@ fn counted(number: usize, noun: &str) -> String {
     format!("{number} {}", plural(number, noun))
 }
 
-/// The noun for so many things.
+/// The noun for this many things.
 fn plural(number: usize, noun: &str) -> String {
     match number {
         1 => noun.to_owned(),

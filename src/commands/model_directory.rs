@@ -27,8 +27,8 @@ pub fn check(path: &Path, text_flag: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-/// The files that belong to a model and its run: those in its directory, and where its tokenizers are in another, as
-/// those of a checkpoint are, those in that.
+/// The files that belong to a model and its run: those in its directory and, where its tokenizers are in another
+/// one, as for a checkpoint, those in that one.
 pub fn files(path: &Path) -> Vec<PathBuf> {
     let home = Tokenizers::directory_of(path).filter(|home| home != path);
     let directories = [Some(path.to_owned()), home];

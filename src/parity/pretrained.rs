@@ -5,8 +5,8 @@
 //! | `expected.json` | texts, the tokens of each, and its translations by greedy decoding and by a beam of four |
 //! | `io.safetensors` | `input_ids`, `attention_mask`, `decoder_input_ids` and `logits` of one batch |
 //!
-//! Greedy decoding, by the model and by a packed one, and the beam have the options of the directory, but a length penalty of 1, and the first token
-//! and the length that `expected.json` names.
+//! Greedy decoding, by the model and by a packed one, and the beam have the options of the directory, but a length
+//! penalty of 1, and the first token and the length that `expected.json` names.
 
 use std::fs;
 use std::path::{Path, PathBuf};

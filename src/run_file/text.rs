@@ -11,7 +11,7 @@ const HEADER: &str = "\
 # `transformer train --resume --out DIR` goes on with it, from any directory: the pairs are here, too.
 ";
 
-/// Whatever cuts a file off takes the end of this line.
+/// A file that was cut off lacks the end of this line.
 pub(super) const LAST_LINE: &str =
     "# This is the last line: where it is missing, the file was cut off, and --resume refuses it.";
 
@@ -99,7 +99,7 @@ mod tests {
         let values = Values::from_settings(&["data.train=pairs.tsv".into()]).unwrap();
         let text = RunFile::read(&values).unwrap().to_toml();
         assert!(is_whole(&text));
-        // All that is lost last is the end of the last line.
+        // A file that is cut off loses the end of its last line first.
         let end = text.trim_end().len();
         let cuts = text.char_indices().map(|(at, _)| at);
         for at in cuts.filter(|&at| at < end) {

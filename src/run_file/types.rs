@@ -40,7 +40,7 @@ impl KeyType for u64 {
     }
 }
 
-/// 0 is a value of those keys only whose default it is.
+/// 0 is allowed only for keys whose default it is.
 fn whole_number(key: &Key) -> String {
     let may_be_zero = (key.default)() == Some(Value::Integer(0));
     let least = if may_be_zero { 0 } else { 1 };

@@ -7,7 +7,7 @@ use transformer_train::RunLog;
 
 use crate::support::{folder, run, stderr, succeeds, train_for};
 
-/// A command in so many processes, with one thread each.
+/// A command in this many processes, with one thread each.
 fn mpirun(size: usize, command: &Command) -> Command {
     let mut all = Command::new("mpirun");
     all.args([

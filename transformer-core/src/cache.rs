@@ -168,7 +168,7 @@ pub(crate) fn moved_slots(filled: usize) -> usize {
     if filled < GROWTH { filled } else { 0 }
 }
 
-/// Capacity of a new part that needs so many slots.
+/// Capacity of a new part that needs this many slots.
 pub(crate) fn capacity(needed: usize) -> usize {
     needed.max(GROWTH)
 }

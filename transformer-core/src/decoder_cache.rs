@@ -62,7 +62,7 @@ impl<B: Backend> Decoder<B> {
         DecoderCache::over_memory(layers, memory.padding.clone())
     }
 
-    /// An empty cache of a decoder alone, for so many sequences.
+    /// An empty cache of a decoder alone, for this many sequences.
     ///
     /// # Panics
     /// When the decoder's layers attend to a memory.

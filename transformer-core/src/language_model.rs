@@ -133,7 +133,7 @@ impl<B: Backend> LanguageModel<B> {
             .hidden
     }
 
-    /// An empty cache, for decoding so many sequences step by step.
+    /// An empty cache, for decoding this many sequences step by step.
     pub fn start_decoding(&self, sequences: usize) -> DecoderCache<B> {
         self.decoder.start_decoding_alone(sequences)
     }

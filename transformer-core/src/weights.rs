@@ -253,7 +253,7 @@ fn load_model<B: Backend, M: Module<B>>(
     load_weights(model, path)
 }
 
-/// The file of weights in a directory, if it can hold a model of this size, with so many bytes for a number or more.
+/// The file of weights in a directory, if it can hold a model of this size, at this many bytes or more for a number.
 pub(crate) fn file_of_weights(
     directory: &Path,
     model: ModelSize,

@@ -230,7 +230,7 @@ fn in_single_precision(config: ConfigFile) -> Vec<u8> {
     format!("{:#}\n", Value::Object(keys)).into_bytes()
 }
 
-/// The file of how models are to be decoded, of the first that has one: a checkpoint's is in the directory of its run.
+/// The file of decoding options, of the first model that has one: a checkpoint's is in the directory of its run.
 fn options(models: &[&Path]) -> Result<Option<Vec<u8>>, AverageError> {
     for model in models {
         let directories = [Some(model.to_path_buf()), run_of_checkpoint(model)];
@@ -471,7 +471,7 @@ fn header(tensors: &[Tensor], format: Option<&str>) -> io::Result<Vec<u8>> {
     Ok(header)
 }
 
-/// The header's length is a multiple of so many bytes.
+/// The header's length is a multiple of this many bytes.
 const ALIGNMENT: usize = 8;
 
 /// The mean of a tensor, as bytes.

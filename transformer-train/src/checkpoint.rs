@@ -216,8 +216,8 @@ impl Checkpoints {
         model.save(self.directory())
     }
 
-    /// Writes a checkpoint, whole or not at all, and removes those that are not to be kept beside it. Of one
-    /// that is there already, it replaces the record of the run.
+    /// Writes a checkpoint, whole or not at all, and removes those that are not to be kept beside it. If the
+    /// checkpoint is there already, only its record of the run is replaced.
     pub fn save<B, M, O>(&self, checkpoint: Checkpoint<M, O>) -> Result<(), TrainError>
     where
         B: AutodiffBackend,

@@ -341,7 +341,7 @@ pub(crate) fn first_difference(
     })
 }
 
-/// A value in words, also of something that is not there.
+/// A value in words, `absent` if there is none.
 pub(crate) fn or_absent(value: Option<&str>) -> &str {
     value.unwrap_or("absent")
 }

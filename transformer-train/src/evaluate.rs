@@ -45,7 +45,7 @@ pub(crate) fn in_memory<B: Backend, M: Objective<B>>(
     })
 }
 
-/// The batches of examples, those of which are checked against the model that are to be checked before a run.
+/// The batches of examples, after those that are to be checked before a run were checked against the model.
 pub(crate) fn checked<B: Backend, M: Objective<B>>(
     model: &M,
     examples: &dyn ExampleSource<Example = M::Example>,

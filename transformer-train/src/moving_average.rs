@@ -10,9 +10,9 @@ use burn::tensor::container::TensorContainer;
 ///
 /// `e ← d e + (1 - d) w`, with `d = min(decay, (1 + n) / (10 + n))`.
 ///
-/// The smaller `d` of the first updates is TensorFlow's and Marian's. Without it, the first weights, which know
-/// nothing, would stay in the average for `1 / (1 - decay)` updates and more, and the first validations would
-/// be theirs.
+/// The smaller `d` of the first updates is TensorFlow's and Marian's. Without it, the first weights, which are
+/// random, would dominate the average for `1 / (1 - decay)` updates and more, and with it the first
+/// validations.
 pub(crate) struct MovingAverage<M> {
     decay: f64,
     model: M,

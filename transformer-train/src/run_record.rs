@@ -170,7 +170,7 @@ impl RunRecord {
 /// The model that the directory of a run keeps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KeptModel<'a> {
-    /// That of a validation.
+    /// The model of a validation.
     Validation(&'a Validation),
     /// The mean of the last checkpoints.
     Average(&'a AverageOutcome),

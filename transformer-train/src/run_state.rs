@@ -179,8 +179,8 @@ impl RunState {
         by.is_better(by.value(validation), best)
     }
 
-    /// Whether the model of a validation replaces that of the directory: it is the best, or there is none of
-    /// which it is known how good it is.
+    /// Whether the model of a validation replaces that of the directory: it is the best, or the directory has no
+    /// model whose validation is known.
     pub fn replaces_model(&self, validation: &Validation) -> bool {
         self.is_best(validation) || self.best().is_none()
     }
@@ -419,7 +419,7 @@ mod tests {
         // 60 is the second best.
         assert_eq!(with_best(2), [20, 50, 60]);
         assert_eq!(with_best(3), [10, 20, 50, 60]);
-        // That of NaN is never one of the best.
+        // A checkpoint with NaN is never one of the best.
         assert_eq!(with_best(9), [10, 20, 30, 50, 60]);
     }
 
@@ -531,7 +531,7 @@ mod tests {
         before
             .continues_as(&with(&["b", "a"]), path, "pair")
             .unwrap();
-        // That of a run of an earlier version.
+        // The state of a run of an earlier version.
         let unknown = run(config(), &[]);
         unknown.continues_as(&before, path, "pair").unwrap();
         for (names, expected) in [
@@ -559,7 +559,7 @@ mod tests {
         known
             .continues_as(&with(set(9, 0xabc)), path, "pair")
             .unwrap();
-        // That of a run of an earlier version.
+        // The state of a run of an earlier version.
         unknown.continues_as(&known, path, "pair").unwrap();
         for (other, shown) in [
             (set(8, 0xabc), "8 pairs of checksum 00000abc"),

@@ -69,7 +69,7 @@ impl TextValidation {
         }
     }
 
-    /// Measures these, each under its [name](TextMetric::name).
+    /// Measures these metrics, each under its [name](TextMetric::name).
     pub fn metrics(mut self, metrics: impl IntoIterator<Item = TextMetric>) -> Self {
         self.metrics = metrics.into_iter().collect();
         self

@@ -9,7 +9,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::axis::Axis;
 use crate::commands::picture::{Drawing, Font};
 
-/// Colours that also those tell apart who see red and green alike (Okabe and Ito, 2008).
+/// Colours that people with red-green colour blindness can distinguish, too (Okabe and Ito, 2008).
 const COLORS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -22,7 +22,7 @@ const COLORS: [RGBColor; 7] = [
 
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
-/// Sizes in pixels: of the letters, of a line of text, of a curve's panel, of the space around it.
+/// Sizes in pixels of the letters, a line of text, a curve's panel, and the space around it.
 const LETTERS: i32 = 15;
 const LINE: i32 = 22;
 const PANEL: (i32, i32) = (760, 220);

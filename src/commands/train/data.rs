@@ -17,11 +17,11 @@ const MOST_HELD_OUT: usize = 1000;
 
 /// The pairs of a run.
 pub struct Data {
-    /// Those to train on.
+    /// The pairs to train on.
     pub train: Training,
-    /// Those to validate on.
+    /// The pairs to validate on.
     pub valid: Corpus,
-    /// Those that the files of pairs to validate on have besides.
+    /// The unusable pairs in the files of pairs to validate on.
     pub valid_unusable: UnusablePairs,
     /// The files that these were read from.
     pub valid_files: Vec<PathBuf>,

@@ -1,4 +1,4 @@
-//! The flags that say keys of the run file. Their defaults are the keys': here they are `None`, so that a flag
+//! The flags that set keys of the run file. Their defaults are the keys': here they are `None`, so that a flag
 //! that is not given replaces no value of the file.
 
 use std::path::PathBuf;

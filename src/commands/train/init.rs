@@ -39,8 +39,8 @@ pub fn between_languages(tokenizers: Tokenizers, plan: &Plan) -> Result<Tokenize
     Ok(tokenizers)
 }
 
-/// How the model in a directory is to be decoded, with the target language of the tokenizers; `None` where the
-/// directory does not say it.
+/// The decoding options of the model in a directory, with the target language of the tokenizers; `None` where the
+/// directory has none.
 ///
 /// # Errors
 /// When its file cannot be read or asks for another search than ours.

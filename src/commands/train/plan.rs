@@ -33,8 +33,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The run that the values say, going on with an earlier one if there is one. Whatever of a run can be known
-    /// before its pairs are read is checked here and in
+    /// The run that the values describe, going on with an earlier one if there is one. Everything that can be known of
+    /// a run before its pairs are read is checked here and in
     /// [`given_tokenizers`](super::tokenizers::given_tokenizers), for a dry run as for any other.
     ///
     /// # Errors

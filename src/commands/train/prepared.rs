@@ -153,7 +153,7 @@ fn too_long(name: &str, pairs: usize, max_pieces: usize) -> String {
     )
 }
 
-/// The verb for so many things.
+/// The verb for this many things.
 fn are(number: usize) -> &'static str {
     match number {
         1 => "is",

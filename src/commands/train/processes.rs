@@ -10,7 +10,7 @@ use crate::commands::Result;
 /// MPI and Slurm.
 const SIZES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
 
-/// Of a process that a launcher connects by PMIx, which has no number of its own; and Slurm's number.
+/// Variables of a process that a launcher connects by PMIx, which gives no number of processes; and Slurm's number.
 const PMIX: [&str; 2] = ["PMIX_RANK", "SLURM_STEP_NUM_TASKS"];
 
 /// Whether a launcher has started this process. It may have given it a terminal that nobody looks at.

@@ -138,7 +138,7 @@ impl Run {
         Ok(model)
     }
 
-    /// How the model is to be decoded, where the model to start from says it. A run that goes on has its own file.
+    /// The decoding options of the model to start from, if it has some. A run that goes on has its own file.
     fn first_options(&self) -> Result<Option<DecodeOptions>> {
         match &self.plan.run.init.model {
             Some(init) if self.made_before == 0 && self.ranks.is_first() => {
@@ -180,7 +180,7 @@ struct Files {
     valid: Corpus,
     /// The cache of the pairs to train on, unless it is there under its name.
     cache: Option<PathBuf>,
-    /// How the model is to be decoded, and its configuration, where the model to start from says it.
+    /// The decoding options of the model to start from, if it has some, and the model's configuration.
     options: Option<(DecodeOptions, TransformerConfig)>,
 }
 

@@ -172,7 +172,7 @@ pub(super) struct Decoded {
 }
 
 impl Decoded {
-    /// Puts the hypotheses where those of all requests are.
+    /// Moves the hypotheses to their places among those of all requests.
     pub fn place(self, found: &mut [Vec<Hypothesis>]) {
         for (index, hypotheses) in self.hypotheses {
             found[index] = hypotheses;
@@ -180,7 +180,7 @@ impl Decoded {
     }
 }
 
-/// Whether a number is NaN. It looks at all of them, so that the processor looks at several at a time.
+/// Whether a number is NaN. The loop has no early exit, so that it is vectorised.
 fn has_nan(numbers: &[f32]) -> bool {
     numbers
         .iter()

@@ -13,7 +13,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// The better one first; of equals the one of the lower parent, then of the lower token.
+    /// The better one first; of equal ones, the one with the lower parent, then with the lower token.
     fn before(&self, other: &Self) -> Ordering {
         let position = |candidate: &Self| (candidate.parent, candidate.token);
         let by_rank = other.rank.total_cmp(&self.rank);
@@ -24,7 +24,7 @@ impl Candidate {
 /// Tokens that are passed over together where none of them is a candidate, as in most of a large vocabulary.
 const CHUNK: usize = 64;
 
-/// Whether a number is above `least`. It compares all of them, so that the processor compares several at a time.
+/// Whether a number is above `least`. The loop has no early exit, so that it is vectorised.
 fn any_above(numbers: &[f32], least: f32) -> bool {
     numbers
         .iter()

@@ -58,8 +58,8 @@ impl<'a> Rules<'a> {
     }
 
     /// Sets the log-probabilities of excluded tokens to −∞, multiplies those of repeated ones by
-    /// their penalty, and sets that of a token that is certain to 0: one that the options force, or one of a prefix that
-    /// the model excludes. Returns the latter two kinds of tokens, with their log-probabilities before.
+    /// their penalty, and sets that of a certain token to 0: one that the options force, or one of a prefix that
+    /// the model excludes. Returns repeated and certain tokens, with their log-probabilities before.
     ///
     /// # Shapes
     /// - log_probs: `[tgt_vocab_size]`

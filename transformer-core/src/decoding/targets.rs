@@ -74,7 +74,7 @@ impl<'a> Targets<'a> {
         self.live.iter().map(|live| live.parent)
     }
 
-    /// The last token of each target; of one without a token, `bos`.
+    /// The last token of each target; `bos` for one without a token.
     pub fn last_tokens(&self, bos: u32) -> impl Iterator<Item = u32> {
         let last = |live: &Live| live.tokens.last().copied();
         self.live.iter().map(move |live| last(live).unwrap_or(bos))

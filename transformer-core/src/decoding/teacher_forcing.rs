@@ -45,7 +45,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Of targets that are padded to `tgt_len`, none of them empty.
+    /// The positions of targets that are padded to `tgt_len`, none of them empty.
     fn new(targets: &[&[u32]], tgt_len: usize) -> Self {
         let (mut of_tokens, mut at) = (Vec::new(), Vec::new());
         for (row, target) in targets.iter().enumerate() {

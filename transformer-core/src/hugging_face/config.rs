@@ -1,9 +1,9 @@
 //! `config.json` of Hugging Face's four types of encoder–decoder, as our configuration.
 //!
-//! Read are the sizes, the activation, dropouts, ties and special tokens. Refused by name and value are keys
-//! that ask for another model than the type's class computes, or than ours can. All others are ignored: those
-//! of training (`init_std`, `encoder_layerdrop`, …), of other heads (`classifier_dropout`, `id2label`, …), of
-//! the library (`architectures`, `use_cache`, `dtype`, …), and unknown ones.
+//! The sizes, the activation, dropouts, ties and special tokens are read. Keys that ask for another model
+//! than the type's class computes, or than ours can, are refused by name and value. All others are ignored:
+//! those of training (`init_std`, `encoder_layerdrop`, …), of other heads (`classifier_dropout`, `id2label`,
+//! …), of the library (`architectures`, `use_cache`, `dtype`, …), and unknown ones.
 
 use serde_json::{Map, Value};
 

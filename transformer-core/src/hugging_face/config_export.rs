@@ -101,7 +101,7 @@ pub(super) fn to_keys(
     Ok((model_type, keys))
 }
 
-/// Refuses a configuration for which keys were written, but not all that it says, by the first of its own keys
+/// Refuses a configuration that the written keys do not express in full: the error names the first of its own keys
 /// that would be read as another value.
 fn refuse_another(
     keys: &Keys,
@@ -118,7 +118,7 @@ fn refuse_another(
         },
         ..read
     };
-    // Widths and heads that are given, and are those that are meant without.
+    // Widths and heads that are given, and equal their defaults.
     let share = Some(written.d_model / written.n_heads);
     let is_share = |width| width == share && written.decoder_n_heads() == written.n_heads;
     let other_heads = |&n_heads: &usize| n_heads != written.n_heads;

@@ -187,7 +187,7 @@ fn strategy(keys: &Keys) -> Result<Strategy, ModelError> {
     }))
 }
 
-/// Of a beam search Hugging Face multiplies log-probabilities, as we do; otherwise logits, which are not known here.
+/// In a beam search Hugging Face multiplies log-probabilities, as we do; otherwise logits, which are not known here.
 fn repetition_penalty(keys: &Keys) -> Result<f64, ModelError> {
     let penalty = keys.number("repetition_penalty")?.unwrap_or(1.0);
     let is_beam = keys.size("num_beams")?.is_some_and(|size| size > 1);
@@ -349,7 +349,7 @@ mod tests {
         read(&[(GENERATION_FILE, json)]).unwrap().unwrap()
     }
 
-    /// As Hugging Face has it where nothing is said, but for the longest target.
+    /// Hugging Face's defaults, but for the longest target.
     fn greedy() -> DecodeOptions {
         DecodeOptions {
             length_penalty: LengthPenalty::Power(1.0),

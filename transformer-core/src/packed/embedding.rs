@@ -55,7 +55,7 @@ pub(super) struct PositionVectors {
 }
 
 impl PositionVectors {
-    /// Those of the source and of the target, which are one unless they are learned.
+    /// The vectors of the source and of the target, which are one table unless they are learned.
     pub fn read<W: NamedWeights>(
         weights: &mut W,
         config: &TransformerConfig,
@@ -122,7 +122,7 @@ impl Embedding {
         }
     }
 
-    /// With its norm, if the configuration has one.
+    /// The embedding with its norm, if the configuration has one.
     pub fn with_norm<W: NamedWeights>(
         mut self,
         weights: &mut W,

@@ -1,7 +1,7 @@
 //! A Transformer for decoding on the host's processor.
 //!
-//! Decoding token by token computes with few rows, by hundreds of operations a step: as tensors, each would have its
-//! own memory, its own threads and its own look at the weights. A packed model has its weights laid out as the
+//! Decoding token by token computes with few rows, by hundreds of operations a step: on tensors, each of these would
+//! allocate memory, start threads and lay out the weights again. A packed model has its weights laid out as the
 //! processor reads them, and computes a step by loops over slices:
 //!
 //! - No row is padding: the rows of a matrix are the tokens of sources, or the last tokens of targets.
@@ -12,7 +12,7 @@
 //!
 //! The files are those of the model, for inference only: `embedding`, `attention`, `encoder` and `decoder` are the
 //! paper's sections, `model` puts them together; `weights` has the sources of weights, `state` the state between two
-//! tokens. Every formula here stands for one of [`Transformer`]'s, which tests compare it with.
+//! tokens. Every formula here has its counterpart in [`Transformer`], and tests compare the two.
 //!
 //! A row's results do not depend on the other rows of its batch, on the tasks or on the number of threads, bit for
 //! bit.
@@ -107,7 +107,7 @@ impl<B: Backend> PackedTransformer<B> {
         self.precision
     }
 
-    /// The threads of a step in which so many rows are multiplied with so many weights.
+    /// The threads of a step that multiplies this many rows by this many weights.
     fn threads(&self, rows: usize, weights: usize) -> Threads {
         tasks::threads(rows, weights, self.precision, self.threads)
     }

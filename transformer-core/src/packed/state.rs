@@ -163,7 +163,7 @@ impl Memory {
     }
 }
 
-/// So few slots of a source are all kept: they need little memory.
+/// Up to this many slots of a source are all kept: they need little memory.
 const FEW_SLOTS: usize = 256;
 
 /// A source of a batch, and the slots of its targets' tokens.
@@ -329,7 +329,8 @@ pub(super) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Turns the sums of attention, over so many heads of all layers, into means at the positions of their tokens.
+    /// Turns the sums of attention over `heads` heads, those of all layers, into means at the positions of their
+    /// tokens.
     pub fn finish_attention(&mut self, heads: usize) {
         let rows = self.attention.chunks_mut(self.src_len.max(1));
         for (row, (source, _)) in rows.zip(self.queries.iter()) {
@@ -379,7 +380,7 @@ mod tests {
         attended.collect()
     }
 
-    /// Slots of each source, after it was checked that every layer has as many.
+    /// Slots of each source; checks that every layer has the same number.
     fn slots(state: &PackedState) -> Vec<usize> {
         let slots = state.sources.iter().map(|source| {
             for (layer, key_values) in source.key_values.iter().enumerate() {

@@ -12,13 +12,13 @@ use crate::ops::host::{PackedPrecision, Threads};
 /// step, most of their time would go into waiting for each other.
 const LEAST_WORK: usize = 1 << 26;
 
-/// With fewer rows, a product takes as long as with so many: as long as its weights take to be read.
+/// A product with fewer rows takes as long as one with this many: the time to read its weights.
 const READING: usize = 8;
 
 /// The fewest rows of a task, on average. A task with fewer would spend most of its time on reading the weights.
 const ROWS: usize = 16;
 
-/// The threads of a step in which so many rows are multiplied with so many weights.
+/// The threads of a step that multiplies this many rows by this many weights.
 pub(super) fn threads(
     rows: usize,
     weights: usize,
@@ -37,7 +37,7 @@ pub(super) fn threads(
     }
 }
 
-/// The number of tasks for so many rows.
+/// The number of tasks for this many rows.
 pub(super) fn count(rows: usize, threads: Threads) -> usize {
     match threads {
         Threads::This => 1,

@@ -48,7 +48,7 @@ impl Default for Products {
     }
 }
 
-/// Nothing in it is used again.
+/// A clone is empty: no operation reads the contents that another has left.
 impl Clone for Workspace {
     fn clone(&self) -> Self {
         Self::default()

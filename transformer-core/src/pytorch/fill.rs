@@ -46,7 +46,7 @@ pub(crate) fn fill<B: Backend, M: ModuleSnapshot<B>>(
         .collect();
     let unreadable = Rc::new(RefCell::new(None));
     let snapshots = tensors.into_iter().map(|tensor| {
-        // Of an unknown one, any will do: it is refused.
+        // Any type will do for an unknown tensor, which is refused.
         let dtype = types.get(tensor.path()).copied().unwrap_or(DType::F32);
         snapshot(tensor, dtype, Rc::clone(&unreadable))
     });

@@ -23,7 +23,7 @@ const ELEMENT: usize = size_of::<f32>();
 /// further one. PyTorch computes the angles in single precision.
 const POSITION_TOLERANCE: [f64; 2] = [1e-5, 4e-7];
 
-/// The most that a number from -1 to 1 is off in a file's type.
+/// The largest rounding error of a number from -1 to 1 in a file's type.
 fn rounding(element: &ElementType) -> f64 {
     match element {
         ElementType::F16 => 2_f64.powi(-12),
@@ -115,14 +115,14 @@ impl Map {
         }
     }
 
-    /// The same, where tensors of these names are not looked at.
+    /// The map, with tensors of these names ignored.
     pub fn ignoring(mut self, names: &[&str]) -> Self {
         self.ignored
             .extend(names.iter().map(|&name| name.to_owned()));
         self
     }
 
-    /// The same, without that name of a tensor that has others.
+    /// The map, without this name of a tensor that has others.
     pub fn without_name(mut self, name: &str) -> Self {
         for theirs in self.theirs_mut() {
             theirs.names.retain(|own| own != name);
@@ -130,7 +130,7 @@ impl Map {
         self
     }
 
-    /// The same, with names that do not begin with `prefix`.
+    /// The map, with names that do not begin with `prefix`.
     pub fn without_prefix(mut self, prefix: &str) -> Self {
         let strip = |name: &mut String| {
             if let Some(rest) = name.strip_prefix(prefix) {
@@ -308,7 +308,7 @@ impl Map {
         table: &PositionTable,
         tensor: &StoredTensor,
     ) -> Option<TensorProblem> {
-        // As many positions as it has.
+        // As many positions as the tensor has.
         let len = tensor.shape.get(table.positions).copied().unwrap_or(1);
         wrong_kind(table.name, tensor, &self.table_shape(table, len))
     }

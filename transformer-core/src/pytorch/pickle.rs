@@ -386,7 +386,7 @@ impl<R: BufRead> Machine<R> {
         let Value::Dict(items) = &self.values[self.root()?] else {
             return Err("not a dictionary of tensors".to_owned());
         };
-        // Of a key that is set several times the last counts, as in Python.
+        // If a key is set several times, the last value counts, as in Python.
         let places = items.iter().zip(0_usize..);
         let last: HashMap<Id, usize> = places.clone().map(|(&(key, _), at)| (key, at)).collect();
         places

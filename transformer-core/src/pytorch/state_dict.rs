@@ -74,8 +74,8 @@ impl StateDict {
         read.map_err(ReadError::Damaged)
     }
 
-    /// Reads a `.safetensors` file. Others are refused: [`read`](Self::read) would accept PyTorch's, whose matrices lie
-    /// otherwise than ours.
+    /// Reads a `.safetensors` file. Others are refused: [`read`](Self::read) would accept PyTorch's, whose matrices
+    /// have another layout than ours.
     pub fn read_safetensors(path: &Path) -> Result<Self, ReadError> {
         let file = files::open(path).map_err(ReadError::Io)?;
         let size = file.metadata().map_err(ReadError::Io)?.len();

@@ -77,7 +77,7 @@ pub(super) fn start(file: &File, entry: &Entry) -> Result<u64, String> {
     Ok(entry.header + FILE_BYTES as u64 + after)
 }
 
-/// Where the table is, and its bytes.
+/// The position of the table, and its length in bytes.
 fn place(file: &File, size: u64) -> Result<(u64, u64), String> {
     const NO_END: &str = "it has no end: it was cut off";
     let most = (END_BYTES + MOST_COMMENT + LOCATOR_BYTES) as u64;
@@ -89,7 +89,7 @@ fn place(file: &File, size: u64) -> Result<(u64, u64), String> {
         .enumerate()
         .filter_map(|(at, window)| (window == signature).then_some(at))
         .collect();
-    // The last, whose comment is as long as it says.
+    // The last end whose comment has the stated length.
     while let Some(at) = places.pop() {
         let mut fields = Fields(&tail[at..]);
         let mut end = || {
@@ -120,7 +120,7 @@ fn large_end(locator: &[u8]) -> Option<u64> {
     fields.number(8)
 }
 
-/// Where the table is, and its bytes, as the end in 64 bits has them.
+/// The position of the table, and its length in bytes, from the end in 64 bits.
 fn large_place(file: &File, position: u64) -> Option<(u64, u64)> {
     let end = read_at(file, position, LARGE_END_BYTES).ok()?;
     let mut fields = Fields(&end);
@@ -178,7 +178,7 @@ impl<'a> Fields<'a> {
         let name = String::from_utf8_lossy(self.bytes(name as usize)?).into_owned();
         let mut parts = Fields(self.bytes(parts as usize)?);
         self.bytes(comment as usize)?;
-        // In 64 bits stand those numbers that have no place in 32, in this order.
+        // Numbers that do not fit 32 bits stand in 64 bits, in this order.
         let mut large = parts.large();
         for number in [&mut len, &mut compressed, &mut header] {
             if *number == ELSEWHERE {

@@ -34,7 +34,7 @@ impl QuantizedMatrix {
     ) -> Option<Result<Self, TensorProblem>> {
         let layout = layout(path)?;
         let [rows, width] = rows_by_width(shape, layout);
-        // Both, so that neither is unknown where the other has a problem.
+        // Both are taken, so that neither is reported as unknown where the other has a problem.
         let weights = take(tensors, path, &[rows, width], ElementType::I8);
         let scales = take(tensors, &scale_name(path), &[rows], ElementType::F32);
         Some(weights.and_then(|weights| {

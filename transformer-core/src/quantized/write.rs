@@ -163,7 +163,7 @@ fn tokenizers(directory: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, ModelErr
     Ok(Vec::new())
 }
 
-/// How a model is to be decoded, if its directory says it.
+/// The options of decoding of a model, if its directory has some.
 fn options(directory: &Path) -> Result<Option<DecodeOptions>, ModelError> {
     match (
         DecodeOptions::of_directory(directory)?,

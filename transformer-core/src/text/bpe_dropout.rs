@@ -19,7 +19,7 @@ pub(super) struct Merges {
     /// The model without its merges: it cuts a word into the symbols that merging begins with, and knows the
     /// model's rules for unknown symbols, prefixes and suffixes.
     unmerged: BPE,
-    /// Of each pair of tokens that is merged, the merge.
+    /// The merge of each pair of tokens that has one.
     merges: HashMap<(u32, u32), Merge>,
 }
 
@@ -99,7 +99,7 @@ impl Merges {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The tokens of a word, of its symbols.
+    /// The tokens of a word, merged from its symbols.
     ///
     /// Draws one number for each merge that is looked at, in the order in which they were learned, until one
     /// is made: numbers for the others would change nothing.

@@ -17,9 +17,9 @@ use crate::special_tokens::SpecialTokens;
 /// M2M100's.
 ///
 /// Text that spells a special token, such as `<eos>`, is encoded as text: only the model adds special
-/// tokens, and only [`Tokenizers`](crate::Tokenizers) those that every text begins with. Of a file in Hugging
-/// Face's format, a dropout, a truncation and a padding are not used: [`encode`](Self::encode) always gives the
-/// same tokens, and [`encode_with_dropout`](Self::encode_with_dropout) is given a dropout of its own.
+/// tokens, and only [`Tokenizers`](crate::Tokenizers) those that every text begins with. Dropout, truncation and
+/// padding in a file of Hugging Face's format are not used: [`encode`](Self::encode) always gives the same tokens, and
+/// [`encode_with_dropout`](Self::encode_with_dropout) is given a dropout of its own.
 #[derive(Debug, Clone)]
 pub struct Tokenizer {
     kind: Kind,

@@ -92,7 +92,7 @@ impl TokenizerFile {
 /// The most bytes of an added token.
 const MOST_ADDED_BYTES: usize = 256;
 
-/// The crate looks for all of them at once, by an automaton that takes time with the square of their lengths to make.
+/// The crate looks for all of them at once, by an automaton, whose construction takes time quadratic in their lengths.
 fn check_added_lengths(tokens: &[AddedToken]) -> Result<(), String> {
     let lengths = tokens.iter().map(|token| token.content.len());
     let longest = lengths.max().unwrap_or(0);
@@ -151,8 +151,8 @@ fn each_object(json: &Value, check: fn(&Value) -> Result<(), String>) -> Result<
     }
 }
 
-/// The crate reads a map without looking where it points, and loses its place in a text where something, or nothing,
-/// is put before the first character and replaces none.
+/// The crate reads a map without checking its pointers, and loses its position in a text where a rule puts something,
+/// or nothing, before the first character and replaces none.
 fn check_normalizer(part: &Value) -> Result<(), String> {
     if part["type"] == "Prepend" && part["prepend"] == "" {
         return Err("its normalizer puts an empty text before each text".into());
@@ -181,8 +181,8 @@ fn check_normalizer(part: &Value) -> Result<(), String> {
     }
 }
 
-/// The most times that the parts of a tokenizer may multiply the length of a text. A tokenizer that could do it even so
-/// refuses texts that would become too long (`TokenizerJson::check_length`).
+/// The most times that the parts of a tokenizer may multiply the length of a text. Below that, texts that would become
+/// too long are refused (`TokenizerJson::check_length`).
 const MOST_GROWTH: f64 = 2000.0;
 
 /// A few replacements by longer texts, one after another, make a text of any size, and so do bytes that are written as
@@ -211,7 +211,7 @@ fn check_patterns(parts: Vec<&Value>) -> Result<(), String> {
     }
 }
 
-/// Whether a regular expression matches nothing at the beginning of a text: of any ASCII character.
+/// Whether a regular expression has an empty match at the beginning of some text of one ASCII character.
 fn matches_nothing(pattern: &str) -> Result<bool, String> {
     let regex = SysRegex::new(pattern).map_err(|error| format!("its normalizer: {error}"))?;
     let mut texts = (0_u8..128).map(|byte| char::from(byte).to_string());
@@ -236,7 +236,7 @@ fn check_decoder(part: &Value) -> Result<(), String> {
     }
 }
 
-/// This part looks for the last of its tokens, and others may leave none.
+/// A `BPEDecoder` looks for the last token, and parts before it may leave none.
 fn check_order_of_decoders(decoders: &[&Value]) -> Result<(), String> {
     let mut others = decoders.iter().skip(1);
     match others.any(|part| part["type"] == "BPEDecoder") {
@@ -245,7 +245,7 @@ fn check_order_of_decoders(decoders: &[&Value]) -> Result<(), String> {
     }
 }
 
-/// The crate looks for tokens that the file does not give, and for a second text where there is one.
+/// The crate would look for tokens that the file does not define, and for a second text, which does not exist.
 fn check_post_processor(part: &Value) -> Result<(), String> {
     let templates = ["single", "pair"].map(|name| part[name].as_array());
     for piece in templates.iter().flatten().copied().flatten() {

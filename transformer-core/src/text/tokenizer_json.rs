@@ -27,7 +27,7 @@ pub(super) struct TokenizerJson {
     template: Option<Template>,
     /// The factor by which its parts can multiply the length of a text.
     growth: f64,
-    /// Read from the model when they are first needed, or why they cannot be.
+    /// Read from the model when they are first needed; or the reason why they cannot be.
     merges: Arc<OnceLock<Result<Merges, String>>>,
 }
 
@@ -107,7 +107,7 @@ fn special_names(tokenizer: &tokenizers::Tokenizer) -> HashSet<String> {
     special.map(|token| token.content).collect()
 }
 
-/// A unigram model with other names for some of its tokens. It shows itself in its JSON only.
+/// A unigram model with other names for some of its tokens, made through its JSON, its only interface.
 fn renamed(
     unigram: &Unigram,
     rename: impl Fn(&str) -> Option<String>,
@@ -224,7 +224,7 @@ impl TokenizerJson {
         let is_special = |name: &str| self.inner.get_added_vocabulary().is_special_token(name);
         let mut texts = tokens.iter().filter_map(|&token| self.name(token));
         if texts.all(|name| is_special(&name)) {
-            // A decoder of the crate looks for the last of no tokens.
+            // A decoder of the crate would look for the last token of an empty list.
             return Ok(String::new());
         }
         self.inner.decode(tokens, true).map_err(failed)

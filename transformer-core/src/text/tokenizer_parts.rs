@@ -169,8 +169,8 @@ fn growth_of(part: &Value) -> f64 {
     }
 }
 
-/// How much memory the compiled regular expressions of a part may take, in bytes of a pattern: those of the text, each
-/// as often as it is repeated.
+/// The memory that the compiled regular expression of a part may take, in bytes of pattern: those of its text, times
+/// its repetitions.
 pub(super) fn pattern_cost(part: &Value) -> usize {
     part["pattern"]["Regex"].as_str().map_or(0, |pattern| {
         // The fixed cost of a pattern, however short.

@@ -125,7 +125,7 @@ impl TokenizerSettings {
         self.keys.src_lang = Some(language.to_owned());
     }
 
-    /// The same. A file is begun where there is none.
+    /// Sets the language of the source. A file is begun where there is none.
     pub fn save_source_language(&mut self, language: &str) {
         self.begin();
         self.set_source_language(language);

@@ -101,7 +101,7 @@ impl<B: Backend> Translator<B> {
         Self::load_ensemble(&[directory], device)
     }
 
-    /// Reads the model directories of an ensemble, to be decoded as the first is.
+    /// Reads the model directories of an ensemble, which decodes with the options of the first.
     ///
     /// # Errors
     /// When no directory is given, a file is missing or damaged, or the tokenizers differ.
@@ -235,7 +235,7 @@ impl<B: Backend, M: NextToken<B>> Translator<B, M> {
             options: DecodeOptions::default(),
             backend: PhantomData,
         };
-        // A checkpoint's are in the directory of its run.
+        // A checkpoint's tokenizers are in the directory of its run.
         let home = Tokenizers::directory_of(first).unwrap_or_else(|| first.to_owned());
         if let Some((path, options)) = options_of_directory(&home)? {
             translator.options = options;

@@ -166,7 +166,7 @@ fn a_batch_of_another_size_is_refused() {
     model.decode(tokens(&TARGETS[..1]), &memory);
 }
 
-/// The logits of calls of so many tokens each, side by side.
+/// The logits of calls with this many tokens each, side by side.
 fn in_chunks<B: Backend>(
     model: &Transformer<B>,
     cache: &mut DecoderCache<B>,

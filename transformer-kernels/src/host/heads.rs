@@ -22,7 +22,7 @@ impl<'a> HeadRows<'a> {
     /// Heads side by side in rows `[batch, len, row_width]`, from a column on.
     ///
     /// # Panics
-    /// When there are not so many numbers, or the heads are wider than the rows.
+    /// When the number of values does not agree, or the heads are wider than the rows.
     pub fn in_rows(
         values: &'a [f32],
         [batch, len, row_width]: [usize; 3],
@@ -49,7 +49,7 @@ impl<'a> HeadRows<'a> {
     /// Heads one after another: `[batch, n_heads, len, width]`.
     ///
     /// # Panics
-    /// When there are not so many numbers.
+    /// When the number of values does not agree.
     pub fn split(values: &'a [f32], shape: [usize; 4]) -> Self {
         assert_eq!(values.len(), count(&shape), "numbers of heads {shape:?}");
         let [batch, n_heads, len, width] = shape;
@@ -93,7 +93,7 @@ impl<'a> HeadRows<'a> {
 /// `[batch, len, n_heads · Σ widths]`: all heads of the first part, then of the second.
 ///
 /// # Panics
-/// When there are not so many numbers.
+/// When the number of values does not agree.
 pub fn join_heads(
     parts: &[&[f32]],
     widths: &[usize],

@@ -36,7 +36,7 @@ impl<'a> Mask<'a> {
     /// Blocks the keys at padded positions: `[batch or 1, key_len]`, `true` = blocked.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When there are more values, or fewer.
     pub fn padding(self, padding: &'a [bool], shape: [usize; 2]) -> Self {
         assert_eq!(
             padding.len(),
@@ -56,7 +56,7 @@ impl<'a> Mask<'a> {
     /// Its values at keys that padding or causality blocks have no effect.
     ///
     /// # Panics
-    /// When there are not so many numbers.
+    /// When there are more values, or fewer.
     pub fn bias(
         self,
         values: &'a [f32],

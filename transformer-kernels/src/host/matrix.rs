@@ -48,7 +48,7 @@ impl<'a> Matrix<'a> {
     /// Some of the rows.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When there are fewer rows.
     pub fn rows(self, rows: Range<usize>) -> Self {
         assert!(
             rows.start <= rows.end && rows.end <= self.rows,
@@ -66,7 +66,7 @@ impl<'a> Matrix<'a> {
     /// A row of a matrix whose rows are contiguous.
     ///
     /// # Panics
-    /// When they are not, or there are not so many.
+    /// When the rows are not contiguous, or there are fewer.
     pub fn row(self, row: usize) -> &'a [f32] {
         assert_eq!(self.column_stride, 1, "step from column to column");
         assert!(row < self.rows, "row {row} of {}", self.rows);

@@ -41,7 +41,7 @@ pub enum Attended {
     Tiles(KeptAttention<LibTorch>),
 }
 
-/// The output, and the state for the backward pass. On a CPU, at most so many weights are kept.
+/// The output, and the state for the backward pass. On a CPU, at most `most_weights` weights are kept.
 pub fn forward(
     packed: &Packed<LibTorch>,
     mask: Option<&MaskTensors<LibTorch>>,

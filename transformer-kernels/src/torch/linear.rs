@@ -23,7 +23,8 @@ pub fn product(left: &Tensor, right: &Tensor) -> Tensor {
     in_f32(left.mm(right))
 }
 
-/// The result of a product in f32. On the CPU, libtorch returns that of factors in bf16, summed in f32, in bf16 only.
+/// The result of a product in f32. On the CPU, libtorch sums products of bf16 factors in f32, but returns the result
+/// in bf16 only.
 pub fn in_f32(result: Tensor) -> Tensor {
     match result.kind() {
         Kind::Float => result,

@@ -110,7 +110,7 @@ pub enum CorpusError {
         /// The pairs that it has, none of which can be used.
         unusable: UnusablePairs,
     },
-    /// Holding out so many source sentences would leave nothing to train on.
+    /// Holding out this many source sentences would leave nothing to train on.
     #[error("cannot hold out {asked} source sentences of {distinct} and still train")]
     TooFewSources {
         /// Source sentences to hold out.

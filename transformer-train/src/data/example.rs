@@ -141,7 +141,7 @@ impl TokenizedPair {
         self.lengths().target
     }
 
-    /// The lengths of a pair with so many pieces.
+    /// The lengths of a pair with this many pieces.
     pub(super) fn lengths_of(source: usize, target: usize) -> Lengths {
         Lengths {
             source: source + 1,

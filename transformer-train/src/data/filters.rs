@@ -17,7 +17,7 @@ pub struct PairFilters {
     /// How many times as many pieces as the shorter side the longer one may have; absent: any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_ratio: Option<f64>,
-    /// Leaves out each pair of which an equal one, source and target, stands before it in any of the files.
+    /// Leaves out each pair that equals, in source and target, one before it in any of the files.
     pub drop_duplicates: bool,
 }
 
@@ -62,7 +62,7 @@ pub enum LeftOut {
 }
 
 impl LeftOut {
-    /// A line about so many pairs, such as `2 pairs are left out: an equal pair stands before`.
+    /// A line about this many pairs, such as `2 pairs are left out: an equal pair stands before`.
     pub fn line(self, pairs: usize) -> String {
         let reason: String = match self {
             Self::HeldOut => "their source sentence is held out".into(),
@@ -91,7 +91,7 @@ pub struct Filtered {
     pub unusable: UnusablePairs,
     /// Pairs whose source is held out, those to validate on among them.
     pub held_out: usize,
-    /// Pairs of which an equal one stands before.
+    /// Pairs that equal one before them.
     pub duplicates: usize,
     /// Pairs with more pieces on a side than [`PairFilters::max_pieces`].
     pub too_long: usize,

@@ -69,7 +69,7 @@ const MAX_EXAMPLES: usize = u32::MAX as usize;
 /// It keeps 8 bytes for each example, and each epoch needs 4 more.
 #[derive(Clone, Debug)]
 pub struct BatchSampler {
-    /// Of source and target.
+    /// Lengths of source and target.
     lengths: Vec<[u32; 2]>,
     /// None of them empty.
     parts: Vec<Part>,
@@ -81,9 +81,9 @@ pub struct BatchSampler {
 #[derive(Clone, Debug)]
 struct Part {
     positions: Range<u32>,
-    /// How often each of them stands there.
+    /// How often each of them stands in every epoch.
     times: usize,
-    /// How many of them stand there once more.
+    /// How many of them, drawn for each epoch, stand there once more.
     drawn: usize,
 }
 
@@ -97,7 +97,7 @@ impl Part {
         }
     }
 
-    /// How many examples an epoch has of it.
+    /// How many examples of this part an epoch has.
     fn examples(&self) -> usize {
         self.positions.len() * self.times + self.drawn
     }

@@ -94,7 +94,7 @@ impl TextLines {
         Ok(Some(line))
     }
 
-    /// Reads the bytes of the next line. Of one that is too long, one more than the limit is kept.
+    /// Reads the bytes of the next line. If the line is too long, one byte more than the limit is kept.
     fn read(&mut self) -> io::Result<()> {
         self.bytes.clear();
         let mut limited = (&mut self.text).take(MAX_LINE_BYTES as u64 + 1);

@@ -17,7 +17,7 @@ use super::update::Update;
 /// Updates that are prepared while the device computes.
 const UPDATES_AHEAD: usize = 4;
 
-/// Endless updates: epoch after epoch, from any update on; of each, the batches of one rank.
+/// Endless updates: epoch after epoch, from any update on, with the batches of one rank.
 ///
 /// The examples of update `n` are a function of the source, the configuration and `n`, so that a
 /// resumed run continues as the stopped one would have. The last update of an epoch may hold fewer
@@ -25,10 +25,10 @@ const UPDATES_AHEAD: usize = 4;
 pub(crate) struct UpdateLoader<E: Example> {
     pub source: Arc<dyn ExampleSource<Example = E>>,
     pub sampler: Arc<BatchSampler>,
-    /// Of all ranks together.
+    /// Batches of an update, over all ranks.
     pub batches_per_update: usize,
     pub first_update: usize,
-    /// The rank that computes the batches, of so many.
+    /// The rank that computes the batches, out of `ranks`.
     pub rank: usize,
     pub ranks: usize,
 }
@@ -118,8 +118,8 @@ impl<E: Example> Updates<E> {
         start..self.at
     }
 
-    /// Reads the rank's share of an update's batches: every one whose number in the update leaves the rank when it is
-    /// divided by the number of ranks.
+    /// Reads the rank's share of an update's batches: every one whose number in the update, modulo the number of
+    /// ranks, is the rank.
     fn read(&self, batches: Range<usize>) -> Result<LoadedUpdate<E>, CorpusError> {
         let UpdateLoader { rank, ranks, .. } = self.loader;
         let mut positions = Vec::new();
@@ -147,8 +147,8 @@ impl<E: Example> Iterator for Updates<E> {
     }
 }
 
-/// A loader of nothing, for Burn's Learner, which asks for one: its items could be no errors, so that the
-/// training loop has an [`UpdateLoader`] instead.
+/// An empty loader, which Burn's Learner requires. The training loop has an [`UpdateLoader`] instead, because a
+/// loader's items cannot be errors.
 pub(crate) struct NoLoader;
 
 impl<B: Backend, T: 'static> DataLoader<B, T> for NoLoader {

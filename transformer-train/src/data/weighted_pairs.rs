@@ -82,7 +82,7 @@ impl ExampleSource for WeightedPairs {
     }
 }
 
-/// The result for files once all their pairs were tokenized.
+/// The statistics of files once all their pairs were tokenized.
 pub(super) struct Kept {
     /// The count of the pairs that were left out.
     pub filtered: Filtered,

@@ -12,8 +12,8 @@ use crate::validation::{AverageOutcome, SampleOutput, Validation, null_is_nan};
 /// The error of an observer.
 pub type ObserverError = Box<dyn Error + Send + Sync>;
 
-/// Is given the numbers of a run as it goes, by [`Trainer::observer`](crate::Trainer::observer): to log them,
-/// to show them, to send them somewhere.
+/// Receives the numbers of a run as it goes, by [`Trainer::observer`](crate::Trainer::observer): to log them, to
+/// show them, to send them somewhere.
 ///
 /// Every method does nothing unless it is implemented. An observer cannot change or end a run: one that fails
 /// once the run has started is not called again, the others are, and its error is in
@@ -46,9 +46,9 @@ pub trait RunObserver {
         Ok(())
     }
 
-    /// After the first update; then after every so many ([`Trainer::observe_every`](crate::Trainer::observe_every)),
-    /// after half a minute without a point, before a validation and before a checkpoint. Each update is part of
-    /// one point.
+    /// After the first update; then after every [`Trainer::observe_every`](crate::Trainer::observe_every) updates,
+    /// after half a minute without a point, before a validation and before a checkpoint. Each update is part of one
+    /// point.
     ///
     /// # Errors
     /// The observer is not called again.
@@ -89,7 +89,7 @@ pub trait RunObserver {
     /// At the end of the run, also of one that fails.
     ///
     /// # Errors
-    /// As of the other methods; of a run that fails, that error is lost.
+    /// As for the other methods; if the run fails, this error is lost.
     fn on_end(&mut self) -> Result<(), ObserverError> {
         Ok(())
     }

@@ -89,7 +89,7 @@ impl Watching {
 /// Observers, and the training since their last point.
 pub(crate) struct Watch {
     observers: Vec<Box<dyn RunObserver>>,
-    /// Of observers that are no longer called.
+    /// The errors of observers that are no longer called.
     errors: Vec<ObserverError>,
     every: usize,
     /// The last update.

@@ -16,7 +16,7 @@ use crate::run_state::ExampleSet;
 pub(crate) struct Fingerprint([(&'static str, u32); 4]);
 
 impl Fingerprint {
-    /// Of a run with these settings and examples.
+    /// The checksums of a run with these settings and examples.
     pub fn new<B: Backend>(
         config: &TrainingConfig,
         train: ExampleSet,

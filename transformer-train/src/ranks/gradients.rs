@@ -100,7 +100,7 @@ fn fill<I: Backend>(buffer: &mut Vec<f32>, parameters: &[Place], read: Option<Tr
 
 /// Gives every parameter its gradient from the buffer.
 struct Summed<'a> {
-    /// Those of the parameters that are left.
+    /// The numbers of the parameters that are left.
     numbers: &'a [f32],
     /// In how many processes each of them has a gradient.
     holders: std::slice::Iter<'a, f32>,

@@ -20,9 +20,9 @@ pub(super) struct Data<E: Example> {
     pub sampler: BatchSampler,
     /// The examples to validate on.
     pub valid: Examples<E>,
-    /// By which a resumed run recognises those to train on.
+    /// Identifies the examples to train on when a run is resumed.
     pub train_set: ExampleSet,
-    /// By which it recognises those to validate on.
+    /// Identifies the examples to validate on.
     pub valid_set: ExampleSet,
 }
 

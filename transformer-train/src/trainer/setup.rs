@@ -24,7 +24,7 @@ pub(super) struct Setup<B: AutodiffBackend, M: Trainable<B>> {
     /// The processes that train together.
     pub ranks: Ranks,
     pub directory: Option<PathBuf>,
-    /// Of the directory, where the caller has locked it.
+    /// The lock of the directory, where the caller has locked it.
     pub lock: Option<RunLock>,
     pub on_start: Option<Box<StartHook>>,
     #[cfg(feature = "text")]

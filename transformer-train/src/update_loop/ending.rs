@@ -22,7 +22,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Of a run whose newest checkpoint has this state; `None` if something is left to do.
+    /// The end of a run whose newest checkpoint has this state; `None` if something is left to do.
     pub fn before(state: &RunState, checkpoints: &Checkpoints) -> Result<Option<Self>, TrainError> {
         let Some(stopped) = state.ended() else {
             return Ok(None);
@@ -40,7 +40,7 @@ impl Ended {
         Ok(Some(Self { stopped, average }))
     }
 
-    /// Of a run that rank 0 has found so: it knows how.
+    /// The end of a run that rank 0 has found to have ended: it knows how.
     pub fn elsewhere() -> Self {
         Self {
             stopped: StopReason::Updates,

@@ -129,8 +129,8 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         (accumulator.grads(), sums)
     }
 
-    /// The seed of the next update's dropout, of which it is a function, so that a resumed run draws the same. Each
-    /// rank draws its own, and rank 0 that of a process by itself.
+    /// The seed of the next update's dropout: a function of the update's number, so that a resumed run draws the
+    /// same. Each rank draws its own, and rank 0 that of a process by itself.
     fn seed(&self) -> u64 {
         let number = self.state.update + 1;
         let seed = mix(self.strategy.config.seed, number as u64);

@@ -5,8 +5,8 @@ use std::thread;
 
 use transformer_train::{Communicator, Ranks};
 
-/// Calls `train` in so many threads at once, each with its rank. The results are by rank; a thread has none that
-/// panicked, such as one whose call was ended because another thread had ended.
+/// Calls `train` in this many threads at once, each with its rank. The results are by rank; a thread has none
+/// that panicked, such as one whose call was ended because another thread had ended.
 pub fn together<T: Send>(
     size: usize,
     train: impl Fn(&Ranks) -> T + Sync,

@@ -24,7 +24,7 @@ impl<'a> Choices<'a> {
         number % bound
     }
 
-    /// True once in so many times.
+    /// True once in this many times.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == times - 1
     }

@@ -126,7 +126,7 @@ fn search_with<M: NextToken<Flex>>(model: &M, options: DecodeOptions) {
         ..options
     };
     if let Ok(search) = Search::new(model, options) {
-        // An error where a log-probability is no number, or a model reads no source.
+        // An error where a log-probability is NaN, or a model reads no source.
         let _ = search.run(&[Request::new([3, 4]), Request::new([5])]);
         let _ = search.run(&[Request::new([])]);
     }

@@ -29,7 +29,8 @@ struct Merging<'a> {
     /// Its characters at first. A symbol that is merged becomes part of the one before it.
     symbols: Vec<Symbol>,
     queue: BinaryHeap<Pair>,
-    /// Of texts that are unused pieces, the length of the first of the two parts that they were merged from.
+    /// For each text that is an unused piece, the length of the first of the two parts that it was merged
+    /// from.
     halves: HashMap<&'a [u8], usize>,
 }
 
@@ -49,7 +50,7 @@ struct Pair {
     score: f32,
     left: usize,
     right: usize,
-    /// The length of both together, by which it is seen that neither was merged since.
+    /// The length of both together, which shows whether either was merged since.
     length: usize,
 }
 

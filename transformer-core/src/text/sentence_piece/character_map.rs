@@ -113,7 +113,7 @@ impl CharacterMap {
     pub fn growth(&self) -> f64 {
         let mut most = 1.0_f64;
         let mut is_seen = vec![false; self.units.len()];
-        // Where the children are of the nodes to which so many bytes lead, and fewer do not.
+        // The positions of the children of all nodes at one depth, those seen before left out.
         let mut level = vec![self.units[0].offset()];
         for bytes in 1.. {
             let mut next = Vec::new();

@@ -57,8 +57,8 @@ enum FirstSpace {
     AllLeftOut,
 }
 
-/// The most bytes that a normalizer may make of a text of so many. Real rules make it a little longer; a rule for one
-/// letter could make gigabytes of a line.
+/// The most bytes that a normalizer may make of a text of this many. Real rules make it a little longer; a rule for
+/// one letter could make gigabytes of a line.
 pub(super) fn most_normalized(bytes: usize) -> usize {
     (2 << 20) + bytes.saturating_mul(16)
 }
@@ -190,7 +190,7 @@ impl SentencePiece {
     }
 }
 
-/// Moves bytes to a text; of those that are no character, each becomes U+FFFD.
+/// Moves bytes to a text; each byte that is no part of a character becomes U+FFFD.
 fn push_bytes(text: &mut String, bytes: &mut Vec<u8>) {
     let mut rest = &bytes[..];
     loop {

@@ -37,7 +37,8 @@ impl Trie {
         let mut texts: Vec<_> = texts.map(|(text, n)| (text.as_bytes(), n)).collect();
         texts.sort_unstable();
         let mut nodes = vec![Node::new(0)];
-        // Of each node, the texts that begin with its bytes, and the number of these bytes.
+        // For each node, the texts that begin with its bytes, and the number of these
+        // bytes.
         let mut below = vec![(0..texts.len(), 0)];
         let mut node = 0;
         while let Some((Range { mut start, end }, depth)) = below.get(node).cloned() {

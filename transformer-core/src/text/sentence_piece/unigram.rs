@@ -7,8 +7,8 @@ use super::pieces::{Part, Pieces};
 /// By how much an unknown character's log-probability is below that of the least probable piece.
 const UNKNOWN_PENALTY: f32 = 10.0;
 
-/// Beyond this log-probability, paths are measured from where the next piece begins, as single precision would
-/// not tell them apart.
+/// Beyond this log-probability, paths are measured from where the next piece begins, because single precision
+/// would not distinguish them.
 const FAR: f32 = 100_000.0;
 
 /// A unigram model; its pieces are given with the text.

@@ -25,7 +25,7 @@ impl Matrix<'_> {
     /// Some of the columns.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When there are fewer columns.
     fn columns(self, columns: Range<usize>) -> Self {
         self.transposed().rows(columns).transposed()
     }

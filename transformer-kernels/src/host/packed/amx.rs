@@ -11,8 +11,8 @@ const _: () = assert!(PANEL == COLUMNS && size_of::<Group>() == INPUTS * COLUMNS
 /// Rows from which on tiles are faster than vectors: fewer leave most of a tile empty.
 const ENOUGH: usize = 5;
 
-/// AMX, where the processor has it, and it is the faster way to multiply so many rows of so many inputs, which must fill
-/// whole tiles.
+/// AMX, where the processor has it and multiplies this many rows faster with it. The
+/// inputs must fill whole tiles.
 pub fn suits(rows: usize, inputs: usize) -> Option<Amx> {
     let fills_tiles = inputs > 0 && inputs.is_multiple_of(TILE * INPUTS);
     (rows >= ENOUGH && fills_tiles).then(Amx::new).flatten()

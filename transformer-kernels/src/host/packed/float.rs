@@ -70,7 +70,7 @@ impl FloatPanels {
 
 /// Writes a panel, whose weights are `values`, `[outputs, d_input]`.
 fn transpose_into(panel: &mut [PanelRow], values: &[f32], d_input: usize) {
-    // As many inputs as stay in the processor's first cache.
+    // Inputs at a time, whose rows stay in the first-level cache.
     const BLOCK: usize = 64;
     for (block, rows) in panel.chunks_mut(BLOCK).enumerate() {
         for (column, output) in values.chunks_exact(d_input).enumerate() {

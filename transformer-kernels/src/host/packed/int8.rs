@@ -8,7 +8,7 @@ use super::tiles::{PANEL, Part, Tiles, compute, prefetch_next};
 use crate::linear::WeightLayout;
 use crate::quantized_rows;
 
-/// Whether sums over so many inputs fit 32 bits, at 255 · 128 each at most.
+/// Whether sums over this many inputs fit 32 bits, at 255 · 128 each at most.
 pub fn fits(d_input: usize) -> bool {
     d_input <= i32::MAX as usize / (255 * 128)
 }

@@ -9,7 +9,7 @@ use crate::kernels::{AttentionParents, Packed};
 
 /// Gradients of queries, keys and values, those that are wanted.
 pub struct Gradients {
-    /// Of the packed tensors, whose parts the others are, in f32.
+    /// The gradients of the packed tensors, in f32; the other fields are parts of them.
     rows: [Option<Tensor>; 2],
     query: Option<Tensor>,
     /// `[batch, n_heads, key_len, d_head]` each.
@@ -61,8 +61,8 @@ impl Gradients {
         }
     }
 
-    /// Computes them from that of the output, as a factor; the weights, those that dropout kept, and the gradient of
-    /// these, in f32.
+    /// Computes the gradients from that of the output, as a factor, and from the weights, the weights that dropout
+    /// kept and the gradient of these, in f32.
     pub fn compute(
         &mut self,
         inputs: &Inputs<'_>,

@@ -127,8 +127,8 @@ fn tiles_are_all_weights() {
     }
 }
 
-/// For given weights the output is linear in the values: its product with its gradient is that of the values with
-/// theirs. Other entries dropped forward than backward would change it.
+/// For given weights the output is linear in the values, so that the product of the output and its gradient
+/// equals that of the values and theirs, unless forward and backward pass drop different entries.
 #[test]
 fn the_same_entries_are_dropped_forward_and_backward() {
     let _held = generator();

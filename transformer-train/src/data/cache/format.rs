@@ -186,7 +186,7 @@ struct Sections {
 }
 
 impl Sections {
-    /// Those of a file, which is read from its beginning to its end and has the checksum that it says.
+    /// The sections of a file, which is read from its beginning to its end and checked against its checksum.
     fn of(path: &Path, file: &File) -> Result<Self, CorpusError> {
         let io = |error| CorpusError::io(path)(error);
         let damaged = |problem| CorpusError::CacheDamaged {

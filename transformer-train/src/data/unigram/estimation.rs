@@ -26,7 +26,8 @@ const MIN_EXPECTED: f64 = 0.5;
 const FITS: usize = 2;
 /// Share of the pieces that a round keeps.
 const KEPT: f64 = 0.75;
-/// Of 10 000 characters of text, those that are pieces; the rarest of the others are not.
+/// Characters of text, out of 10 000, that the characters among the pieces must cover; rarer characters are
+/// no pieces.
 const COVERED: u64 = 9_995;
 /// Parts in which words are summed. A fixed number, so that the sums do not depend on the threads.
 const PARTS: usize = 16;

@@ -24,7 +24,7 @@ pub struct Pieces {
     list: Vec<Piece>,
     /// The node that a character leads to from a node; the root is 0.
     children: HashMap<(usize, char), usize>,
-    /// Of each node, the position in `list` of the piece that ends there.
+    /// For each node, the position in `list` of the piece that ends there.
     ends: Vec<Option<usize>>,
 }
 
@@ -69,15 +69,15 @@ impl Pieces {
     /// the probabilities of all ways to cut it (the E-step).
     pub fn add_expected(&self, word: &[char], count: u64, expected: &mut [f64]) {
         let spans = self.spans(word);
-        // Of each prefix of the word, the logarithm of the sum over all ways to cut it.
+        // For each prefix of the word, the logarithm of the sum over all ways to cut it.
         let mut prefix = vec![f64::NEG_INFINITY; word.len() + 1];
         prefix[0] = 0.0;
         for span in &spans {
             let ways = prefix[span.start] + self.list[span.piece].log_probability;
             prefix[span.end] = log_add(prefix[span.end], ways);
         }
-        // Of each place, the expected number of cuts there, found from the word's end: a cut's weight comes
-        // from the pieces that end there, in proportion to their shares of the prefix.
+        // For each place, the expected number of cuts there, found from the word's end: a cut's weight
+        // comes from the pieces that end there, in proportion to their shares of the prefix.
         let mut cuts = vec![0.0; word.len() + 1];
         cuts[word.len()] = count as f64;
         for span in spans.iter().rev() {

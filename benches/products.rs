@@ -33,7 +33,7 @@ criterion_group! {
 }
 criterion_main!(benches);
 
-/// Of each size and number of rows; an element is a multiplication.
+/// Products of each size and number of rows; an element is a multiplication.
 fn products(criterion: &mut Criterion) {
     for sizes in SIZES {
         let [d_input, d_output] = sizes;
@@ -72,7 +72,7 @@ const TRAINING: [[usize; 3]; 6] = [
     [2048, 2048, 512],
 ];
 
-/// Of each size; an element is a multiplication.
+/// Products of each size; an element is a multiplication.
 fn training_products(criterion: &mut Criterion) {
     for [rows, d_input, d_output] in TRAINING {
         let weight = numbers(1, d_input * d_output);

@@ -1,4 +1,5 @@
-//! The time in which several processes sum as many numbers as a model has parameters, as each update does.
+//! The time in which several processes sum as many numbers as a model has parameters: the sum of each
+//! update.
 //!
 //! `benches/ranks` runs it; by itself: `mpirun -np 2 target/release/sum_of_ranks 60000000`.
 

@@ -51,7 +51,7 @@ fn sizes() -> Vec<Size> {
     ]
 }
 
-/// The base model's attention to as many tokens in sentences of different lengths.
+/// The base model's attention to the same number of tokens, in sentences of different lengths.
 fn attention_sizes() -> Vec<Size> {
     let lens = [("32", 32), ("128", 128), ("512", 512), ("2048", 2048)];
     let size = |(name, len)| Size {

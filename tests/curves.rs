@@ -80,8 +80,8 @@ fn each_run_and_number_is_named_and_each_point_is_drawn() {
         assert!(labels.contains(&title), "{title}: {labels:?}");
     }
 
-    // The log has points after updates 1, 2 and 4, and validations after 2 and 4. Of the checkpoint, training is
-    // drawn as of its validations.
+    // The log has points after updates 1, 2 and 4, and validations after 2 and 4. The checkpoint's training is
+    // drawn as recorded at its validations.
     let lines = lines(&svg);
     let found: Vec<_> = lines
         .iter()
@@ -126,7 +126,7 @@ fn each_run_and_number_is_named_and_each_point_is_drawn() {
     assert!(!labels.contains(&"perplexity"), "{labels:?}");
 }
 
-/// Of a run with a log, and of its checkpoint.
+/// The numbers of a run with a log, and of its checkpoint.
 #[test]
 fn the_average_at_the_end_of_a_run_is_a_mark_in_a_ring() {
     let folder = folder();

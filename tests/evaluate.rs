@@ -78,7 +78,7 @@ fn pairs_that_cannot_be_used_are_left_out_with_a_note() {
     );
 }
 
-/// Models that are the same have the mean that each has: an ensemble of them is one of them.
+/// The mean of equal models is that of each: an ensemble of them is one of them.
 #[test]
 fn an_ensemble_is_measured_as_one_model() {
     let (_folder, model) = trained();

@@ -51,7 +51,7 @@ fn a_killed_run_resumes_to_the_model_it_would_have_made() {
     succeeds(command(&killed).arg("--resume"));
     let [expected, found] = [&whole, &killed].map(|out| files_of(out));
     assert!(found.keys().eq(expected.keys()), "{:?}", found.keys());
-    // Without those that have seconds, and Adam's moments, whose order is random.
+    // Without the files that have seconds, and Adam's moments, whose order is random.
     let varies = |path: &Path| {
         ["run.json", "log.jsonl", "optimizer.mpk"]
             .iter()
@@ -143,7 +143,7 @@ fn a_signal_keeps_a_checkpoint(signal: &str, exit_code: i32, answer: &str) {
     send(signal, &child);
     let output = child.wait_with_output().expect("the program ends");
     let (printed, err) = (stdout(&output), stderr(&output));
-    // So that no `transformer train … && …` goes on as if the run had ended.
+    // The exit code stops `transformer train … && …` from going on as if the run had ended.
     assert_eq!(output.status.code(), Some(exit_code), "{err}");
     let answer = format!("stopping after this update; {answer}");
     assert!(err.lines().any(|line| line == answer), "{err}");
@@ -153,7 +153,7 @@ fn a_signal_keeps_a_checkpoint(signal: &str, exit_code: i32, answer: &str) {
         .find_map(|line| line.strip_prefix("interrupted; --resume goes on: "))
         .and_then(|line| line.split(' ').next())
         .unwrap_or_else(|| panic!("{printed}"));
-    // Of the last update, not only of the last validation, each of which makes one, too.
+    // The checkpoint of the last update, not only that of the last validation.
     let last = out.join(format!("checkpoints/update-{made:0>8}"));
     assert!(last.join("model.safetensors").exists(), "{printed}");
     let checkpoints = fs::read_dir(out.join("checkpoints")).expect("checkpoints");

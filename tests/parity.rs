@@ -40,7 +40,7 @@ fn every_pretrained_model_is_hugging_face_s_on_every_backend() {
             directories.len(),
             "{out}"
         );
-        // Of two of them, CTranslate2's translations are known, and of one, both formats of weights.
+        // CTranslate2's translations are known for two of them, and both formats of weights for one.
         assert_eq!(out.matches("  as CTranslate2 ").count(), 2, "{out}");
         assert_eq!(out.matches("logits, .bin").count(), 1, "{out}");
     }

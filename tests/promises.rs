@@ -140,7 +140,7 @@ fn config(norm: NormPlacement) -> TransformerConfig {
     }
 }
 
-/// The paper's model but for its sizes: everything is tied, dropout is 0.1.
+/// The paper's model with other sizes: everything is tied, dropout is 0.1.
 fn paper() -> TransformerConfig {
     paper_with_vocabulary(13)
 }
@@ -689,7 +689,7 @@ fn resume<B: AutodiffBackend>(device: &B::Device) {
     }
 }
 
-/// Dropout is drawn from Burn's generator, of which a process has one. Initial weights and samples are not.
+/// Dropout is drawn from Burn's generator, which the process shares. Initial weights and samples are not.
 fn side_by_side<B: AutodiffBackend>(device: &B::Device) {
     let config = TransformerConfig {
         attention_dropout: 0.1,

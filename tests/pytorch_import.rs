@@ -378,7 +378,7 @@ fn position_tables_must_be_the_paper_s() {
     written.put(name, &[1, 5000, 4], table(-1.0));
     assert!(written.read(system, &config).is_ok());
 
-    // The sign of the exponent that the reference system encoder-layer has wrong.
+    // The wrong sign of the exponent, as in the reference system encoder-layer.
     written.put(name, &[1, 5000, 4], table(1.0));
     assert_eq!(
         written.problems(system, &config)[0].to_string(),

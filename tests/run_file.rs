@@ -486,7 +486,8 @@ fn corpora_are_weighted_and_filtered_and_pieces_are_drawn_anew_also_after_a_resu
     assert!(weights(&whole, 4) == weights(&parts, 4));
 }
 
-/// From the corpora, or where they are gone from the pairs beside it. These do not say where a corpus ends.
+/// It is made from the corpora or, where they are gone, from the pairs beside it, which do not say where a
+/// corpus ends.
 #[test]
 fn a_cache_that_is_lost_is_made_anew_unless_weights_are_lost_with_it() {
     let folder = folder();
@@ -603,7 +604,7 @@ fn a_run_that_has_made_its_updates_writes_nothing() {
     let before = files(&model);
     succeeds(resume(&model).args(["--updates", "3"]));
     assert!(files(&model) == before);
-    // Of the same pairs in another file, a cache is made before they are known.
+    // A cache of the same pairs in another file is made before they are recognised.
     let copy = folder.path().join("copy.tsv");
     fs::copy(corpus(folder.path()), &copy).expect("a copy");
     let copy = format!("data.train={}", copy.display());

@@ -56,7 +56,7 @@ fn caches_of_commands_that_did_not_begin_are_removed() {
     assert!(!refused.exists());
 }
 
-/// It has the name of a file that a killed process left, and cannot be removed as one.
+/// The directory has the name of a file that a killed process left, and cannot be removed as a file.
 #[test]
 fn what_is_in_the_way_is_named() {
     let folder = folder();

@@ -331,7 +331,7 @@ fn a_source_longer_than_the_positions_is_an_error_that_names_its_line() {
     );
 }
 
-/// On ndarray it is multiplied as it is, elsewhere by the numbers that the integers stand for.
+/// ndarray multiplies its integers, other backends the numbers that the integers stand for.
 #[cfg(feature = "ndarray")]
 #[test]
 fn a_quantized_model_translates_as_the_model_does_in_8_bits() {
@@ -400,7 +400,7 @@ fn a_quantized_model_translates_as_the_model_does_in_8_bits() {
     let out = succeeds(program("info").arg(&tuned));
     assert!(out.lines().any(|line| line == "  format       1"), "{out}");
 
-    // Neither twice nor over another model.
+    // A model is quantized neither twice nor over another model.
     let before = fs::read(quantized.join("model.safetensors")).unwrap();
     let error = fails(&mut quantize);
     let expected = format!(

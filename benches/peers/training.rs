@@ -67,7 +67,7 @@ pub struct Training<B: AutodiffBackend> {
     model: Option<TrainingModel<B, Transformer<B>>>,
     optimizer: PaperAdam<TrainingModel<B, Transformer<B>>, B>,
     schedule: RateSchedule,
-    /// Those of one turn.
+    /// The updates of one turn.
     updates: Vec<Update<TokenizedPair>>,
 }
 

@@ -138,7 +138,7 @@ impl TextWork {
     }
 }
 
-/// Of each sentence, the seconds to the first token and those to all.
+/// For each sentence, the seconds to the first token and to all tokens.
 fn latencies<B: Backend, M: NextToken<B>>(
     first: &TextSearch<'_, M>,
     all: &TextSearch<'_, M>,

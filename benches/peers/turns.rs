@@ -16,7 +16,8 @@ pub struct Outcome {
     pub tokens: usize,
     /// The best target of each source.
     pub targets: Vec<Vec<u32>>,
-    /// Of each sentence, the seconds to one token and those to all.
+    /// For each sentence, the seconds to the first token and to all
+    /// tokens.
     pub latencies: Vec<[f64; 2]>,
     /// The translation of each sentence.
     #[serde(skip)]

@@ -1,5 +1,5 @@
-//! Damaged directories, and such that were made to do harm: each ends in one line that names the file, and none in a
-//! panic, in memory that is not there, or in code that runs.
+//! Damaged directories, and ones that were made to do harm: each ends in one line that names the file, and none in a
+//! panic, in exhausted memory, or in the execution of code.
 
 use std::fs;
 use std::path::Path;
@@ -167,7 +167,7 @@ fn sizes_that_do_not_agree_are_refused() {
     });
     let problem = refused(copy.path(), "vocab.json");
     assert_eq!(problem, "2285 tokens for a model that knows 2284");
-    // Of another model, smaller.
+    // A vocabulary of another, smaller model.
     let copy = copied("marian-en-fr");
     let other = super::directory("marian-multi").join("vocab.json");
     fs::copy(other, copy.path().join("vocab.json")).unwrap();
@@ -208,7 +208,7 @@ fn sizes_that_do_not_agree_are_refused() {
     );
 }
 
-/// A pipe would not even be opened, and a device has no end.
+/// Opening a pipe would wait for a writer, and a device has no end.
 #[cfg(unix)]
 #[test]
 fn pipes_and_devices_are_refused() {
@@ -270,7 +270,7 @@ fn files_that_were_not_fetched_are_named() {
     );
 }
 
-/// As a cache leaves them whose files were removed.
+/// As a cache leaves them when its files were removed.
 #[cfg(unix)]
 #[test]
 fn links_to_nothing_are_no_missing_files() {
@@ -311,7 +311,7 @@ fn enormous_values_end_in_a_short_line() {
                     bytes.extend(format!(", \"{key}\": ").as_bytes());
                     [&bytes[..], value, b"}"].concat()
                 });
-                // A key that means nothing may have any value.
+                // A key without a meaning may have any value.
                 if load(copy.path()).is_err() {
                     refused(copy.path(), file);
                 }

@@ -314,7 +314,7 @@ fn a_cache_that_cannot_be_made_leaves_nothing() {
     assert!(error.contains("pairs.cache: cannot write"), "{error}");
 }
 
-/// A file that is written anew has another number.
+/// A file that is written again has another inode number.
 #[cfg(unix)]
 #[test]
 fn a_cache_is_made_anew_only_when_it_would_hold_other_pairs() {

@@ -181,7 +181,7 @@ fn sentences_are_both_sides_of_each_pair() {
     );
 }
 
-/// Of a pipe, a second reading would find nothing, or wait for ever.
+/// A second reading of a pipe would find nothing, or wait for ever.
 #[cfg(unix)]
 #[test]
 fn only_regular_files_can_be_read_again() {

@@ -259,7 +259,7 @@ fn loud_logits<B: AutodiffBackend>(weight: Param<Tensor<B, 2>>) -> Param<Tensor<
     weight.map(|weight| Tensor::<B, 2>::from_inner(weight.inner() * 1e25).require_grad())
 }
 
-/// Infinity times zero is not a number: with the logits of padding, the loss is none, though no label counts
+/// Infinity times zero is NaN: with the logits of padding, the loss would be NaN, though no label counts
 /// there.
 #[test]
 fn a_transformer_computes_no_logits_of_padding() {

@@ -214,7 +214,7 @@ fn a_resumed_run_skips_as_the_run_that_was_not_stopped() {
     assert!((4..=6).contains(&whole.skipped), "{}", whole.skipped);
 }
 
-/// Of the two examples of an update, each rank has one.
+/// Each rank has one of the two examples of an update.
 #[test]
 fn all_ranks_skip_an_update_that_one_of_them_spoils() {
     let config = TrainingConfig {

@@ -117,7 +117,7 @@ fn numbers_equal_those_of_a_translator_and_the_metrics() {
         let wrong = validation.numbers["WER %"];
         assert_eq!(validation.numbers["Exact match %"] + wrong, 100.0);
     }
-    // The model has learned something: the numbers compared are not those of nothing.
+    // The model has learned something, so that the numbers compared are not trivial.
     let chrf = |index: usize| trained.validations[index].numbers["chrF"];
     assert!(chrf(1) > 0.0, "{} and {}", chrf(0), chrf(1));
 }

@@ -172,7 +172,7 @@ fn names_of_numbers_differ_from_each_other_and_from_the_means() {
     }
 }
 
-/// As many numbers as it says, under the names `a` and `b`.
+/// A hook with this many numbers, under the names `a` and `b`.
 struct Numbers(usize);
 
 impl ValidationMetrics<NdArray, Transformer<NdArray>> for Numbers {

@@ -8,10 +8,10 @@ use crate::guard::{self, hash, watched};
 use crate::random::Random;
 use crate::targets::Target;
 
-/// The most failures of a target, one for each place, of which the inputs are saved.
+/// The most failures of a target, one for each place, whose inputs are saved.
 const MOST_SAVED: usize = 20;
 
-/// How long a target is fuzzed: until either is reached.
+/// How long a target is fuzzed: until either limit is reached.
 #[derive(Debug, Clone, Copy)]
 pub struct Length {
     pub executions: u64,
@@ -67,7 +67,7 @@ pub fn fuzz(name: &'static str, target: &mut Target, length: Length, seed: u64) 
             Ok(accepted) => outcome.accepted += u64::from(accepted),
             Err(problem) => {
                 outcome.failures += 1;
-                // Its place.
+                // The place of the failure.
                 let place = problem.split(": ").next().unwrap_or_default().to_owned();
                 if places.len() < MOST_SAVED && places.insert(place) {
                     guard::report(name, &input, &problem);

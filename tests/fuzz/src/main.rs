@@ -143,7 +143,7 @@ fn chosen(arguments: &Arguments) -> Result<Vec<(&'static str, Make)>, String> {
     Ok(all.filter(|(name, _)| is_chosen(name)).collect())
 }
 
-/// Returns whether nothing was found.
+/// Fuzzes the targets. Returns whether no failure was found.
 fn run(arguments: &Arguments, folder: &Path) -> Result<bool, String> {
     let mut is_clean = true;
     let targets = chosen(arguments)?;

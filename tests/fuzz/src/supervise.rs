@@ -47,7 +47,7 @@ pub fn start() -> io::Result<ExitCode> {
         .status()?;
     match status.code() {
         Some(0) => Ok(ExitCode::SUCCESS),
-        // Whatever it was has been said.
+        // The process has reported the failure itself.
         Some(1 | 2) => Ok(ExitCode::FAILURE),
         _ => {
             let printed = fs::read(&noise).unwrap_or_default();

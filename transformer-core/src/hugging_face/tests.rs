@@ -117,7 +117,7 @@ fn shapes(model_type: &str) -> Vec<(String, Vec<usize>)> {
     shapes
 }
 
-/// Numbers that halves can hold.
+/// Numbers that half precision represents exactly.
 fn random(rng: &mut ChaCha8Rng, shape: &[usize]) -> Stored {
     let count: usize = shape.iter().product();
     let numbers = (0..count).map(|_| f32::from(rng.random_range(-100_i8..100)) / 64.0);
@@ -379,7 +379,7 @@ fn halves_are_read_as_the_numbers_that_they_are() {
     }
 }
 
-/// Writes the tensors into two files of names that end so, and their index.
+/// Writes the tensors into two files whose names end in `name`, and their index.
 fn write_shards(directory: &Path, name: &str, write: impl Fn(&Path, &Tensors)) {
     let mut weight_map = serde_json::Map::new();
     let mut shards = [Tensors::new(), Tensors::new()];

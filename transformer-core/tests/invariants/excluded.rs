@@ -157,7 +157,7 @@ fn a_prefix_with_an_excluded_token_is_kept() {
     }
 }
 
-/// No probability, and not "not a number", in an ensemble, too.
+/// In an ensemble, too, they have no probability, and it is not NaN.
 #[test]
 fn a_target_with_an_excluded_token_is_impossible() {
     let [first, second] = [1, 2].map(|seed| model::<NdArray>(&excluding(), seed));

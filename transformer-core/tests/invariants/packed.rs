@@ -147,7 +147,7 @@ fn decoded<B: Backend, M: NextToken<B>>(model: &M) -> Vec<[Vec<f64>; 2]> {
     found
 }
 
-/// The same numbers, and one far from all others in place of −∞.
+/// The same numbers, with one far from all others in place of −∞.
 fn finite(mut log_probs: Vec<f64>) -> Vec<f64> {
     for log_prob in &mut log_probs {
         if *log_prob == f64::NEG_INFINITY {
@@ -361,8 +361,8 @@ fn two_steps(model: &PackedTransformer<NdArray>, sources: &[Vec<u32>]) -> Vec<Ve
     sources.map(<[f64]>::to_vec).collect()
 }
 
-/// Of each source's targets one is continued at each step, by several: so many steps that the slots of the others are
-/// freed several times. Some tokens pad.
+/// At each step, one of each source's targets is continued by several, for so many steps that the slots of the others
+/// are freed several times. Some tokens pad.
 #[test]
 fn many_steps_of_a_wide_beam_are_those_of_its_ancestors_alone() {
     const WIDTH: usize = 8;

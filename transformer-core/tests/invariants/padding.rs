@@ -93,7 +93,8 @@ fn garbage_in_padded_memory_changes_nothing() {
     }
 }
 
-/// The converse: real positions of the memory matter, so that the test above is of use.
+/// The converse: real positions of the memory matter; otherwise the test above would
+/// prove nothing.
 #[test]
 fn garbage_in_real_memory_changes_every_row() {
     let model = model::<NdArray>(&tiny(), 5);

@@ -1,4 +1,5 @@
-//! Model directories in 8 bits: the model with its matrices rounded, and a reason for each that is not read.
+//! Model directories in 8 bits: the model with its matrices rounded, and an error with the reason for each
+//! directory that is refused.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -293,7 +294,7 @@ fn what_cannot_be_quantized_is_refused_and_nothing_written() {
     assert!(!out.exists());
 }
 
-/// A checkpoint's are in the directory of its run.
+/// A checkpoint's tokenizers and options are in the directory of its run.
 #[test]
 fn tokenizers_and_options_come_along() {
     let run = tempfile::tempdir().unwrap();

@@ -322,8 +322,8 @@ fn without_early_stopping_no_target_that_scores_better_is_left_growing() {
 /// The log-probability of a growing target, and its tokens.
 type Growing = (f64, Vec<u32>);
 
-/// Textbook beam search, without cache or batch, until `is_done` with the growing targets and the ended ones, of which
-/// there is one at least and the best is the first; and the number of ended ones.
+/// Textbook beam search, without cache or batch, until `is_done` of the growing and the ended targets; there is at
+/// least one ended target, and the best is the first. Returns also the number of ended ones.
 fn beam_of_two(
     model: &Transformer<NdArray>,
     source: &[u32],

@@ -1,5 +1,4 @@
-//! The start token: where it is the token that pads or the one that ends, a target is read as it is with a start
-//! token of its own.
+//! The start token: where it is `<pad>` or `<eos>`, a target is read as with a separate start token.
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;

@@ -499,7 +499,7 @@ fn integers_and_booleans_are_loaded_as_they_were_saved() {
     assert!(message.ends_with("`chosen` is u8, not bool"), "{message}");
 }
 
-/// Its matrices lie otherwise than ours: square ones would be read, and be transposed.
+/// Its matrices have another layout than ours: square ones would be read as their transposes.
 #[test]
 fn weights_of_pytorch_are_not_read_as_ours() {
     let directory = tempfile::tempdir().unwrap();

@@ -118,7 +118,7 @@ fn a_resumed_run_compares_by_the_same_rule() {
     assert_eq!(checkpoints(&out), [4, 10, 12]);
 }
 
-/// The model of which it is not known how good it is follows the training.
+/// A model whose validation is unknown is replaced by the newest one.
 #[test]
 fn without_any_number_the_newest_model_is_kept() {
     let _alone = alone();

@@ -114,7 +114,7 @@ fn all_damaged_checkpoints_are_named_or_that_none_is_whole() {
     let out = folder.path().join("run");
     train(&out);
     let [oldest, middle, newest] = [4, 6, 8].map(|update| checkpoint(&out, update));
-    // As a copy leaves it that was broken off.
+    // As an interrupted copy leaves it.
     fs::remove_dir_all(&newest).unwrap();
     fs::create_dir(&newest).unwrap();
     flip(&middle.join("model.safetensors"));
@@ -155,7 +155,7 @@ fn checkpoints_of_earlier_versions_are_resumed_without_checksums() {
     assert!(json.contains("file_checksums") && json.contains("validation_data"));
 }
 
-/// Bytes in place of others of the same number, which are there.
+/// The bytes with `to` in place of `from`, which has the same length and must be there.
 fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let at = bytes.windows(from.len()).position(|part| part == from);

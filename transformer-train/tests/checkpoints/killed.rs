@@ -113,7 +113,7 @@ impl States {
         self.push();
     }
 
-    /// Replaces those files that are another in `next`.
+    /// Replaces the files that differ in `next`.
     fn write_all(&mut self, next: &Files, are_meant: fn(&Path) -> bool) {
         for (path, content) in next.iter().filter(|(path, _)| are_meant(path)) {
             if self.now.get(path) != Some(content) {

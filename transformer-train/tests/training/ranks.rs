@@ -106,7 +106,7 @@ fn several_ranks_have_the_losses_of_one<T: AutodiffBackend>(config: &TrainingCon
         assert_same(&all[0].valid_losses, &one.valid_losses);
         for other in &all[1..] {
             assert!(other.losses.is_empty() && other.valid_losses.is_empty());
-            // Of rank 0, the model is the average, if there is one.
+            // Rank 0's model is the average, if there is one.
             assert!(other.weights == all[if config.ema_decay.is_some() { 1 } else { 0 }].weights);
         }
     }
@@ -126,7 +126,8 @@ fn two_and_four_ranks_have_the_losses_of_one_process_on_flex() {
     });
 }
 
-/// Each rank drops out other entries, and as many. The loss then differs by chance, by less than it falls.
+/// Each rank drops out other entries, at the same rate. The loss then differs by chance, by less than it
+/// falls.
 #[test]
 fn ranks_learn_with_dropout_as_one_process_does() {
     let _alone = alone();

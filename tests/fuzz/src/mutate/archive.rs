@@ -59,7 +59,8 @@ fn change(files: &mut Vec<File>, seeds: &[Vec<u8>], random: &mut Random) {
         .iter()
         .position(|(name, _)| name.ends_with("data.pkl"));
     let at = match pickles {
-        // Most often: nothing else of the file is a program.
+        // Most changes are to the pickle: it is the only program
+        // in the file.
         Some(pickles) if !random.one_in(4) => pickles,
         _ => random.below(files.len()),
     };

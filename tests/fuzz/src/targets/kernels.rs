@@ -251,7 +251,7 @@ struct AttentionCase {
     lens: Vec<usize>,
     is_self: bool,
     query: Rows,
-    /// Of each part the keys, then the values; of packed operands one list of both.
+    /// For each part the keys, then the values; one list of both for packed operands.
     key_value: Vec<Vec<f32>>,
     blocked: Blocked,
     layout: Layout,
@@ -375,7 +375,7 @@ fn attention_case(choices: &mut Choices, is_cached: bool) -> AttentionCase {
     let key_len: usize = lens.iter().sum();
     let rows = batch * query_len;
     let width = n_heads * d_k;
-    // In a sequence's own projection NaN in a key would be everyone's.
+    // In self-attention, a NaN in a key would reach every query.
     let query = match is_self {
         true => Rows {
             values: choices.numbers(rows * n_heads * (2 * d_k + d_v)),

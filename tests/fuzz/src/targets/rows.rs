@@ -177,7 +177,7 @@ pub fn rows(_folder: &Path) -> Target {
                         })
                         .collect()
                 });
-                // Of one number there is no deviation.
+                // One number has no deviation.
                 rows::layer_norm(&mut x, &gamma, &beta, epsilon, Spread::UnbiasedDeviation);
             }
         }
@@ -249,7 +249,7 @@ pub fn attend(_folder: &Path) -> Target {
         let sum: f32 = weights.iter().sum();
         let expected = if count == 0 { 0.0 } else { n_heads as f64 };
         assert_close(&[sum], &[expected], 1e-3);
-        // A slot that there is not.
+        // A slot that does not exist.
         chosen.push(n_slots as u32);
         assert!(panics(|| rows::attend(
             &query,

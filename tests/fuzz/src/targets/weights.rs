@@ -72,7 +72,7 @@ pub fn model(folder: &Path) -> Target {
             write(&path, input);
             let plain = Transformer::<Flex>::load(&folder, &device());
             let packed = PackedTransformer::<Flex>::load(&folder, PackedPrecision::F32, &device());
-            // Two readers, of which both must refuse, or neither.
+            // Either both readers must refuse, or neither.
             assert_eq!(plain.is_ok(), packed.is_ok());
             if let (Ok(plain), Ok(packed)) = (&plain, &packed) {
                 search_with(plain, DecodeOptions::beam(2));

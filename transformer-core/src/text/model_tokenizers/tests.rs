@@ -156,7 +156,7 @@ fn pieces_have_the_ids_of_the_vocabulary() {
     // Text that spells a special token is text.
     assert_eq!(source("a</s>"), [3, 1]);
     assert_eq!(source("</s>"), [2, 1]);
-    // The target's pieces are others.
+    // The target has other pieces.
     assert_eq!(tokenizers.encode_target("c b").unwrap(), [5, 2, 4]);
     assert_eq!(tokenizers.target_first(), None);
     tokenizers.check_target_language().unwrap();
@@ -752,7 +752,7 @@ fn m2m100s_tokens_are_those_of_hugging_face() {
             ] {
                 let found = [&found.unwrap()[..], &[special.eos]].concat();
                 let expected = ids(&text[format!("{side}_ids")]);
-                // There, a text that spells a special token has it.
+                // Hugging Face encodes a text that spells a special token as that token.
                 if !text[side].as_str().unwrap().contains("<unk>") {
                     assert_eq!(found, expected, "{name}: {}", text[side]);
                 }
@@ -866,7 +866,7 @@ fn tokens_are_those_of_hugging_face() {
             let text = sentence["text"].as_str().unwrap();
             let tokens = tokenizers.encode_source(text).unwrap();
             let tokens = [&tokens[..], &[eos]].concat();
-            // There, a text that spells special tokens has these.
+            // Hugging Face encodes a text that spells special tokens as these.
             match text.contains("</s>") {
                 true => assert_ne!(tokens, ids(&sentence["ids"]), "{name}: {text:?}"),
                 false => assert_eq!(tokens, ids(&sentence["ids"]), "{name}: {text:?}"),

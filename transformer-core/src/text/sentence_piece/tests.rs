@@ -131,11 +131,11 @@ fn a_text_that_becomes_too_long_is_refused() {
         encoded(&"a".repeat(3000)).unwrap_err(),
         "the normalizer's rules make a text of 3000 bytes one of more than 2145152"
     );
-    // Which is nothing against long texts.
+    // Long texts are still encoded.
     encoded(&"c d".repeat(500_000)).unwrap();
 }
 
-/// In double precision, three of these are cut otherwise.
+/// Three of these would be cut otherwise in double precision.
 #[test]
 fn sums_are_in_single_precision_and_the_longer_last_piece_wins_a_tie() {
     let model = Model::of_text(&[
@@ -384,7 +384,8 @@ fn unused_pieces_are_cut_again_where_they_were_merged() {
     assert_pieces(&model, "bcbc", "▁|bc|bc", &[10, 4, 4]);
 }
 
-/// Log-probabilities so low that single precision would not tell paths apart: the library then counts anew.
+/// Log-probabilities so low that single precision would not distinguish paths: the library then measures from a new
+/// origin.
 #[test]
 fn long_texts_keep_their_precision() {
     let model = Model::of_text(&[
@@ -540,8 +541,8 @@ fn kinds_are_those_of_the_format() {
     );
 }
 
-/// Texts of many scripts, and with characters that are seldom thought of, and their pieces by the source's model of
-/// a model that Hugging Face's classes saved, whose rules are `nmt_nfkc`.
+/// Texts of many scripts and with rare characters, and their pieces by a source model that Hugging Face's classes
+/// saved, whose rules are `nmt_nfkc`.
 const STRANGE: [(&str, &str); 29] = [
     ("", ""),
     ("   ", ""),

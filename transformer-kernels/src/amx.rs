@@ -5,9 +5,9 @@
 #![allow(unsafe_code, reason = "the processor's instructions, written out")]
 
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid_count, __m512i, _mm512_permutex2var_epi32};
+use std::arch::x86_64::__cpuid_count;
 use std::marker::PhantomData;
-use std::mem::{MaybeUninit, transmute};
+use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 use crate::simd::{Level, level};
@@ -344,49 +344,6 @@ fn addresses<T, L, S>(
     }
 }
 
-impl Amx {
-    /// Transposes 16 lines of 16 items.
-    #[inline]
-    pub fn transpose(self, lines: &mut [[u32; TILE]; TILE]) {
-        // SAFETY: a value of this type proves that the processor has AVX-512.
-        unsafe { transpose(lines) }
-    }
-}
-
-/// Exchanges the upper right quarter with the lower left, then in each quarter, and so on.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn transpose(lines: &mut [[u32; TILE]; TILE]) {
-    for distance in [8, 4, 2, 1] {
-        // Each lane's source: below 16 a lane of `a`, from 16 on one of `b`.
-        let upper = std::array::from_fn(|lane| match lane & distance {
-            0 => lane as u32,
-            _ => (TILE + lane - distance) as u32,
-        });
-        let lower = std::array::from_fn(|lane| match lane & distance {
-            0 => (lane + distance) as u32,
-            _ => (TILE + lane) as u32,
-        });
-        for line in (0..TILE).filter(|line| line & distance == 0) {
-            let [a, b] = [lines[line], lines[line + distance]].map(vector);
-            lines[line] = array(_mm512_permutex2var_epi32(a, vector(upper), b));
-            lines[line + distance] = array(_mm512_permutex2var_epi32(a, vector(lower), b));
-        }
-    }
-}
-
-#[inline(always)]
-fn vector(line: [u32; TILE]) -> __m512i {
-    // SAFETY: both types are 64 bytes, and every bit pattern is a value of each.
-    unsafe { transmute(line) }
-}
-
-#[inline(always)]
-fn array(line: __m512i) -> [u32; TILE] {
-    // SAFETY: both types are 64 bytes, and every bit pattern is a value of each.
-    unsafe { transmute(line) }
-}
-
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -488,18 +445,6 @@ mod tests {
         });
     }
 
-    #[test]
-    fn lines_become_columns() {
-        with_tiles(|amx, _| {
-            let mut lines =
-                std::array::from_fn(|line| std::array::from_fn(|at| (100 * line + at) as u32));
-            amx.transpose(&mut lines);
-            for (at, line) in lines.iter().enumerate() {
-                let expected: [u32; TILE] = std::array::from_fn(|line| (100 * line + at) as u32);
-                assert_eq!(*line, expected);
-            }
-        });
-    }
     /// The product of ones, in which every sum has 64 terms.
     fn check_ones(tiles: &Tiles) {
         let rows = Rows {

@@ -71,6 +71,8 @@ mod testing;
 mod tests;
 #[cfg(feature = "tch")]
 mod torch;
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
+mod transpose;
 
 pub use activation::{Activation, activation_dropout};
 pub use adam::{AdamStep, Moments, adam};

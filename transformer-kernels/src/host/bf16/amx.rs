@@ -14,8 +14,9 @@ use crate::amx::{COLUMNS, Columns, ROWS, Rows, TILE, Tiles};
 use crate::host::matrix::Matrix;
 use crate::simd::vectorised;
 use crate::sizes::count;
+use crate::transpose::{BLOCK, Transposition};
 
-const _: () = assert!(LINE == TILE);
+const _: () = assert!(LINE == TILE && BLOCK == TILE);
 
 /// Inner terms of a tile.
 const TERMS: usize = 2 * TILE;
@@ -38,8 +39,8 @@ impl Instructions for Amx {
 
     fn factors(self, x: Matrix<'_>, other: Matrix<'_>, is_large: bool) -> Factors {
         Factors {
-            rows: PackedRows::new(self, x, is_large),
-            columns: PackedColumns::new(self, other, is_large),
+            rows: PackedRows::new(x, is_large),
+            columns: PackedColumns::new(other, is_large),
             steps: x.columns.div_ceil(TERMS),
             width: other.columns,
         }
@@ -88,7 +89,8 @@ struct PackedRows {
 }
 
 impl PackedRows {
-    fn new(amx: Amx, matrix: Matrix<'_>, is_large: bool) -> Self {
+    fn new(matrix: Matrix<'_>, is_large: bool) -> Self {
+        let transposition = Transposition::new();
         let height = matrix.rows.next_multiple_of(TILE);
         if matrix.row_stride != 1 {
             let stride = odd_lines(matrix.columns.div_ceil(2));
@@ -110,7 +112,7 @@ impl PackedRows {
             let terms = terms.rows(tile * TERMS..terms.rows.min((tile + 1) * TERMS));
             vectorised!(for (tile, out) in tiles_of(out).iter_mut().enumerate() {
                 write_lines(terms, tile * TILE, out);
-                amx.transpose(out);
+                transposition.apply(out);
             });
         });
         Self {
@@ -142,7 +144,8 @@ struct PackedColumns {
 }
 
 impl PackedColumns {
-    fn new(amx: Amx, matrix: Matrix<'_>, is_large: bool) -> Self {
+    fn new(matrix: Matrix<'_>, is_large: bool) -> Self {
+        let transposition = Transposition::new();
         let panels = matrix.columns.div_ceil(COLUMNS);
         let steps = matrix.rows.div_ceil(TERMS);
         let mut lines = vec![[0; COLUMNS]; count(&[panels, steps, TILE])];
@@ -172,7 +175,7 @@ impl PackedColumns {
                             let row = &panel.row(row)[tile * TERMS..];
                             write_pairs(&row[..row.len().min(TERMS)], pairs);
                         }
-                        amx.transpose(&mut pairs);
+                        transposition.apply(&mut pairs);
                         for (line, pairs) in lines.iter_mut().zip(pairs) {
                             line[half * TILE..][..TILE].copy_from_slice(&pairs);
                         }

@@ -8,10 +8,12 @@ use rayon::prelude::*;
 
 use super::{Destination, Matrix};
 use crate::host::sized;
+use crate::simd::vectorised;
 use crate::sizes::count;
+use crate::transpose::{BLOCK, Transposition};
 
-/// Rows and columns that are transposed at a time: a cache line of each row is read once, and written once.
-const BLOCK: usize = 16;
+/// Rows that a task copies: four cache lines of each column, which lie side by side.
+const TASK_ROWS: usize = 4 * BLOCK;
 
 /// Inner rows that are copied and multiplied at a time, at most; gemm does not multiply more at a time, either.
 const DEPTH: usize = 512;
@@ -38,20 +40,24 @@ impl Matrix<'_> {
         let size = count(&[self.rows, self.columns]);
         assert_eq!(out.len(), size, "size of a transposed matrix");
         let (whole_rows, whole_columns) = (whole_blocks(self.rows), whole_blocks(self.columns));
-        for first in (0..whole_rows).step_by(BLOCK) {
+        let transposition = Transposition::new();
+        vectorised!(for first in (0..whole_rows).step_by(BLOCK) {
             let rows: [&[f32]; BLOCK] = std::array::from_fn(|row| self.row(first + row));
             for column in (0..whole_columns).step_by(BLOCK) {
-                let block = rows.map(|row| {
-                    let numbers = row[column..].first_chunk::<BLOCK>();
-                    *numbers.expect("a whole block")
-                });
+                let mut block = [[0; BLOCK]; BLOCK];
+                for (line, row) in block.iter_mut().zip(rows) {
+                    let numbers = &row[column..column + BLOCK];
+                    (line.iter_mut().zip(numbers)).for_each(|(to, x)| *to = x.to_bits());
+                }
+                transposition.apply(&mut block);
                 let lines = out[column * self.rows..].chunks_exact_mut(self.rows);
-                for (place, line) in lines.take(BLOCK).enumerate() {
-                    let numbers = block.map(|row| scale * row[place]);
-                    line[first..][..BLOCK].copy_from_slice(&numbers);
+                for (line, numbers) in lines.zip(block) {
+                    let line = &mut line[first..first + BLOCK];
+                    (line.iter_mut().zip(numbers))
+                        .for_each(|(to, x)| *to = scale * f32::from_bits(x));
                 }
             }
-        }
+        });
         // The parts of rows and of columns that fill no whole block.
         for row in 0..self.rows {
             let first = match row < whole_rows {
@@ -99,10 +105,10 @@ fn whole_blocks(len: usize) -> usize {
 
 /// Writes the rows of a matrix whose columns are contiguous one after another, on all threads.
 fn copy_rows(matrix: Matrix<'_>, out: &mut [f32]) {
-    let tasks = out.par_chunks_mut(BLOCK * matrix.columns).enumerate();
+    let tasks = out.par_chunks_mut(TASK_ROWS * matrix.columns).enumerate();
     tasks.for_each(|(task, out)| {
-        let first = task * BLOCK;
-        let rows = matrix.rows(first..matrix.rows.min(first + BLOCK));
+        let first = task * TASK_ROWS;
+        let rows = matrix.rows(first..matrix.rows.min(first + TASK_ROWS));
         rows.transposed().write_transposed(1.0, out);
     });
 }

@@ -7,8 +7,20 @@ use crate::simd::arch;
 /// Lines of a block, and numbers of a line.
 pub const BLOCK: usize = 16;
 
-/// The bits of a block's numbers.
-pub type Block = [[u32; BLOCK]; BLOCK];
+/// Lines of numbers.
+pub type Block<T> = [[T; BLOCK]; BLOCK];
+
+/// A number of four bytes.
+///
+/// # Safety
+/// It has four bytes, and every pattern of bits is a value.
+pub unsafe trait Item: Copy {}
+
+// SAFETY: four bytes, of which every pattern is a value.
+unsafe impl Item for f32 {}
+
+// SAFETY: four bytes, of which every pattern is a value.
+unsafe impl Item for u32 {}
 
 /// The instructions that transpose blocks. Each value proves that the processor has them.
 #[derive(Debug, Clone, Copy)]
@@ -16,8 +28,6 @@ pub struct Transposition(Instructions);
 
 #[derive(Debug, Clone, Copy)]
 enum Instructions {
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
     #[cfg(target_arch = "x86_64")]
     Avx2,
     Portable,
@@ -27,23 +37,19 @@ impl Transposition {
     /// The best instructions of this processor, up to the level that `TRANSFORMER_SIMD` names.
     pub fn new() -> Self {
         Self(match arch() {
+            // Vectors of AVX-512 were no faster on a Xeon: memory is the limit.
             #[cfg(target_arch = "x86_64")]
-            pulp::Arch::V4(_) => Instructions::Avx512,
-            #[cfg(target_arch = "x86_64")]
-            pulp::Arch::V3(_) => Instructions::Avx2,
+            pulp::Arch::V4(_) | pulp::Arch::V3(_) => Instructions::Avx2,
             _ => Instructions::Portable,
         })
     }
 
     /// Transposes a block.
     #[inline(always)]
-    pub fn apply(self, block: &mut Block) {
+    pub fn apply<T: Item>(self, block: &mut Block<T>) {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: pulp has found the instructions of this level, AVX-512 among them.
-            Instructions::Avx512 => unsafe { x86::by_avx512(block) },
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: pulp has found the instructions of this level, AVX2 among them.
+            // SAFETY: pulp has found the instructions of its level, AVX2 among them.
             Instructions::Avx2 => unsafe { x86::by_avx2(block) },
             Instructions::Portable => {
                 for line in 1..BLOCK {
@@ -58,55 +64,20 @@ impl Transposition {
     }
 }
 
-/// Both exchange the upper right quarter of a block with the lower left one, then likewise in each quarter.
+/// Exchanges the upper right quarter of a block with the lower left one, then likewise in each quarter.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
-    use std::mem::transmute;
+    use std::mem::transmute_copy;
 
-    use super::{BLOCK, Block};
+    use super::{BLOCK, Block, Item};
 
     /// Numbers in a register of AVX2.
     const HALF: usize = BLOCK / 2;
 
     #[inline]
-    #[target_feature(enable = "avx512f")]
-    pub fn by_avx512(block: &mut Block) {
-        let mut lines = [_mm512_setzero_si512(); BLOCK];
-        for (line, numbers) in lines.iter_mut().zip(&*block) {
-            *line = vector(*numbers);
-        }
-        for distance in [8, 4, 2, 1] {
-            // The lanes of two partner lines that each of them has afterwards; those of the second begin at 16.
-            let upper = std::array::from_fn(|lane| match lane & distance {
-                0 => lane as u32,
-                _ => (BLOCK + lane - distance) as u32,
-            });
-            let lower = std::array::from_fn(|lane| match lane & distance {
-                0 => (lane + distance) as u32,
-                _ => (BLOCK + lane) as u32,
-            });
-            for line in (0..BLOCK).filter(|line| line & distance == 0) {
-                let [a, b] = [lines[line], lines[line + distance]];
-                lines[line] = _mm512_permutex2var_epi32(a, vector(upper), b);
-                lines[line + distance] = _mm512_permutex2var_epi32(a, vector(lower), b);
-            }
-        }
-        for (numbers, line) in block.iter_mut().zip(lines) {
-            // SAFETY: both are 64 bytes, of which every pattern of bits is a value.
-            *numbers = unsafe { transmute::<__m512i, [u32; BLOCK]>(line) };
-        }
-    }
-
-    #[inline(always)]
-    fn vector(line: [u32; BLOCK]) -> __m512i {
-        // SAFETY: both are 64 bytes, of which every pattern of bits is a value.
-        unsafe { transmute(line) }
-    }
-
-    #[inline]
     #[target_feature(enable = "avx2")]
-    pub fn by_avx2(block: &mut Block) {
+    pub fn by_avx2<T: Item>(block: &mut Block<T>) {
         let (upper, lower) = block.split_at_mut(HALF);
         for (above, below) in upper.iter_mut().zip(lower) {
             above[HALF..].swap_with_slice(&mut below[..HALF]);
@@ -114,14 +85,14 @@ mod x86 {
         for (first, column) in [(0, 0), (0, HALF), (HALF, 0), (HALF, HALF)] {
             let quarter: [__m256i; HALF] = std::array::from_fn(|line| {
                 let line = &block[first + line][column..];
-                let half = *line.first_chunk::<HALF>().expect("half a line");
+                let half: &[T; HALF] = line.first_chunk().expect("half a line");
                 // SAFETY: both are 32 bytes, of which every pattern of bits is a value.
-                unsafe { transmute(half) }
+                unsafe { transmute_copy(half) }
             });
             let quarter = quarter_by_avx2(quarter);
             for (line, numbers) in block[first..].iter_mut().zip(quarter) {
                 // SAFETY: both are 32 bytes, of which every pattern of bits is a value.
-                let half: [u32; HALF] = unsafe { transmute(numbers) };
+                let half: [T; HALF] = unsafe { transmute_copy(&numbers) };
                 line[column..][..HALF].copy_from_slice(&half);
             }
         }
@@ -162,8 +133,6 @@ mod tests {
             Some(Instructions::Portable),
             #[cfg(target_arch = "x86_64")]
             is_x86_feature_detected!("avx2").then_some(Instructions::Avx2),
-            #[cfg(target_arch = "x86_64")]
-            is_x86_feature_detected!("avx512f").then_some(Instructions::Avx512),
         ];
         let all: Vec<_> = all.into_iter().flatten().map(Transposition).collect();
         println!("run by {all:?}");
@@ -174,7 +143,7 @@ mod tests {
     fn lines_become_columns() {
         for transposition in each().into_iter().chain([Transposition::new()]) {
             let number = |line: usize, at: usize| (100 * line + at) as u32;
-            let mut block: Block =
+            let mut block: Block<u32> =
                 std::array::from_fn(|line| std::array::from_fn(|at| number(line, at)));
             transposition.apply(&mut block);
             for (at, line) in block.iter().enumerate() {

@@ -44,17 +44,15 @@ impl Matrix<'_> {
         vectorised!(for first in (0..whole_rows).step_by(BLOCK) {
             let rows: [&[f32]; BLOCK] = std::array::from_fn(|row| self.row(first + row));
             for column in (0..whole_columns).step_by(BLOCK) {
-                let mut block = [[0; BLOCK]; BLOCK];
+                let mut block = [[0.0; BLOCK]; BLOCK];
                 for (line, row) in block.iter_mut().zip(rows) {
-                    let numbers = &row[column..column + BLOCK];
-                    (line.iter_mut().zip(numbers)).for_each(|(to, x)| *to = x.to_bits());
+                    *line = *row[column..].first_chunk().expect("a whole block");
                 }
                 transposition.apply(&mut block);
                 let lines = out[column * self.rows..].chunks_exact_mut(self.rows);
-                for (line, numbers) in lines.zip(block) {
-                    let line = &mut line[first..first + BLOCK];
-                    (line.iter_mut().zip(numbers))
-                        .for_each(|(to, x)| *to = scale * f32::from_bits(x));
+                for (line, mut numbers) in lines.zip(block) {
+                    numbers.iter_mut().for_each(|x| *x *= scale);
+                    *line[first..].first_chunk_mut().expect("a whole block") = numbers;
                 }
             }
         });

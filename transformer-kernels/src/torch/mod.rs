@@ -207,8 +207,8 @@ impl Kernels for LibTorch {
         step: &AdamStep,
     ) -> [TchTensor; 3] {
         let [first, second] = moments;
-        let owned = [parameter, first, second].map(owned);
-        adam::adam(&owned, &grad.tensor, step);
+        let mut owned = [parameter, first, second].map(owned);
+        adam::adam(&mut owned, &grad.tensor, step);
         owned.map(TchTensor::new)
     }
 }

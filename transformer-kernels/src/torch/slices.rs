@@ -8,23 +8,27 @@ use crate::host::Slices;
 
 impl Slices for LibTorch {
     fn slice(tensor: &FloatTensor<Self>) -> Option<&[f32]> {
-        let tensor = &tensor.tensor;
-        let can_read = tensor.is_contiguous() && tensor.device() == Device::Cpu;
-        (can_read && tensor.kind() == Kind::Float).then(|| {
-            let (first, count) = numbers(tensor);
-            #[allow(unsafe_code, reason = "libtorch's numbers as a slice")]
-            // SAFETY: the tensor is contiguous, of this type and length, and keeps its memory while it is borrowed. It is
-            // an input, the mask or the kept state of attention, or the gradient of its output, which nothing changes
-            // in place meanwhile.
-            unsafe {
-                std::slice::from_raw_parts(first, count)
-            }
-        })
+        values(&tensor.tensor)
     }
 }
 
+/// The numbers of a tensor of `f32`, if it is contiguous and on the CPU. Nobody may change them meanwhile.
+pub fn values(tensor: &Tensor) -> Option<&[f32]> {
+    let can_read = tensor.is_contiguous() && tensor.device() == Device::Cpu;
+    (can_read && tensor.kind() == Kind::Float).then(|| {
+        let (first, count) = numbers(tensor);
+        #[allow(unsafe_code, reason = "libtorch's numbers as a slice")]
+        // SAFETY: the tensor is contiguous, of this type and length, and keeps its memory while it is borrowed. It is an
+        // input, the mask or the kept state of attention, the gradient of its output, or Adam's gradient, which nothing
+        // changes in place meanwhile.
+        unsafe {
+            std::slice::from_raw_parts(first, count)
+        }
+    })
+}
+
 /// The numbers of a tensor that is on the CPU. Nobody else may use their memory meanwhile: the callers have just
-/// computed or copied the tensor.
+/// computed or copied the tensor, or found that it has no other holder.
 pub fn values_mut(tensor: &mut Tensor) -> &mut [f32] {
     assert!(tensor.kind() == Kind::Float && tensor.device() == Device::Cpu);
     *tensor = tensor.contiguous();

@@ -52,11 +52,10 @@ impl Transposition {
             // SAFETY: pulp has found the instructions of its level, AVX2 among them.
             Instructions::Avx2 => unsafe { x86::by_avx2(block) },
             Instructions::Portable => {
-                for line in 1..BLOCK {
-                    for at in 0..line {
-                        let upper = block[at][line];
-                        block[at][line] = block[line][at];
-                        block[line][at] = upper;
+                let given = *block;
+                for (at, line) in block.iter_mut().enumerate() {
+                    for (to, from) in line.iter_mut().zip(&given) {
+                        *to = from[at];
                     }
                 }
             }

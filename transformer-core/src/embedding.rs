@@ -3,10 +3,10 @@
 use burn::config::Config;
 use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
-use burn::tensor::module::embedding;
 use burn::tensor::{Int, Tensor};
 
 use crate::init::WeightInit;
+use crate::ops;
 use crate::validation::assert_sizes;
 
 /// The configuration of [`TokenEmbedding`].
@@ -78,11 +78,10 @@ impl<B: Backend> TokenEmbedding<B> {
     pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         let weight = self.weight.val();
         let [_, d_model] = weight.dims();
-        let x = embedding(weight, tokens);
-        if self.scaled {
-            x * (d_model as f64).sqrt()
-        } else {
-            x
-        }
+        let scale = match self.scaled {
+            true => (d_model as f64).sqrt(),
+            false => 1.0,
+        };
+        ops::embedding(weight, tokens, scale)
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use burn::tensor::backend::Backend;
-use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
+use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor, ModuleOps};
 
 use crate::adam::AdamStep;
 use crate::heads::Heads;
@@ -91,6 +91,23 @@ pub trait Kernels: Backend {
 
     /// Whether the kernels support the tensor's type.
     fn accepts(tensor: &FloatTensor<Self>) -> bool;
+
+    /// The tokens' rows of a table `[vocab_size, d_model]`, times `scale`: `[batch, len, d_model]`.
+    fn embed(table: &FloatTensor<Self>, tokens: &IntTensor<Self>, scale: f64) -> FloatTensor<Self> {
+        let rows = Self::embedding(table.clone(), tokens.clone());
+        Self::float_mul_scalar(rows, scale.into())
+    }
+
+    /// Gradient of the table.
+    fn embed_backward(
+        grad: &FloatTensor<Self>,
+        table: &FloatTensor<Self>,
+        tokens: &IntTensor<Self>,
+        scale: f64,
+    ) -> FloatTensor<Self> {
+        let grad = Self::float_mul_scalar(grad.clone(), scale.into());
+        <Self as ModuleOps<Self>>::embedding_backward(table.clone(), grad, tokens.clone())
+    }
 
     /// `x W + b` of rows `[rows, d_input]`.
     fn linear_forward(

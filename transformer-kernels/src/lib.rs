@@ -48,6 +48,7 @@ mod attention;
 mod autodiff;
 mod cross_entropy;
 mod dropout;
+mod embedding;
 mod gather_rows;
 mod heads;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
@@ -69,6 +70,7 @@ mod sums;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod threads;
 #[cfg(feature = "tch")]
 mod torch;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
@@ -81,6 +83,7 @@ pub use attention::{
 };
 pub use cross_entropy::{RowLosses, cross_entropy, log_softmax};
 pub use dropout::{add_dropout, dropout};
+pub use embedding::embedding;
 pub use gather_rows::gather_rows;
 pub use heads::{Heads, join_heads, split_heads, write_heads};
 pub use layer_norm::layer_norm;
@@ -90,3 +93,4 @@ pub use operands::Operands;
 pub use precision::ProductPrecision;
 pub use quantized_rows::quantized_rows;
 pub use sums::sum_of_squares;
+pub use threads::on_kernel_threads;

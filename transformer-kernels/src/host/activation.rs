@@ -1,7 +1,6 @@
 //! The non-linearity of the feed-forward network.
 
-use rayon::prelude::*;
-
+use super::buffer::by_tasks;
 use super::{TASK, rows_of_task, task_of_rows};
 use crate::random::Keep;
 use crate::simd::vectorised;
@@ -21,28 +20,23 @@ use crate::sizes::check_rows;
 pub fn relu_dropout(x: &[f32], bias: &[f32], keep: Option<Keep>) -> Vec<f32> {
     let width = bias.len();
     check_rows(x.len(), width);
-    let mut output = vec![0.0; x.len()];
-    let task = task_of_rows(width);
-    output
-        .par_chunks_mut(task)
-        .zip(x.par_chunks(task))
-        .enumerate()
-        .for_each(|(task, (output, x))| {
-            vectorised!({
-                let rows = output.chunks_exact_mut(width).zip(x.chunks_exact(width));
-                for (row, (y, x)) in rows.enumerate() {
-                    for ((y, &x), &b) in y.iter_mut().zip(x).zip(bias) {
-                        let sum = x + b;
-                        // NaN stays NaN.
-                        *y = if sum <= 0.0 { 0.0 } else { sum };
-                    }
-                    if let Some(keep) = keep {
-                        keep.apply(task * rows_of_task(width) + row, y);
-                    }
+    let task_numbers = task_of_rows(width);
+    by_tasks(x.len(), task_numbers, |task, output| {
+        let x = &x[task * task_numbers..];
+        vectorised!({
+            let rows = output.chunks_exact_mut(width).zip(x.chunks_exact(width));
+            for (row, (y, x)) in rows.enumerate() {
+                for ((y, &x), &b) in y.iter_mut().zip(x).zip(bias) {
+                    let sum = x + b;
+                    // NaN stays NaN.
+                    *y = if sum <= 0.0 { 0.0 } else { sum };
                 }
-            });
+                if let Some(keep) = keep {
+                    keep.apply(task * rows_of_task(width) + row, y);
+                }
+            }
         });
-    output
+    })
 }
 
 /// Gradient of `x`. Entries that were dropped or below zero are zero in the output; `scale` is the factor
@@ -52,16 +46,12 @@ pub fn relu_dropout(x: &[f32], bias: &[f32], keep: Option<Keep>) -> Vec<f32> {
 /// When the lengths differ.
 pub fn relu_dropout_backward(grad: &[f32], output: &[f32], scale: f32) -> Vec<f32> {
     assert_eq!(grad.len(), output.len(), "numbers of gradient and output");
-    let mut x_grad = vec![0.0; grad.len()];
-    x_grad
-        .par_chunks_mut(TASK)
-        .zip(grad.par_chunks(TASK).zip(output.par_chunks(TASK)))
-        .for_each(|(dx, (dy, y))| {
-            vectorised!({
-                for ((dx, &dy), &y) in dx.iter_mut().zip(dy).zip(y) {
-                    *dx = if y <= 0.0 { 0.0 } else { dy * scale };
-                }
-            });
+    by_tasks(grad.len(), TASK, |task, x_grad| {
+        let [grad, output] = [grad, output].map(|values| &values[task * TASK..]);
+        vectorised!({
+            for ((dx, &dy), &y) in x_grad.iter_mut().zip(grad).zip(output) {
+                *dx = if y <= 0.0 { 0.0 } else { dy * scale };
+            }
         });
-    x_grad
+    })
 }

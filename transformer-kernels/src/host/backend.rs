@@ -55,11 +55,11 @@ fn take<I: Host>(tensor: FloatTensor<I>) -> Vec<f32> {
     }
 }
 
-/// Negative labels become too large, which the kernels refuse.
-fn labels<I: Host>(labels: &IntTensor<I>) -> Vec<usize> {
-    let data = try_read_sync(I::int_into_data(labels.clone())).expect("the tensor is in memory");
+/// Labels or tokens. Negative ones become too large, which the kernels refuse.
+fn indices<I: Host>(tensor: &IntTensor<I>) -> Vec<usize> {
+    let data = try_read_sync(I::int_into_data(tensor.clone())).expect("the tensor is in memory");
     let data = data.expect("nothing can fail");
-    data.iter::<i64>().map(|label| label as usize).collect()
+    data.iter::<i64>().map(|index| index as usize).collect()
 }
 
 fn last_dim<I: Host>(tensor: &FloatTensor<I>) -> usize {
@@ -75,6 +75,25 @@ impl<I: Host> Kernels for I {
 
     fn accepts(tensor: &FloatTensor<I>) -> bool {
         I::is_f32(tensor)
+    }
+
+    fn embed(table: &FloatTensor<I>, tokens: &IntTensor<I>, scale: f64) -> FloatTensor<I> {
+        let (shape, [batch, len]) = (dims::<I, 2>(table), tokens.shape().dims());
+        let indices = indices::<I>(tokens);
+        let output = super::embedding(&read::<I>(table), shape, &indices, scale as f32);
+        tensor::<I>(output, [batch, len, shape[1]], table)
+    }
+
+    fn embed_backward(
+        grad: &FloatTensor<I>,
+        table: &FloatTensor<I>,
+        tokens: &IntTensor<I>,
+        scale: f64,
+    ) -> FloatTensor<I> {
+        let shape = dims::<I, 2>(table);
+        let indices = indices::<I>(tokens);
+        let sums = super::embedding_gradient(&read::<I>(grad), &indices, shape, scale as f32);
+        tensor::<I>(sums, shape, grad)
     }
 
     fn linear_forward(
@@ -274,10 +293,10 @@ impl<I: Host> Kernels for I {
 
     fn cross_entropy(
         logits: &FloatTensor<I>,
-        label_tensor: &IntTensor<I>,
+        labels: &IntTensor<I>,
         smoothing: f64,
     ) -> [FloatTensor<I>; 4] {
-        let labels = labels::<I>(label_tensor);
+        let labels = indices::<I>(labels);
         let rows = super::cross_entropy(&read::<I>(logits), &labels, smoothing as f32);
         let fields: [fn(&super::RowLoss) -> f32; 4] = [
             |row| row.loss,
@@ -291,12 +310,12 @@ impl<I: Host> Kernels for I {
     fn cross_entropy_backward(
         grad: &FloatTensor<I>,
         logits: FloatTensor<I>,
-        label_tensor: &IntTensor<I>,
+        labels: &IntTensor<I>,
         log_sum_exp: &FloatTensor<I>,
         smoothing: f64,
     ) -> FloatTensor<I> {
         let shape = logits.shape();
-        let labels = labels::<I>(label_tensor);
+        let labels = indices::<I>(labels);
         let mut values = take::<I>(logits);
         let (grads, lses) = (read::<I>(grad), read::<I>(log_sum_exp));
         super::cross_entropy_backward(&grads, &mut values, &labels, &lses, smoothing);

@@ -1,16 +1,15 @@
 //! Dropout.
 
-use rayon::prelude::*;
-
 use super::TASK;
+use super::buffer::by_tasks;
 use crate::random::Keep;
 use crate::simd::vectorised;
 
 /// Drops entries of `x`; applied to a gradient, with the same `keep`, it is the backward pass.
 pub fn dropout(x: &[f32], keep: Keep) -> Vec<f32> {
-    let mut output = vec![0.0; x.len()];
-    add_kept(&mut output, x, keep);
-    output
+    by_tasks(x.len(), TASK, |task, output| {
+        add_kept(task, output, x, keep);
+    })
 }
 
 /// `residual + dropout(x)`
@@ -19,23 +18,19 @@ pub fn dropout(x: &[f32], keep: Keep) -> Vec<f32> {
 /// When the lengths differ.
 pub fn add_dropout(residual: &[f32], x: &[f32], keep: Keep) -> Vec<f32> {
     assert_eq!(residual.len(), x.len(), "numbers of residual and x");
-    let mut output = residual.to_vec();
-    add_kept(&mut output, x, keep);
-    output
+    by_tasks(x.len(), TASK, |task, output| {
+        output.copy_from_slice(&residual[task * TASK..][..output.len()]);
+        add_kept(task, output, x, keep);
+    })
 }
 
-/// Adds `dropout(input)` to `output`.
-fn add_kept(output: &mut [f32], input: &[f32], keep: Keep) {
-    output
-        .par_chunks_mut(TASK)
-        .zip(input.par_chunks(TASK))
-        .enumerate()
-        .for_each(|(row, (output, input))| {
-            vectorised!({
-                let factor = keep.row(row);
-                for (column, (y, &x)) in output.iter_mut().zip(input).enumerate() {
-                    *y += x * factor(column);
-                }
-            });
-        });
+/// Adds `dropout(input)` to the output, of one task.
+fn add_kept(task: usize, output: &mut [f32], input: &[f32], keep: Keep) {
+    let input = &input[task * TASK..];
+    vectorised!({
+        let factor = keep.row(task);
+        for (column, (y, &x)) in output.iter_mut().zip(input).enumerate() {
+            *y += x * factor(column);
+        }
+    });
 }

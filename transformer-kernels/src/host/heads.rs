@@ -1,7 +1,6 @@
 //! Views of the rows of heads, and the cache that attention reads.
 
-use rayon::prelude::*;
-
+use super::buffer::by_tasks;
 use super::matrix::Matrix;
 use super::{rows_of_task, task_of_rows};
 use crate::sizes::count;
@@ -105,13 +104,14 @@ pub fn join_heads(
         assert_eq!(part.len(), count(&shape), "numbers of heads {shape:?}");
     }
     let row_width = n_heads * widths.iter().sum::<usize>();
-    let mut rows = vec![0.0; batch * len * row_width];
-    let task = rows_of_task(row_width);
-    rows.par_chunks_mut(task_of_rows(row_width))
-        .enumerate()
-        .for_each(|(chunk, rows)| {
+    let task_rows = rows_of_task(row_width);
+    by_tasks(
+        count(&[batch, len, row_width]),
+        task_of_rows(row_width),
+        |task, rows| {
             for (row, values) in rows.chunks_exact_mut(row_width).enumerate() {
-                let (sentence, position) = ((chunk * task + row) / len, (chunk * task + row) % len);
+                let row = task * task_rows + row;
+                let (sentence, position) = (row / len, row % len);
                 let mut at = 0;
                 for (part, &width) in parts.iter().zip(widths) {
                     for head in 0..n_heads {
@@ -121,8 +121,8 @@ pub fn join_heads(
                     }
                 }
             }
-        });
-    rows
+        },
+    )
 }
 
 /// Writes rows by heads, `[batch, n_heads, new_len, d_head]`, into a cache

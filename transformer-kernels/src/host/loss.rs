@@ -2,6 +2,7 @@
 
 use rayon::prelude::*;
 
+use super::buffer::by_tasks;
 use crate::simd::{exp, max, sum, vectorised};
 use crate::sizes::check_rows;
 
@@ -22,19 +23,16 @@ pub fn log_sum_exp(x: &[f32], largest: f32) -> f32 {
 /// When the numbers are not whole rows.
 pub fn log_softmax(x: &[f32], width: usize) -> Vec<f32> {
     check_rows(x.len(), width);
-    let mut output = vec![0.0; x.len()];
-    output
-        .par_chunks_mut(width.max(1))
-        .zip(x.par_chunks(width.max(1)))
-        .for_each(|(output, x)| {
-            vectorised!({
-                let log_sum_exp = log_sum_exp(x, max(x));
-                for (y, x) in output.iter_mut().zip(x) {
-                    *y = x - log_sum_exp;
-                }
-            });
+    let width = width.max(1);
+    by_tasks(x.len(), width, |row, output| {
+        let x = &x[row * width..][..width];
+        vectorised!({
+            let log_sum_exp = log_sum_exp(x, max(x));
+            for (y, x) in output.iter_mut().zip(x) {
+                *y = x - log_sum_exp;
+            }
         });
-    output
+    })
 }
 
 /// The cross entropy of a row of logits, and its terms.

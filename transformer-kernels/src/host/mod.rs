@@ -15,6 +15,7 @@ mod backend;
 mod bf16;
 mod buffer;
 mod dropout;
+mod embedding;
 mod few_rows;
 mod heads;
 mod linear;
@@ -37,6 +38,7 @@ pub use attention::{
 pub use bf16::multiplies_bf16_fast;
 pub use buffer::sized;
 pub use dropout::{add_dropout, dropout};
+pub use embedding::{embedding, embedding_gradient};
 pub use heads::{HeadRows, join_heads, write_heads};
 pub use linear::{LinearShape, linear, linear_input_gradient, linear_weight_gradient};
 pub use loss::{RowLoss, cross_entropy, cross_entropy_backward, log_softmax};

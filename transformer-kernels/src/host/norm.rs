@@ -2,6 +2,7 @@
 
 use rayon::prelude::*;
 
+use super::buffer::by_tasks_with;
 use super::sums::add_up;
 use super::{rows_of_task, task_of_rows};
 use crate::kernels::NormParents;
@@ -53,36 +54,33 @@ fn rows_of(x: &[f32], [gamma, beta]: [&[f32]; 2]) -> usize {
 /// ```
 pub fn layer_norm(x: &[f32], gamma: &[f32], beta: &[f32], epsilon: f32) -> Normed {
     let d_model = gamma.len();
-    let rows = rows_of(x, [gamma, beta]);
-    let mut output = vec![0.0; x.len()];
-    let mut means = vec![0.0; rows];
-    let mut reciprocal_deviations = vec![0.0; rows];
-    let (task, task_rows) = (task_of_rows(d_model), rows_of_task(d_model));
-    output
-        .par_chunks_mut(task)
-        .zip(x.par_chunks(task))
-        .zip(means.par_chunks_mut(task_rows))
-        .zip(reciprocal_deviations.par_chunks_mut(task_rows))
-        .for_each(|(((output, x), means), deviations)| {
-            vectorised!({
-                let rows = output
-                    .chunks_exact_mut(d_model)
-                    .zip(x.chunks_exact(d_model));
-                let statistics = means.iter_mut().zip(deviations);
-                for ((y, x), (mean, deviation)) in rows.zip(statistics) {
-                    let (m, squares) = mean_and_squares(x);
-                    let r = 1.0 / (squares / d_model as f32 + epsilon).sqrt();
-                    for (((y, &x), &g), &b) in y.iter_mut().zip(x).zip(gamma).zip(beta) {
-                        *y = (x - m) * r * g + b;
-                    }
-                    (*mean, *deviation) = (m, r);
+    rows_of(x, [gamma, beta]);
+    let task_numbers = task_of_rows(d_model);
+    let (output, statistics) = by_tasks_with(x.len(), task_numbers, |task, output| {
+        let x = &x[task * task_numbers..][..output.len()];
+        let rows = output.len() / d_model;
+        let (mut means, mut deviations) = (vec![0.0; rows], vec![0.0; rows]);
+        vectorised!({
+            let rows = output
+                .chunks_exact_mut(d_model)
+                .zip(x.chunks_exact(d_model));
+            let statistics = means.iter_mut().zip(&mut deviations);
+            for ((y, x), (mean, deviation)) in rows.zip(statistics) {
+                let (m, squares) = mean_and_squares(x);
+                let r = 1.0 / (squares / d_model as f32 + epsilon).sqrt();
+                for (((y, &x), &g), &b) in y.iter_mut().zip(x).zip(gamma).zip(beta) {
+                    *y = (x - m) * r * g + b;
                 }
-            });
+                (*mean, *deviation) = (m, r);
+            }
         });
+        (means, deviations)
+    });
+    let (means, deviations): (Vec<_>, Vec<_>) = statistics.into_iter().unzip();
     Normed {
         output,
-        means,
-        reciprocal_deviations,
+        means: means.concat(),
+        reciprocal_deviations: deviations.concat(),
     }
 }
 
@@ -113,40 +111,45 @@ pub fn layer_norm_backward(
         [rows; 2],
         "statistics, and rows"
     );
-    let (task, task_rows) = (task_of_rows(d_model), rows_of_task(d_model));
-    let tasks = x.len().div_ceil(task);
-    let mut x_grad = vec![0.0; if wanted.x { x.len() } else { 0 }];
-    // An empty slice for each task, where no gradient of x is wanted.
-    let mut x_grads: Vec<&mut [f32]> = x_grad.chunks_mut(task).collect();
-    x_grads.resize_with(tasks, Default::default);
-    let [means, deviations] = statistics.map(|values| values.par_chunks(task_rows));
-    let parts: Vec<[Vec<f32>; 2]> = x_grads
-        .into_par_iter()
-        .zip(grad.par_chunks(task).zip(x.par_chunks(task)))
-        .zip(means.zip(deviations))
-        .map(|((x_grad, (grad, x)), (means, deviations))| {
-            let rows = Rows {
-                grad,
-                x,
-                means,
-                deviations,
-            };
-            if wanted.x {
+    let (task_numbers, task_rows) = (task_of_rows(d_model), rows_of_task(d_model));
+    let rows_of_task = |task: usize| {
+        let first = task * task_rows;
+        let rows = first..rows.min(first + task_rows);
+        let numbers = rows.start * d_model..rows.end * d_model;
+        Rows {
+            grad: &grad[numbers.clone()],
+            x: &x[numbers],
+            means: &statistics[0][rows.clone()],
+            deviations: &statistics[1][rows],
+        }
+    };
+    let parameters_of = |rows: &Rows<'_>| match wanted.parameters {
+        true => rows.parameter_gradients(d_model),
+        false => [vec![], vec![]],
+    };
+    let (x_grad, parts) = match wanted.x {
+        true => {
+            let (x_grad, parts) = by_tasks_with(x.len(), task_numbers, |task, x_grad| {
+                let rows = rows_of_task(task);
                 rows.x_gradient(gamma, x_grad);
-            }
-            if wanted.parameters {
-                rows.parameter_gradients(d_model)
-            } else {
-                [vec![], vec![]]
-            }
-        })
-        .collect();
+                parameters_of(&rows)
+            });
+            (Some(x_grad), parts)
+        }
+        false => {
+            let tasks = 0..x.len().div_ceil(task_numbers);
+            let parts = tasks
+                .into_par_iter()
+                .map(|task| parameters_of(&rows_of_task(task)));
+            (None, parts.collect())
+        }
+    };
     let parameters = wanted.parameters.then(|| {
         let (gammas, betas): (Vec<_>, Vec<_>) = parts.into_iter().map(|[g, b]| (g, b)).unzip();
         [add_up(&gammas, d_model), add_up(&betas, d_model)]
     });
     NormGradients {
-        x: wanted.x.then_some(x_grad),
+        x: x_grad,
         parameters,
     }
 }

@@ -7,8 +7,9 @@ use std::time::Instant;
 use burn::lr_scheduler::LrScheduler;
 use burn::module::AutodiffModule;
 use burn::tensor::backend::AutodiffBackend;
-use burn::train::logger::InMemoryMetricLogger;
-use burn::train::metric::LearningRateMetric;
+use burn::train::logger::MetricLogger;
+use burn::train::metric::store::{EpochSummary, MetricsUpdate, Split};
+use burn::train::metric::{LearningRateMetric, MetricDefinition, NumericEntry};
 use burn::train::{Learner, SupervisedTraining, TrainingStrategy};
 
 use super::data::Data;
@@ -121,12 +122,12 @@ impl<B: AutodiffBackend, M: Trainable<B>> Setup<B, M> {
             Some(renderer) => renderer,
             None => self.display.renderer(&self.interrupter, rounds),
         };
-        // Burn's file logger would write into this directory; the run's own record is in its checkpoints.
+        // Burn's file logger would write into this directory.
         let directory = PathBuf::new();
         let valid = ValidLoader(valid);
         let mut training = SupervisedTraining::new(directory, Arc::new(NoLoader), Arc::new(valid))
             .with_application_logger(None)
-            .with_metric_logger(InMemoryMetricLogger::default())
+            .with_metric_logger(NoLog)
             .metrics((
                 TokenMean::loss(),
                 TokenMean::perplexity(),
@@ -146,4 +147,25 @@ impl<B: AutodiffBackend, M: Trainable<B>> Setup<B, M> {
             .renderer(WithoutNaN(renderer))
             .with_interrupter(self.interrupter.clone())
     }
+}
+
+/// Keeps no metrics: the run's own record is in its checkpoints and its log. Burn's loggers keep a text of each metric for
+/// each update, which only Burn's early stopping and its summary read; a run uses neither.
+struct NoLog;
+
+impl MetricLogger for NoLog {
+    fn log(&mut self, _update: MetricsUpdate, _epoch: usize, _split: &Split) {}
+
+    fn read_numeric(
+        &mut self,
+        _name: &str,
+        _epoch: usize,
+        _split: &Split,
+    ) -> Result<Vec<NumericEntry>, String> {
+        Ok(Vec::new())
+    }
+
+    fn log_metric_definition(&mut self, _definition: MetricDefinition) {}
+
+    fn log_epoch_summary(&mut self, _summary: EpochSummary) {}
 }

@@ -156,6 +156,60 @@ fn assert_parts(found: &[Vec<f64>], expected: &[Vec<f64>]) {
     }
 }
 
+/// A token that the table does not have is refused.
+pub fn embedding(_folder: &Path) -> Target {
+    struct Case {
+        table: Vec<f32>,
+        table_shape: [usize; 2],
+        layout: Layout,
+        tokens: Vec<i64>,
+        shape: [usize; 2],
+        scale: f64,
+    }
+    impl Case {
+        fn tensors<B: Backend>(&self) -> (Tensor<B, 2>, Tensor<B, 2, Int>) {
+            let tokens = integers::<B>(&self.tokens).reshape(self.shape);
+            (tensor(&self.table, self.table_shape, self.layout), tokens)
+        }
+
+        fn forward<B: Backend>(&self) -> Vec<f64> {
+            let (table, tokens) = self.tensors::<B>();
+            values(ops::embedding(table, tokens, self.scale))
+        }
+
+        fn gradient<B: AutodiffBackend>(&self) -> Vec<f64> {
+            let (table, tokens) = self.tensors::<B>();
+            let table = table.require_grad();
+            gradient(
+                &table,
+                &backward(&ops::embedding(table.clone(), tokens, self.scale)),
+            )
+        }
+    }
+    target(|choices| {
+        let [vocab_size, d_model] = [choices.size(200).max(1), choices.size(600).max(1)];
+        let shape = [choices.size(6).max(1), choices.size(20).max(1)];
+        let mut case = Case {
+            table: choices.numbers(vocab_size * d_model),
+            table_shape: [vocab_size, d_model],
+            layout: layout(choices),
+            tokens: (0..shape[0] * shape[1])
+                .map(|_| choices.below(vocab_size) as i64)
+                .collect(),
+            shape,
+            scale: choices.pick(&[1.0, 0.5, -22.6]),
+        };
+        let expected = [case.forward::<Composed>()];
+        assert_parts(&[case.forward::<Flex>()], &expected);
+        assert_parts(&[case.forward::<Kernel>()], &expected);
+        let expected = [case.gradient::<Reference>()];
+        assert_parts(&[case.gradient::<Kernel>()], &expected);
+        let at = choices.below(case.tokens.len());
+        case.tokens[at] = choices.pick(&[vocab_size as i64, -1, i64::MAX, i64::MIN]);
+        assert!(panics(|| drop(case.forward::<Flex>())));
+    })
+}
+
 struct LinearCase {
     sizes: [usize; 3],
     x: Rows,

@@ -61,6 +61,7 @@ pub const ALL: &[(&str, Make)] = &[
     ("training-weights", runs::training_weights),
     ("log", runs::log),
     ("command-line", command_line::command_line),
+    ("kernel-embedding", kernels::embedding),
     ("kernel-linear", kernels::linear),
     ("kernel-attention", kernels::attention),
     ("kernel-cached-attention", kernels::cached_attention),

@@ -1,0 +1,122 @@
+//! A run keeps nothing for each of its updates.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use burn::module::{Module, Param};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use burn_autodiff::Autodiff;
+use burn_ndarray::NdArray;
+use transformer_instances as _;
+use transformer_train::{
+    Checksum, Example, Lengths, Objective, ObserverError, ProgressDisplay, RunObserver, TokenSums,
+    Trainer, TrainingConfig, TrainingPoint,
+};
+
+/// The system's allocator, which counts the bytes of all blocks that are not freed.
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[allow(unsafe_code, reason = "an allocator's interface is unsafe")]
+// SAFETY: every block is the system's, from the layout that was asked for; counting touches no block.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size(), Relaxed);
+        // SAFETY: the caller keeps the contract of this method, which is the system's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the block is the system's, and the caller keeps the contract of this method, which is the system's.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Nothing;
+
+impl Example for Nothing {
+    fn lengths(&self) -> Lengths {
+        Lengths {
+            source: 1,
+            target: 1,
+        }
+    }
+
+    fn add_to(&self, checksum: &mut Checksum) {
+        checksum.tokens(&[0]);
+    }
+}
+
+/// A weight that is drawn towards 1.
+#[derive(Module, Debug)]
+struct Well<B: Backend> {
+    weight: Param<Tensor<B, 1>>,
+}
+
+impl<B: Backend> Objective<B> for Well<B> {
+    type Example = Nothing;
+    type Batch = usize;
+
+    fn d_model(&self) -> usize {
+        1
+    }
+
+    fn batch(&self, examples: &[Nothing], _device: &B::Device) -> usize {
+        examples.len()
+    }
+
+    fn loss(&self, batch: usize, _label_smoothing: f64) -> TokenSums<B> {
+        let weight = self.weight.val();
+        let tokens = Tensor::from_floats([batch as f32], &weight.device());
+        TokenSums::new((weight - 1.0).square().sum(), tokens)
+    }
+}
+
+/// The live bytes after each point of the training curve.
+struct LiveBytes(Rc<RefCell<Vec<usize>>>);
+
+impl RunObserver for LiveBytes {
+    fn on_training(&mut self, _point: &TrainingPoint) -> Result<(), ObserverError> {
+        self.0.borrow_mut().push(LIVE.load(Relaxed));
+        Ok(())
+    }
+}
+
+#[test]
+fn three_thousand_updates_keep_no_more_than_the_first_thousand() {
+    let updates = 3000;
+    let config = TrainingConfig {
+        batch_tokens: 1,
+        updates,
+        validate_every: 500,
+        ..TrainingConfig::default()
+    };
+    let model = Well {
+        weight: Param::from_data([0.0], &Default::default()),
+    };
+    let live = Rc::new(RefCell::new(Vec::with_capacity(updates)));
+    Trainer::<Autodiff<NdArray>, _>::new(model, config)
+        .display(ProgressDisplay::Silent)
+        .observe_every(1)
+        .observer(LiveBytes(live.clone()))
+        .train(vec![Nothing; 100], vec![Nothing])
+        .unwrap();
+    let live = live.borrow();
+    assert_eq!(live.len(), updates);
+    // Updates and their numbers wait in queues: the least of many is without them.
+    let [early, late] = [500..1000, 2500..3000].map(|updates| live[updates].iter().min().unwrap());
+    let kept = late.saturating_sub(*early) / 2000;
+    assert!(
+        kept < 8,
+        "{kept} bytes for each update, {early} and then {late}"
+    );
+}

@@ -13,6 +13,7 @@ mod commands;
 pub mod memory;
 pub mod parity;
 pub mod run_file;
+mod threads;
 
 use std::fmt::Display;
 use std::fs;
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use backend::{BackendChoice, BackendError, BackendTask, Precision, run_at, run_on};
 pub use command_line::{CommandLine, run_program};
+pub use threads::compute_on_this_thread;
 
 // So that tests find the instances.
 #[doc(hidden)]
@@ -30,10 +32,11 @@ pub use transformer_instances as instances;
 /// Whether this process prints notes.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Prints a line on standard error. A closed pipe is no error, as in `transformer … 2>&1 | head`.
+/// Prints a line on standard error, in one piece, so that a line of another process cannot come into it. A closed pipe is no
+/// error, as in `transformer … 2>&1 | head`.
 pub fn note(line: impl Display) {
     if !IS_QUIET.load(Ordering::Relaxed) {
-        let _ = writeln!(io::stderr(), "{line}");
+        let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
     }
 }
 

@@ -6,5 +6,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    transformer_program::compute_on_this_thread();
     transformer_program::run_program()
 }

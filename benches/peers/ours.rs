@@ -49,6 +49,7 @@ struct Cli {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    transformer_program::compute_on_this_thread();
     let result = run_on(cli.backend, cli).map_err(Box::from);
     match result.and_then(|result| result) {
         Ok(()) => ExitCode::SUCCESS,

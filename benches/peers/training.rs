@@ -7,7 +7,6 @@ use burn::train::{ItemLazy, TrainStep};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
-use transformer_core::ops;
 use transformer_core::{MixedPrecision, ProductPrecision, Transformer, TransformerConfig};
 use transformer_train::{
     PaperAdam, RateSchedule, TokenizedPair, TrainingConfig, TrainingModel, Update,
@@ -129,14 +128,11 @@ impl<B: AutodiffBackend> Training<B> {
         let mut tokens = 0;
         for update in &self.updates {
             let model = self.model.take().ok_or("the optimizer kept the model")?;
-            let (optimizer, rate) = (&mut self.optimizer, self.schedule.step());
-            let (model, item) = ops::on_kernel_threads::<B::InnerBackend, _>(|| {
-                let output = TrainStep::step(&model, update.clone());
-                (optimizer.step(rate, model, output.grads), output.item)
-            });
-            self.model = Some(model);
+            let output = TrainStep::step(&model, update.clone());
+            let rate = self.schedule.step();
+            self.model = Some(self.optimizer.step(rate, model, output.grads));
             // Read back, as a training loop does to display the loss.
-            item.sync();
+            output.item.sync();
             tokens += update.loss_tokens;
         }
         Ok(Outcome {

@@ -95,17 +95,23 @@ pub trait Kernels: Backend {
     /// The tokens' rows of a table `[vocab_size, d_model]`, times `scale`: `[batch, len, d_model]`.
     fn embed(table: &FloatTensor<Self>, tokens: &IntTensor<Self>, scale: f64) -> FloatTensor<Self> {
         let rows = Self::embedding(table.clone(), tokens.clone());
-        Self::float_mul_scalar(rows, scale.into())
+        match scale {
+            1.0 => rows,
+            _ => Self::float_mul_scalar(rows, scale.into()),
+        }
     }
 
-    /// Gradient of the table.
+    /// Gradient of the table, `[vocab_size, d_model]`, from that of the output.
     fn embed_backward(
         grad: &FloatTensor<Self>,
         table: &FloatTensor<Self>,
         tokens: &IntTensor<Self>,
         scale: f64,
     ) -> FloatTensor<Self> {
-        let grad = Self::float_mul_scalar(grad.clone(), scale.into());
+        let grad = match scale {
+            1.0 => grad.clone(),
+            _ => Self::float_mul_scalar(grad.clone(), scale.into()),
+        };
         <Self as ModuleOps<Self>>::embedding_backward(table.clone(), grad, tokens.clone())
     }
 

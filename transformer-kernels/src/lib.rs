@@ -70,7 +70,6 @@ mod sums;
 mod testing;
 #[cfg(test)]
 mod tests;
-mod threads;
 #[cfg(feature = "tch")]
 mod torch;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
@@ -93,4 +92,3 @@ pub use operands::Operands;
 pub use precision::ProductPrecision;
 pub use quantized_rows::quantized_rows;
 pub use sums::sum_of_squares;
-pub use threads::on_kernel_threads;

@@ -112,7 +112,7 @@ fn three_thousand_updates_keep_no_more_than_the_first_thousand() {
         .unwrap();
     let live = live.borrow();
     assert_eq!(live.len(), updates);
-    // Updates and their numbers wait in queues: the least of many is without them.
+    // At any moment a few updates and their numbers wait in queues: the least of 500 readings is without most of them.
     let [early, late] = [500..1000, 2500..3000].map(|updates| live[updates].iter().min().unwrap());
     let kept = late.saturating_sub(*early) / 2000;
     assert!(

@@ -23,6 +23,9 @@ pub fn sized(buffer: &mut Vec<f32>, count: usize) -> &mut [f32] {
 
 /// `len` new numbers, written on all threads in tasks of `task` numbers each, the last of which may have fewer: `write`
 /// receives the index of a task and its numbers, which are zero.
+///
+/// # Panics
+/// When `task` is zero, or `write` panics.
 pub(super) fn by_tasks(
     len: usize,
     task: usize,
@@ -63,6 +66,12 @@ pub(super) fn by_tasks_with<R: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[should_panic(expected = "task 2")]
+    fn a_panic_in_a_task_reaches_the_caller() {
+        by_tasks(10, 3, |task, _| assert_ne!(task, 2, "task {task}"));
+    }
 
     /// Whole tasks, a part of a task, and none. Memory that has been used before is zeroed, too.
     #[test]

@@ -24,7 +24,7 @@ pub fn add_dropout(residual: &[f32], x: &[f32], keep: Keep) -> Vec<f32> {
     })
 }
 
-/// Adds `dropout(input)` to the output, of one task.
+/// Adds a task's part of `dropout(input)` to that part of the output; `input` is whole.
 fn add_kept(task: usize, output: &mut [f32], input: &[f32], keep: Keep) {
     let input = &input[task * TASK..];
     vectorised!({

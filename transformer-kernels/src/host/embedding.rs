@@ -54,7 +54,7 @@ pub fn embedding_gradient(
         tokens.len()
     );
     check_tokens(tokens, vocab_size);
-    // Each token with its position, so that a task finds those of its rows side by side.
+    // By token, then by position: the tokens of a task's rows are side by side, and each sum has a fixed order.
     let mut sorted: Vec<_> = tokens.iter().copied().zip(0..).collect();
     sorted.sort_unstable();
     let numbers = count(&[vocab_size, d_model]);

@@ -31,12 +31,10 @@ pub struct NormGradients {
     pub parameters: Option<[Vec<f32>; 2]>,
 }
 
-/// The number of rows as wide as gamma and beta.
-fn rows_of(x: &[f32], [gamma, beta]: [&[f32]; 2]) -> usize {
-    let width = gamma.len();
-    assert_eq!(width, beta.len(), "numbers of gamma and beta");
-    check_rows(x.len(), width);
-    x.len() / width.max(1)
+/// Panics unless the numbers are rows as wide as gamma and beta.
+fn check(x: &[f32], [gamma, beta]: [&[f32]; 2]) {
+    assert_eq!(gamma.len(), beta.len(), "numbers of gamma and beta");
+    check_rows(x.len(), gamma.len());
 }
 
 /// `γ (x - m) / √(v + ε) + β` of rows as wide as gamma and beta.
@@ -54,7 +52,7 @@ fn rows_of(x: &[f32], [gamma, beta]: [&[f32]; 2]) -> usize {
 /// ```
 pub fn layer_norm(x: &[f32], gamma: &[f32], beta: &[f32], epsilon: f32) -> Normed {
     let d_model = gamma.len();
-    rows_of(x, [gamma, beta]);
+    check(x, [gamma, beta]);
     let task_numbers = task_of_rows(d_model);
     let (output, statistics) = by_tasks_with(x.len(), task_numbers, |task, output| {
         let x = &x[task * task_numbers..][..output.len()];
@@ -104,7 +102,8 @@ pub fn layer_norm_backward(
     wanted: NormParents,
 ) -> NormGradients {
     let d_model = gamma.len();
-    let rows = rows_of(x, [gamma, gamma]);
+    check(x, [gamma, gamma]);
+    let rows = x.len() / d_model.max(1);
     assert_eq!(grad.len(), x.len(), "numbers of gradient and x");
     assert_eq!(
         statistics.map(<[f32]>::len),
@@ -112,7 +111,7 @@ pub fn layer_norm_backward(
         "statistics, and rows"
     );
     let (task_numbers, task_rows) = (task_of_rows(d_model), rows_of_task(d_model));
-    let rows_of_task = |task: usize| {
+    let rows_in = |task: usize| {
         let first = task * task_rows;
         let rows = first..rows.min(first + task_rows);
         let numbers = rows.start * d_model..rows.end * d_model;
@@ -130,7 +129,7 @@ pub fn layer_norm_backward(
     let (x_grad, parts) = match wanted.x {
         true => {
             let (x_grad, parts) = by_tasks_with(x.len(), task_numbers, |task, x_grad| {
-                let rows = rows_of_task(task);
+                let rows = rows_in(task);
                 rows.x_gradient(gamma, x_grad);
                 parameters_of(&rows)
             });
@@ -140,7 +139,7 @@ pub fn layer_norm_backward(
             let tasks = 0..x.len().div_ceil(task_numbers);
             let parts = tasks
                 .into_par_iter()
-                .map(|task| parameters_of(&rows_of_task(task)));
+                .map(|task| parameters_of(&rows_in(task)));
             (None, parts.collect())
         }
     };

@@ -88,10 +88,9 @@ impl World {
     fn fail(&self, cause: impl Display) -> ! {
         let (rank, size, machine) = (self.rank(), self.size(), &self.machine);
         let cause = cause.to_string().replace(['\n', '\r'], " ");
-        let _ = writeln!(
-            io::stderr(),
-            "error: rank {rank} of {size} ({machine}): {cause}"
-        );
+        // In one piece: the launcher writes lines of its own there, too.
+        let line = format!("error: rank {rank} of {size} ({machine}): {cause}\n");
+        let _ = io::stderr().write_all(line.as_bytes());
         self.all.abort(1)
     }
 

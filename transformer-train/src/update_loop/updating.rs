@@ -6,7 +6,6 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::ElementConversion;
 use burn::tensor::backend::AutodiffBackend;
 use burn::train::{EventProcessorTraining, ItemLazy, LearnerEvent, TrainingItem};
-use transformer_core::ops;
 
 use super::{MODEL, Run};
 use crate::data::{CorpusError, LoadedUpdate, Update};
@@ -41,14 +40,13 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         update: Update<<M as Objective<B>>::Example>,
     ) -> Result<(), TrainError> {
         let model = self.model.take().expect(MODEL);
-        let (model, grads, mut item) = self.gradients(model, update);
+        let (grads, mut item) = self.gradients(&model, update);
         let learning_rate = self.schedule.step();
         self.model = Some(match item.is_finite() {
             true => {
-                let (optimizer, norm) = (&mut self.optimizer, item.gradient_norm);
-                ops::on_kernel_threads::<B::InnerBackend, _>(|| {
-                    optimizer.step_with_norm(learning_rate, model, grads, norm)
-                })
+                let norm = item.gradient_norm;
+                self.optimizer
+                    .step_with_norm(learning_rate, model, grads, norm)
             }
             false => model,
         });
@@ -70,33 +68,28 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         self.average = average.map(|average| average.next::<B, _>(model, made));
     }
 
-    /// The model, the gradients of the next update, added up from every device of every process, and its loss and
-    /// their norm.
+    /// The gradients of the next update, added up from every device of every process, and its loss and their norm.
     fn gradients(
         &mut self,
-        model: TrainingModel<B, M>,
+        model: &TrainingModel<B, M>,
         mut update: Update<<M as Objective<B>>::Example>,
-    ) -> (TrainingModel<B, M>, GradientsParams, UpdateItem) {
+    ) -> (GradientsParams, UpdateItem) {
         let ranks = &self.strategy.ranks;
         // Each gradient is divided by the tokens of all.
         let [tokens] = ranks.sum([update.loss_tokens as f64]);
         update.loss_tokens = tokens as usize;
-        let (devices, seed, is_alone) = (&self.strategy.devices, self.seed(), ranks.is_alone());
-        let (model, grads, sums, norm) = ops::on_kernel_threads::<B::InnerBackend, _>(move || {
-            let (grads, sums) = own_gradients(&model, devices, seed, update);
-            let norm = is_alone.then(|| global_norm::<B, TrainingModel<B, M>>(&model, &grads));
-            (model, grads, sums, norm)
-        });
-        if let Some(norm) = norm {
+        let (grads, sums) = self.own_gradients(model, update);
+        if ranks.is_alone() {
             // Both are read back before the optimizer's step, which depends on them: once, in one transfer.
             let sums = sums.expect("an update has a batch");
-            return (model, grads, UpdateItem::read(sums, norm));
+            let norm = global_norm::<B, TrainingModel<B, M>>(model, &grads);
+            return (grads, UpdateItem::read(sums, norm));
         }
         let own = sums.map_or(Statistics::default(), ItemLazy::sync);
         let statistics = ranks.sum_statistics(&own);
         let summed = &mut self.summed;
-        let grads = sum_gradients::<B, TrainingModel<B, M>>(ranks, &model, grads, summed);
-        let norm = global_norm::<B, TrainingModel<B, M>>(&model, &grads);
+        let grads = sum_gradients::<B, TrainingModel<B, M>>(ranks, model, grads, summed);
+        let norm = global_norm::<B, TrainingModel<B, M>>(model, &grads);
         // Rank 0's, so that all clip alike, and skip the same updates.
         let [gradient_norm] = ranks.of_first([norm.into_scalar().elem()]);
         let item = UpdateItem {
@@ -104,7 +97,36 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
             gradient_norm,
             skipped: 0,
         };
-        (model, grads, item)
+        (grads, item)
+    }
+
+    /// The gradients of this process's batches, added up from every device, and the sums over their tokens; `None`
+    /// if it has no batch.
+    fn own_gradients(
+        &self,
+        model: &TrainingModel<B, M>,
+        update: Update<<M as Objective<B>>::Example>,
+    ) -> (GradientsParams, Option<DeviceStatistics<B::InnerBackend>>) {
+        let devices = &self.strategy.devices;
+        let main = &devices[0];
+        for device in devices {
+            B::seed(device, self.seed());
+        }
+        let mut accumulator = GradientsAccumulator::new();
+        let mut sums: Option<DeviceStatistics<B::InnerBackend>> = None;
+        for (device, part) in devices.iter().zip(update.deal(devices.len())) {
+            let (grads, part_sums) = if device == main {
+                model.gradients(&part)
+            } else {
+                model.clone().fork(device).gradients(&part)
+            };
+            accumulator.accumulate(model, grads.to_device(main, model));
+            sums = Some(match sums {
+                Some(sums) => sums.add(part_sums),
+                None => part_sums,
+            });
+        }
+        (accumulator.grads(), sums)
     }
 
     /// The seed of the next update's dropout: a function of the update's number, so that a resumed run draws the
@@ -147,35 +169,6 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
             gradient_norm: item.gradient_norm,
         })
     }
-}
-
-/// The gradients of this process's batches, added up from every device, and the sums over their tokens; `None` if it has
-/// no batch. Each device's generator begins with the seed.
-fn own_gradients<B: AutodiffBackend, M: Trainable<B>>(
-    model: &TrainingModel<B, M>,
-    devices: &[B::Device],
-    seed: u64,
-    update: Update<<M as Objective<B>>::Example>,
-) -> (GradientsParams, Option<DeviceStatistics<B::InnerBackend>>) {
-    let main = &devices[0];
-    for device in devices {
-        B::seed(device, seed);
-    }
-    let mut accumulator = GradientsAccumulator::new();
-    let mut sums: Option<DeviceStatistics<B::InnerBackend>> = None;
-    for (device, part) in devices.iter().zip(update.deal(devices.len())) {
-        let (grads, part_sums) = if device == main {
-            model.gradients(&part)
-        } else {
-            model.clone().fork(device).gradients(&part)
-        };
-        accumulator.accumulate(model, grads.to_device(main, model));
-        sums = Some(match sums {
-            Some(sums) => sums.add(part_sums),
-            None => part_sums,
-        });
-    }
-    (accumulator.grads(), sums)
 }
 
 /// Hashes two numbers into one (the finaliser of SplitMix64), so that neighbours are independent.

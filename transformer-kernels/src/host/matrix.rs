@@ -1,5 +1,7 @@
 //! Products of matrices, which may be views of parts of larger ones.
 
+#[cfg(target_arch = "x86_64")]
+mod panels;
 mod transposed;
 
 use std::mem::MaybeUninit;
@@ -138,8 +140,9 @@ impl<'a> Matrix<'a> {
         }
         let size = count(&[self.rows, other.columns]);
         let is_large = size.saturating_mul(self.columns) >= LARGE;
-        if is_large && other.column_stride != 1 && other.row_stride == 1 {
-            return self.product_by_copies(other);
+        #[cfg(target_arch = "x86_64")]
+        if is_large && let Some(product) = panels::product(self, other) {
+            return product;
         }
         self.gemm_product(other, threads_of(is_large))
     }
@@ -279,7 +282,7 @@ pub(super) mod tests {
             [97, 64, 31],
             [129, 5, 300],
             [300, 130, 110],
-            // More inner rows than are copied at a time, where the rows of `w` are not contiguous.
+            // More inner rows than a panel has.
             [70, 1030, 65],
         ] {
             let sizes = [rows, inner, columns];
@@ -391,7 +394,7 @@ pub(super) mod tests {
         let x = Matrix::new(&x, 3, 2, 3).rows(1..3);
         assert_eq!(x.row(1), [5.0, 6.0]);
         let mut transposed = [0.0; 4];
-        x.write_transposed(2.0, &mut transposed);
+        x.write_transposed(2.0, 2, &mut transposed);
         assert_eq!(transposed, [6.0, 10.0, 8.0, 12.0]);
         // [[3, 4], [5, 6]] · [[6, 10], [8, 12]] = [[50, 78], [78, 122]]
         let mut sums = [1.0, 2.0, 3.0, 4.0];

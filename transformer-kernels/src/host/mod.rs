@@ -14,6 +14,7 @@ mod attention;
 mod backend;
 mod bf16;
 mod buffer;
+mod columns;
 mod dropout;
 mod embedding;
 mod few_rows;

@@ -60,7 +60,7 @@ fn transposed<'a>(
     buffer: &'a mut Vec<f32>,
 ) -> Matrix<'a> {
     let out = sized(buffer, rows * columns);
-    matrix.write_transposed(scale, out);
+    matrix.write_transposed(scale, rows, out);
     Matrix::new(out, columns, rows, rows)
 }
 

@@ -7,7 +7,6 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
-mod columns;
 mod dot;
 mod float;
 mod int8;
@@ -18,11 +17,11 @@ mod tiles;
 
 use rayon::prelude::*;
 
-use self::columns::Columns;
 use self::float::FloatPanels;
 use self::int8::Int8Panels;
 pub use self::quantize::ProductBuffer;
 use self::tiles::{PANEL, Part};
+use super::columns::Columns;
 use super::matrix::LARGE_MATRIX;
 use crate::linear::WeightLayout;
 use crate::sizes::count;

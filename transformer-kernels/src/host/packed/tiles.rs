@@ -1,6 +1,6 @@
 //! The order in which a product is computed.
 
-use super::columns::Columns;
+use crate::host::columns::Columns;
 
 /// Columns of a panel.
 pub const PANEL: usize = 32;

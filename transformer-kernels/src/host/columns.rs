@@ -8,26 +8,26 @@ use crate::sizes::count;
 ///
 /// No other value has the same columns, so that values of one matrix may be written by several threads.
 #[derive(Debug)]
-pub struct Columns<'a> {
+pub struct Columns<'a, T = f32> {
     /// The first number of the first row. The matrix from there on is borrowed for `'a`; the rows begin `stride`
     /// numbers apart, and no other value has the first `width` numbers of any.
-    values: *mut f32,
+    values: *mut T,
     rows: usize,
     width: usize,
     stride: usize,
-    matrix: PhantomData<&'a mut [f32]>,
+    matrix: PhantomData<&'a mut [T]>,
 }
 
 #[allow(unsafe_code, reason = "a pointer is not `Send` by itself")]
-// SAFETY: it stands for a `&mut [f32]` to each of its rows, and those are `Send`.
-unsafe impl Send for Columns<'_> {}
+// SAFETY: it stands for a `&mut [T]` to each of its rows, and those are `Send` if numbers are.
+unsafe impl<T: Send> Send for Columns<'_, T> {}
 
-impl<'a> Columns<'a> {
+impl<'a, T> Columns<'a, T> {
     /// All columns of a matrix `[rows, width]`.
     ///
     /// # Panics
     /// When there are more numbers, or fewer.
-    pub fn new(values: &'a mut [f32], rows: usize, width: usize) -> Self {
+    pub fn new(values: &'a mut [T], rows: usize, width: usize) -> Self {
         let size = count(&[rows, width]);
         assert_eq!(values.len(), size, "numbers of a matrix");
         Self {
@@ -68,7 +68,7 @@ impl<'a> Columns<'a> {
     /// # Panics
     /// When there is no such row.
     #[inline(always)]
-    pub fn row(&mut self, row: usize) -> &mut [f32] {
+    pub fn row(&mut self, row: usize) -> &mut [T] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         #[allow(unsafe_code, reason = "rows of a part of the columns are no slice")]
         // SAFETY: there are `rows · stride` numbers, less the columns before these, so that the row lies within them
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn parts_have_every_number_once() {
         for [rows, width, part] in [[1, 1, 1], [5, 70, 32], [3, 64, 32], [7, 9, 100], [4, 0, 3]] {
-            let mut values = vec![0.0; rows * width];
+            let mut values = vec![0.0f32; rows * width];
             let parts: Vec<_> = Columns::new(&mut values, rows, width).split(part).collect();
             assert_eq!(parts.len(), width.div_ceil(part));
             parts
@@ -113,7 +113,7 @@ mod tests {
     #[should_panic(expected = "are more numbers than memory can hold")]
     fn sizes_that_wrap_are_refused() {
         let many = 1 << (usize::BITS / 2);
-        Columns::new(&mut [], many, many);
+        Columns::<f32>::new(&mut [], many, many);
     }
 
     #[test]

@@ -72,9 +72,7 @@ fn product_by(simd: V4, x: Matrix<'_>, w: Matrix<'_>) -> Vec<f32> {
     let mut out = Vec::with_capacity(size);
     let spare = &mut out.spare_capacity_mut()[..size];
     let copied = (x.column_stride != 1).then(|| copy_tiles(x));
-    let groups = (TASKS * rayon::current_num_threads()).div_ceil(w.columns.div_ceil(WIDTH).max(1));
-    let rows = x.rows.div_ceil(groups).next_multiple_of(ROWS);
-    let rows = rows.clamp(TASK_ROWS[0], TASK_ROWS[1]);
+    let rows = rows_of_task(x.rows, w.columns);
     let tasks: Vec<_> = (0..x.rows)
         .step_by(rows)
         .zip(spare.chunks_mut((rows * w.columns).max(1)))
@@ -87,7 +85,8 @@ fn product_by(simd: V4, x: Matrix<'_>, w: Matrix<'_>) -> Vec<f32> {
             let panels = Columns::new(out, rows.len(), w.columns).split(WIDTH);
             panels.enumerate().map(move |(panel, out)| {
                 let first = panel * WIDTH;
-                let w = w.columns(first..first + out.width());
+                let columns = w.transposed().rows(first..first + out.width());
+                let w = columns.transposed();
                 Task { simd, x, w, out }
             })
         })
@@ -103,6 +102,14 @@ fn product_by(simd: V4, x: Matrix<'_>, w: Matrix<'_>) -> Vec<f32> {
         out.set_len(size);
     }
     out
+}
+
+/// Rows of a task: whole tiles, and no more than leave each thread its tasks.
+fn rows_of_task(rows: usize, columns: usize) -> usize {
+    let panels = columns.div_ceil(WIDTH).max(1);
+    let groups = (TASKS * rayon::current_num_threads()).div_ceil(panels);
+    let rows = rows.div_ceil(groups).next_multiple_of(ROWS);
+    rows.clamp(TASK_ROWS[0], TASK_ROWS[1])
 }
 
 /// The rows of `x`.

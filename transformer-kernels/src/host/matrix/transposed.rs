@@ -1,21 +1,11 @@
 //! Transposed copies of matrices.
 
-use std::ops::Range;
-
 use super::Matrix;
 use crate::simd::vectorised;
 use crate::sizes::count;
 use crate::transpose::{BLOCK, Transposition};
 
 impl Matrix<'_> {
-    /// Some of the columns.
-    ///
-    /// # Panics
-    /// When there are fewer columns.
-    pub(super) fn columns(self, columns: Range<usize>) -> Self {
-        self.transposed().rows(columns).transposed()
-    }
-
     /// Writes `scale · self`, transposed: column after column, each `stride` numbers after the one before.
     ///
     /// # Panics

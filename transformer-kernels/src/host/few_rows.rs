@@ -1,6 +1,6 @@
 //! Products of few rows with a large matrix, which is read once and not copied.
 //!
-//! A product of many rows first packs both matrices, so that its inner loop reads them in order. For few
+//! A product of many rows copies at least one of the matrices, so that its inner loop reads it in order. For few
 //! rows, as in decoding, packing costs more than it saves.
 
 use pulp::{Simd, WithSimd};

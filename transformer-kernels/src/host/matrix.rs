@@ -282,7 +282,7 @@ pub(super) mod tests {
             [97, 64, 31],
             [129, 5, 300],
             [300, 130, 110],
-            // More inner rows than a panel has.
+            // More inner rows than a block has.
             [70, 1030, 65],
         ] {
             let sizes = [rows, inner, columns];

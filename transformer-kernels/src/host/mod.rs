@@ -3,7 +3,7 @@
 //!
 //! Slices hold tensors in row-major order. A function checks the lengths of its slices once, when it is
 //! called, and panics with both sizes where they do not agree. Work is dealt to rayon's threads in tasks
-//! of a fixed size, so that no sum depends on the number of threads.
+//! whose sums do not depend on the number of threads.
 //!
 //! [`PackedMatrix`] and [`rows`] are for decoding with a model that is not trained any more: they allocate
 //! nothing, and compute on one thread where that is asked for.

@@ -1,11 +1,12 @@
 //! Large products, in tiles whose sums stay in registers.
 //!
-//! The columns of `W` are cut into panels. Some inner rows of a panel are copied, in the order in which they are read,
-//! and stay in the second-level cache while they are multiplied with all rows of `x`. The crate gemm copies both factors
-//! as a whole before it multiplies, and collects a transposed matrix number by number.
+//! The columns of `W` are cut into panels. A task copies a block of a panel, some of its inner rows, in the order in which
+//! they are read, and multiplies it with its rows of `x` while it is in the second-level cache. Contiguous rows of `x`
+//! are read in place; a transposed `x` is copied once, six rows at a time. The crate gemm has all threads wait for each
+//! other after each 512 inner rows, and collects a transposed `W` number by number.
 //!
-//! Each number of a result is the sum of a fixed sequence of sums: bit for bit, it depends neither on other rows nor on
-//! tasks and threads.
+//! Each number of a result is the sum of the sums of its blocks, whose sizes depend on the number of inner rows only: bit
+//! for bit, it depends neither on other rows nor on tasks and threads.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -21,38 +22,40 @@ use crate::host::sized;
 use crate::simd::arch;
 use crate::sizes::count;
 
-/// Rows of a tile. Its sums have 24 of the 32 registers, and the columns of a panel four.
+/// Rows of a tile. Its sums have 24 of the 32 registers, and a row of a block has four more.
 const ROWS: usize = 6;
 
-/// Vectors in a row of a panel.
+/// Vectors in a row of a block.
 const VECTORS: usize = 4;
 
 /// Columns of a panel.
 const WIDTH: usize = 16 * VECTORS;
 
-/// The sums of a tile.
-type Sums = [[f32x16; VECTORS]; ROWS];
+/// Numbers of a cache line.
+const LINE: usize = 16;
 
-/// Inner rows of a panel that are copied at a time.
-const DEPTH: usize = 512;
+/// Most inner rows of a block.
+const MOST_DEPTH: usize = 512;
 
 /// Tasks for each thread, where the product has enough rows.
-const TASKS: usize = 4;
+const TASKS_OF_THREAD: usize = 4;
 
-/// Rows of a task, at least and at most: with fewer, copying the panels would take too much of the time, and more do not
-/// stay in the cache.
-const TASK_ROWS: [usize; 2] = [16 * ROWS, 170 * ROWS];
+/// Least rows of a task: with fewer, copying blocks would take too much of the time.
+const LEAST_ROWS: usize = 16 * ROWS;
 
-/// Tiles of a transposed `x` that a task copies: their rows are whole lines of the cache.
-const TASK_TILES: usize = 16;
+/// Most rows of a task.
+const MOST_ROWS: usize = 170 * ROWS;
+
+/// Groups of `ROWS` rows of a transposed `x` that a task copies: 96 neighbouring numbers of each column.
+const GROUPS_OF_TASK: usize = 16;
 
 thread_local! {
-    /// The panel that is multiplied.
-    static PANEL: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+    /// The block that is multiplied.
+    static BLOCK: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
-/// `x · w`, on all threads; `None` where gemm is faster: without AVX-512, and for so few columns that most of a panel
-/// would be empty.
+/// `x · w`, on all threads; `None` without AVX-512, and for fewer than 32 columns, which would leave most of a panel
+/// empty.
 ///
 /// # Panics
 /// When the inner sizes do not agree.
@@ -69,24 +72,23 @@ fn product_by(simd: V4, x: Matrix<'_>, w: Matrix<'_>) -> Vec<f32> {
     if w.rows == 0 {
         return vec![0.0; size];
     }
-    let mut out = Vec::with_capacity(size);
-    let spare = &mut out.spare_capacity_mut()[..size];
-    let copied = (x.column_stride != 1).then(|| copy_tiles(x));
-    let rows = rows_of_task(x.rows, w.columns);
+    let mut product = Vec::with_capacity(size);
+    let spare = &mut product.spare_capacity_mut()[..size];
+    let copied = (x.column_stride != 1).then(|| copy_groups(x));
+    let height = task_height(x.rows, w.columns);
     let tasks: Vec<_> = (0..x.rows)
-        .step_by(rows)
-        .zip(spare.chunks_mut((rows * w.columns).max(1)))
-        .flat_map(|(first, out)| {
-            let rows = first..x.rows.min(first + rows);
+        .step_by(height)
+        .zip(spare.chunks_mut((height * w.columns).max(1)))
+        .flat_map(|(row, part)| {
+            let rows = row..x.rows.min(row + height);
             let x = match &copied {
                 None => Factor::Rows(x.rows(rows.clone())),
-                Some(tiles) => Factor::Tiles(&tiles[first / ROWS * tile_stride(x.columns)..]),
+                Some(groups) => Factor::Groups(&groups[row / ROWS * group_stride(x.columns)..]),
             };
-            let panels = Columns::new(out, rows.len(), w.columns).split(WIDTH);
+            let panels = Columns::new(part, rows.len(), w.columns).split(WIDTH);
             panels.enumerate().map(move |(panel, out)| {
                 let first = panel * WIDTH;
-                let columns = w.transposed().rows(first..first + out.width());
-                let w = columns.transposed();
+                let w = w.columns(first..first + out.width());
                 Task { simd, x, w, out }
             })
         })
@@ -96,20 +98,20 @@ fn product_by(simd: V4, x: Matrix<'_>, w: Matrix<'_>) -> Vec<f32> {
         .with_max_len(1)
         .for_each(|task| simd.vectorize(task));
     #[allow(unsafe_code, reason = "tasks write into uninitialised memory")]
-    // SAFETY: the capacity is `size` at least. Each number belongs to a task, which has set it; if one had panicked, so
-    // would `for_each` have.
+    // SAFETY: the capacity is `size` at least. Each number belongs to a task, which has set it, as there is an inner row;
+    // if a task had panicked, so would `for_each` have.
     unsafe {
-        out.set_len(size);
+        product.set_len(size);
     }
-    out
+    product
 }
 
-/// Rows of a task: whole tiles, and no more than leave each thread its tasks.
-fn rows_of_task(rows: usize, columns: usize) -> usize {
+/// Rows of a task: few enough that each thread has its tasks, within the limits.
+fn task_height(rows: usize, columns: usize) -> usize {
     let panels = columns.div_ceil(WIDTH).max(1);
-    let groups = (TASKS * rayon::current_num_threads()).div_ceil(panels);
-    let rows = rows.div_ceil(groups).next_multiple_of(ROWS);
-    rows.clamp(TASK_ROWS[0], TASK_ROWS[1])
+    let parts = (TASKS_OF_THREAD * rayon::current_num_threads()).div_ceil(panels);
+    let height = rows.div_ceil(parts).next_multiple_of(ROWS);
+    height.clamp(LEAST_ROWS, MOST_ROWS)
 }
 
 /// The rows of `x`.
@@ -117,30 +119,29 @@ fn rows_of_task(rows: usize, columns: usize) -> usize {
 enum Factor<'a> {
     /// Each is contiguous.
     Rows(Matrix<'a>),
-    /// `[tile, inner, ROWS]`, the tiles [`tile_stride`] apart.
-    Tiles(&'a [f32]),
+    /// `[group, inner, ROWS]`, the groups [`group_stride`] apart.
+    Groups(&'a [f32]),
 }
 
-/// From a tile to the next one: an odd number of cache lines, so that tiles that are written side by side fall into
-/// different sets of the cache.
-fn tile_stride(inner: usize) -> usize {
-    const LINE: usize = 16;
+/// From a group of rows to the next one: an odd number of cache lines, so that groups that are written side by side fall
+/// into different sets of the cache.
+fn group_stride(inner: usize) -> usize {
     count(&[inner, ROWS]).next_multiple_of(LINE) | LINE
 }
 
-/// The rows of a matrix whose columns are contiguous, in tiles, with zeros after the last row.
-fn copy_tiles(x: Matrix<'_>) -> Vec<f32> {
+/// The rows of a matrix whose columns are contiguous, in groups of `ROWS`, with zeros after the last row.
+fn copy_groups(x: Matrix<'_>) -> Vec<f32> {
     let columns = x.transposed();
-    let stride = tile_stride(x.columns);
+    let stride = group_stride(x.columns);
     let all = count(&[x.rows.div_ceil(ROWS), stride]);
-    by_tasks(all, TASK_TILES * stride, |task, out| {
+    by_tasks(all, GROUPS_OF_TASK * stride, |task, out| {
         for k in 0..columns.rows {
-            let rows = &columns.row(k)[task * TASK_TILES * ROWS..];
-            for (tile, rows) in out.chunks_exact_mut(stride).zip(rows.chunks(ROWS)) {
-                let to = &mut tile[k * ROWS..][..ROWS];
-                match <&[f32; ROWS]>::try_from(rows) {
-                    Ok(rows) => to.copy_from_slice(rows),
-                    Err(_) => to[..rows.len()].copy_from_slice(rows),
+            let numbers = &columns.row(k)[task * GROUPS_OF_TASK * ROWS..];
+            for (group, numbers) in out.chunks_exact_mut(stride).zip(numbers.chunks(ROWS)) {
+                let to = &mut group[k * ROWS..][..ROWS];
+                match <&[f32; ROWS]>::try_from(numbers) {
+                    Ok(numbers) => to.copy_from_slice(numbers),
+                    Err(_) => to[..numbers.len()].copy_from_slice(numbers),
                 }
             }
         }
@@ -151,6 +152,7 @@ fn copy_tiles(x: Matrix<'_>) -> Vec<f32> {
 struct Task<'a> {
     simd: V4,
     x: Factor<'a>,
+    /// The columns of the panel.
     w: Matrix<'a>,
     out: Columns<'a, MaybeUninit<f32>>,
 }
@@ -159,82 +161,87 @@ impl NullaryFnOnce for Task<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn call(mut self) {
-        let mut buffer = PANEL.take();
-        let inner = self.w.rows;
-        for first in (0..inner).step_by(DEPTH) {
-            let depth = DEPTH.min(inner - first);
-            let panel = sized(&mut buffer, depth * WIDTH);
-            copy_panel(self.w.rows(first..first + depth), panel);
-            let (panel, _) = V4::as_simd_f32s(panel).0.as_chunks();
-            for row in (0..self.out.rows()).step_by(ROWS) {
-                let sums = match self.x {
+    fn call(self) {
+        let Self {
+            simd,
+            x,
+            w,
+            mut out,
+        } = self;
+        let mut buffer = BLOCK.take();
+        let inner = w.rows;
+        let depth = inner.div_ceil(inner.div_ceil(MOST_DEPTH));
+        for first in (0..inner).step_by(depth) {
+            let depth = depth.min(inner - first);
+            let block = aligned(&mut buffer, depth * WIDTH);
+            copy_block(w.rows(first..first + depth), block);
+            for row in (0..out.rows()).step_by(ROWS) {
+                let sums = match x {
                     Factor::Rows(x) => {
                         // Rows after the last one repeat it.
                         let rows: [&[f32]; ROWS] = std::array::from_fn(
                             #[inline(always)]
                             |at| &x.row((row + at).min(x.rows - 1))[first..first + depth],
                         );
-                        sums(self.simd, panel, Rows(rows))
+                        multiply(simd, block, Rows(rows))
                     }
-                    Factor::Tiles(tiles) => {
-                        let tile = &tiles[row / ROWS * tile_stride(inner)..][first * ROWS..];
-                        sums(self.simd, panel, Tile(tile.as_chunks().0))
+                    Factor::Groups(groups) => {
+                        let group = &groups[row / ROWS * group_stride(inner)..][first * ROWS..];
+                        multiply(simd, block, Group(group.as_chunks().0))
                     }
                 };
-                self.add(row, &sums, first == 0);
+                for (row, sums) in (row..out.rows().min(row + ROWS)).zip(&sums) {
+                    let out = out.row(row);
+                    if first == 0 {
+                        out.fill(MaybeUninit::new(0.0));
+                    }
+                    #[allow(unsafe_code, reason = "memory that has been initialised")]
+                    // SAFETY: the sums of the first block, which come first, have found every number of the row zeroed.
+                    add(simd, sums, unsafe { out.assume_init_mut() });
+                }
             }
         }
-        PANEL.set(buffer);
+        BLOCK.set(buffer);
     }
 }
 
-impl Task<'_> {
-    /// Adds the sums of a tile, or writes them where they are the first.
-    #[inline(always)]
-    fn add(&mut self, row: usize, sums: &Sums, are_first: bool) {
-        let simd = self.simd;
-        let rows = row..self.out.rows().min(row + ROWS);
-        for (row, sums) in rows.zip(sums) {
-            let out = self.out.row(row);
-            if are_first {
-                out.fill(MaybeUninit::new(0.0));
-            }
-            #[allow(unsafe_code, reason = "memory that has been initialised")]
-            // SAFETY: every number of the row has been set, when its first sums were added.
-            let out = unsafe { &mut *(std::ptr::from_mut(out) as *mut [f32]) };
-            let (vectors, rest) = V4::as_mut_simd_f32s(out);
-            for (out, &sum) in vectors.iter_mut().zip(sums) {
-                *out = simd.add_f32s(*out, sum);
-            }
-            if let Some(&sum) = sums.get(vectors.len()) {
-                let all = simd.add_f32s(simd.partial_load_f32s(rest), sum);
-                simd.partial_store_f32s(rest, all);
-            }
-        }
-    }
-}
-
-/// Copies a panel, with zeros after its last column.
+/// Adds the sums of a row of a tile; those after the end of `out` are dropped.
 #[inline(always)]
-fn copy_panel(w: Matrix<'_>, panel: &mut [f32]) {
-    if w.columns < WIDTH {
-        panel.fill(0.0);
+fn add(simd: V4, sums: &[f32x16; VECTORS], out: &mut [f32]) {
+    let (vectors, rest) = V4::as_mut_simd_f32s(out);
+    for (out, &sum) in vectors.iter_mut().zip(sums) {
+        *out = simd.add_f32s(*out, sum);
     }
+    if let Some(&sum) = sums.get(vectors.len()) {
+        let all = simd.add_f32s(simd.partial_load_f32s(rest), sum);
+        simd.partial_store_f32s(rest, all);
+    }
+}
+
+/// So many numbers of a buffer, from the beginning of a cache line on, so that no vector has parts of two lines.
+fn aligned(buffer: &mut Vec<f32>, count: usize) -> &mut [f32] {
+    let all = sized(buffer, count + LINE);
+    let first = all.as_ptr().align_offset(size_of::<[f32; LINE]>());
+    &mut all[first..][..count]
+}
+
+/// Copies a block. The numbers after the last column of `w` are never added to a result.
+#[inline(always)]
+fn copy_block(w: Matrix<'_>, block: &mut [f32]) {
     match w.column_stride {
         1 => {
-            for (row, to) in panel.chunks_exact_mut(WIDTH).enumerate() {
+            for (row, to) in block.chunks_exact_mut(WIDTH).enumerate() {
                 to[..w.columns].copy_from_slice(w.row(row));
             }
         }
-        _ => w.transposed().write_transposed(1.0, WIDTH, panel),
+        _ => w.transposed().write_transposed(1.0, WIDTH, block),
     }
 }
 
-/// `ROWS` rows of `x`, at the inner rows of a panel.
+/// `ROWS` rows of `x`, at the inner rows of a block.
 trait Numbers: Copy {
-    /// At the first of them only: the compiler then knows that smaller indices need no check, and loads a number into
-    /// all lanes of a vector by one instruction.
+    /// Keeps the first `depth` inner rows: the compiler then knows that smaller indices need no check, and loads a number
+    /// into all lanes of a vector by one instruction.
     fn first(self, depth: usize) -> Self;
 
     /// The numbers that the inner row `k` is multiplied with.
@@ -266,9 +273,9 @@ impl Numbers for Rows<'_> {
 }
 
 #[derive(Clone, Copy)]
-struct Tile<'a>(&'a [[f32; ROWS]]);
+struct Group<'a>(&'a [[f32; ROWS]]);
 
-impl Numbers for Tile<'_> {
+impl Numbers for Group<'_> {
     #[inline(always)]
     fn first(self, depth: usize) -> Self {
         Self(&self.0[..depth])
@@ -280,12 +287,13 @@ impl Numbers for Tile<'_> {
     }
 }
 
-/// The products of `ROWS` rows with a panel.
+/// The sums of a tile: `ROWS` rows of `x` times a block.
 #[inline(always)]
-fn sums(simd: V4, panel: &[[f32x16; VECTORS]], x: impl Numbers) -> Sums {
-    let x = x.first(panel.len());
+fn multiply(simd: V4, block: &[f32], x: impl Numbers) -> [[f32x16; VECTORS]; ROWS] {
+    let (block, _) = V4::as_simd_f32s(block).0.as_chunks::<VECTORS>();
+    let x = x.first(block.len());
     let mut sums = [[simd.splat_f32s(0.0); VECTORS]; ROWS];
-    for (k, w) in panel.iter().enumerate() {
+    for (k, w) in block.iter().enumerate() {
         for (sums, x) in sums.iter_mut().zip(x.at(k)) {
             let x = simd.splat_f32s(x);
             for (sum, &w) in sums.iter_mut().zip(w) {
@@ -319,6 +327,7 @@ mod tests {
             [1, 1, 1],
             [5, 17, 3],
             [7, 512, 65],
+            [7, 9, 48],
             [100, 513, 130],
             [1030, 40, 17],
             [97, 1030, 31],
@@ -335,10 +344,32 @@ mod tests {
                 (x.view(), w.view()),
                 (x_turned.view().transposed(), w.view()),
                 (x.view(), w_turned.view().transposed()),
+                (x_turned.view().transposed(), w_turned.view().transposed()),
             ] {
                 assert_eq!(product_by(simd, x, w), expected, "{sizes:?}");
             }
         }
+    }
+
+    /// A narrow panel has numbers of the block before it after its last column.
+    #[test]
+    fn nothing_of_another_product_is_left() {
+        let Some(simd) = avx512() else { return };
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build();
+        pool.expect("a pool of one thread").install(|| {
+            let nan = [f32::NAN; 9 * WIDTH];
+            product_by(
+                simd,
+                Matrix::new(&[1.0; 9], 1, 9, 9),
+                Matrix::new(&nan, 9, WIDTH, WIDTH),
+            );
+            let (x, w) = (Framed::new([7, 9], 1), Framed::new([9, 33], 2));
+            let w_turned = w.transposed();
+            for w_view in [w.view(), w_turned.view().transposed()] {
+                let product = product_by(simd, x.view(), w_view);
+                assert_eq!(product, product_of(&x, &w, [7, 9, 33]));
+            }
+        });
     }
 
     #[test]

@@ -1,12 +1,25 @@
 //! Transposed copies of matrices.
 
+#[cfg(target_arch = "x86_64")]
+use std::ops::Range;
+
 use super::Matrix;
 use crate::simd::vectorised;
 use crate::sizes::count;
 use crate::transpose::{BLOCK, Transposition};
 
 impl Matrix<'_> {
-    /// Writes `scale · self`, transposed: column after column, each `stride` numbers after the one before.
+    /// Some of the columns.
+    ///
+    /// # Panics
+    /// When there are fewer columns.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn columns(self, columns: Range<usize>) -> Self {
+        self.transposed().rows(columns).transposed()
+    }
+
+    /// Writes `scale · self`, transposed: column after column, each `stride` numbers after the one before. The
+    /// numbers between columns stay as they are.
     ///
     /// # Panics
     /// When the rows are not contiguous, a column is longer than `stride`, or `out` has another length than
@@ -67,12 +80,17 @@ mod tests {
             [3, 0],
         ] {
             let matrix = Framed::new(sizes, 1);
-            let mut out = vec![f32::NAN; sizes[0] * sizes[1]];
-            matrix.view().write_transposed(2.0, sizes[0], &mut out);
             let expected = matrix.transposed();
-            for row in 0..sizes[1] {
-                let doubled: Vec<f32> = expected.view().row(row).iter().map(|x| 2.0 * x).collect();
-                assert_eq!(out[row * sizes[0]..][..sizes[0]], doubled, "{sizes:?}");
+            for gap in [0, 3] {
+                let stride = sizes[0] + gap;
+                let mut out = vec![f32::NAN; stride * sizes[1]];
+                matrix.view().write_transposed(2.0, stride, &mut out);
+                for row in 0..sizes[1] {
+                    let (column, gap) = out[row * stride..][..stride].split_at(sizes[0]);
+                    let doubled = expected.view().row(row).iter().map(|x| 2.0 * x);
+                    assert_eq!(column, doubled.collect::<Vec<f32>>(), "{sizes:?}");
+                    assert!(gap.iter().all(|x| x.is_nan()), "{sizes:?}");
+                }
             }
         }
     }

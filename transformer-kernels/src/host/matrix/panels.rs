@@ -197,7 +197,8 @@ impl NullaryFnOnce for Task<'_> {
                     }
                     #[allow(unsafe_code, reason = "memory that has been initialised")]
                     // SAFETY: the sums of the first block, which come first, have found every number of the row zeroed.
-                    add(simd, sums, unsafe { out.assume_init_mut() });
+                    let out = unsafe { &mut *(std::ptr::from_mut(out) as *mut [f32]) };
+                    add(simd, sums, out);
                 }
             }
         }

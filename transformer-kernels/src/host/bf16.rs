@@ -49,7 +49,7 @@ fn rounded_product(x: Matrix<'_>, other: Matrix<'_>) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::matrix::tests::{Framed, product_of};
+    use crate::host::matrix::tests::in_each_layout;
 
     type Product<'a> = &'a (dyn Fn(Matrix<'_>, Matrix<'_>) -> Vec<f32> + Sync);
 
@@ -86,17 +86,9 @@ mod tests {
                 [80, 64, 96],
                 [300, 131, 110],
             ] {
-                let x = Framed::new([rows, inner], 1);
-                let other = Framed::new([inner, columns], 2);
-                let (x_turned, other_turned) = (x.transposed(), other.transposed());
-                let expected = product_of(&x, &other, [rows, inner, columns]);
-                for (x, other) in [
-                    (x.view(), other.view()),
-                    (x_turned.view().transposed(), other.view()),
-                    (x.view(), other_turned.view().transposed()),
-                ] {
+                in_each_layout([rows, inner, columns], |x, other, expected| {
                     assert_eq!(product(x, other), expected, "{rows}, {inner}, {columns}");
-                }
+                });
             }
         });
     }

@@ -21,6 +21,15 @@ pub fn sized(buffer: &mut Vec<f32>, count: usize) -> &mut [f32] {
     &mut buffer[..count]
 }
 
+/// Numbers of four bytes in a cache line.
+pub(super) const LINE: usize = 16;
+
+/// So many numbers of four bytes, rounded up to an odd number of cache lines: a stride at which successive rows fall into
+/// different sets of the cache.
+pub(super) fn odd_lines(numbers: usize) -> usize {
+    numbers.next_multiple_of(LINE) | LINE
+}
+
 /// `len` new numbers, written on all threads in tasks of `task` numbers each, the last of which may have fewer: `write`
 /// receives the index of a task and its numbers, which are zero.
 ///

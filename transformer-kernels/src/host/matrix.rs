@@ -286,26 +286,32 @@ pub(super) mod tests {
             [70, 1030, 65],
         ] {
             let sizes = [rows, inner, columns];
-            let x = Framed::new([rows, inner], 1);
-            let w = Framed::new([inner, columns], 2);
-            let (x_turned, w_turned) = (x.transposed(), w.transposed());
-            let expected = product_of(&x, &w, sizes);
-            for (x, w) in [
-                (x.view(), w.view()),
-                (x_turned.view().transposed(), w.view()),
-                (x.view(), w_turned.view().transposed()),
-            ] {
+            in_each_layout(sizes, |x, w, expected| {
                 assert_eq!(x.product(w), expected, "{sizes:?}");
                 // Not at the beginning of a vector.
                 let mut out = vec![f32::NAN; rows * columns + 10];
                 let (before, after) = (3, 3 + rows * columns);
                 x.multiply(w, 1.0, &mut out[before..after]);
-                assert_eq!(out[before..after], expected, "{sizes:?}");
+                assert_eq!(&out[before..after], expected, "{sizes:?}");
                 x.add_product(w, 1.0, &mut out[before..after]);
                 let doubled: Vec<f32> = expected.iter().map(|y| y + y).collect();
                 assert_eq!(out[before..after], doubled, "{sizes:?}");
                 let mut others = out[..before].iter().chain(&out[after..]);
                 assert!(others.all(|y| y.is_nan()), "{sizes:?}");
+            });
+        }
+    }
+
+    /// Calls `check` with two factors and their product: each factor as its rows lie in memory, and as its columns do.
+    pub fn in_each_layout(sizes: [usize; 3], check: impl Fn(Matrix<'_>, Matrix<'_>, &[f32])) {
+        let [rows, inner, columns] = sizes;
+        let x = Framed::new([rows, inner], 1);
+        let w = Framed::new([inner, columns], 2);
+        let (x_turned, w_turned) = (x.transposed(), w.transposed());
+        let expected = product_of(&x, &w, sizes);
+        for x in [x.view(), x_turned.view().transposed()] {
+            for w in [w.view(), w_turned.view().transposed()] {
+                check(x, w, &expected);
             }
         }
     }
@@ -357,7 +363,7 @@ pub(super) mod tests {
         }
     }
 
-    pub fn product_of(x: &Framed, w: &Framed, [rows, inner, columns]: [usize; 3]) -> Vec<f32> {
+    fn product_of(x: &Framed, w: &Framed, [rows, inner, columns]: [usize; 3]) -> Vec<f32> {
         let mut out = Vec::with_capacity(rows * columns);
         for row in 0..rows {
             for column in 0..columns {

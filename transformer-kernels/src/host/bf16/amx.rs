@@ -7,10 +7,11 @@ use std::mem::MaybeUninit;
 
 use rayon::prelude::*;
 
-use super::panels::{LINE, Pair, in_parts, odd_lines, pair, write_pairs};
+use super::panels::{Pair, in_parts, pair, write_pairs};
 use super::tiles::Instructions;
 pub use crate::amx::Amx;
 use crate::amx::{COLUMNS, Columns, ROWS, Rows, TILE, Tiles};
+use crate::host::buffer::{LINE, odd_lines};
 use crate::host::matrix::Matrix;
 use crate::simd::vectorised;
 use crate::sizes::count;

@@ -2,6 +2,7 @@
 
 use rayon::prelude::*;
 
+use crate::host::buffer::odd_lines;
 use crate::host::matrix::Matrix;
 use crate::host::task_of_rows;
 use crate::simd::vectorised;
@@ -118,15 +119,6 @@ pub fn in_parts(
         false => task((0, pairs)),
     }
 }
-
-/// So many pairs, rounded up to an odd number of cache lines: a stride at which successive rows fall into different
-/// sets of the cache.
-pub fn odd_lines(pairs: usize) -> usize {
-    pairs.next_multiple_of(LINE) | LINE
-}
-
-/// Pairs of a cache line.
-pub const LINE: usize = 16;
 
 /// Writes the pairs of a row.
 #[inline(always)]

@@ -16,7 +16,7 @@ use pulp::{Arch, NullaryFnOnce, Simd, f32x16};
 use rayon::prelude::*;
 
 use super::Matrix;
-use crate::host::buffer::by_tasks;
+use crate::host::buffer::{LINE, by_tasks, odd_lines};
 use crate::host::columns::Columns;
 use crate::host::sized;
 use crate::simd::arch;
@@ -30,9 +30,6 @@ const VECTORS: usize = 4;
 
 /// Columns of a panel.
 const WIDTH: usize = 16 * VECTORS;
-
-/// Numbers of a cache line.
-const LINE: usize = 16;
 
 /// Most inner rows of a block.
 const MOST_DEPTH: usize = 512;
@@ -123,10 +120,9 @@ enum Factor<'a> {
     Groups(&'a [f32]),
 }
 
-/// From a group of rows to the next one: an odd number of cache lines, so that groups that are written side by side fall
-/// into different sets of the cache.
+/// From a group of rows to the next one; groups are written side by side.
 fn group_stride(inner: usize) -> usize {
-    count(&[inner, ROWS]).next_multiple_of(LINE) | LINE
+    odd_lines(count(&[inner, ROWS]))
 }
 
 /// The rows of a matrix whose columns are contiguous, in groups of `ROWS`, with zeros after the last row.
@@ -307,7 +303,7 @@ fn multiply(simd: V4, block: &[f32], x: impl Numbers) -> [[f32x16; VECTORS]; ROW
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Framed, product_of};
+    use super::super::tests::in_each_layout;
     use super::*;
 
     /// The instructions, where this processor has them.
@@ -319,7 +315,7 @@ mod tests {
         simd
     }
 
-    /// Whole and broken tiles, panels and depths; more rows than a task has; a factor that is transposed, or neither.
+    /// Whole and broken tiles, panels and depths; more rows than a task has; factors that are transposed, or not.
     #[test]
     fn products_of_all_sizes_are_exact() {
         let Some(simd) = avx512() else { return };
@@ -336,19 +332,9 @@ mod tests {
             [5, 7, 0],
             [5, 0, 7],
         ] {
-            let [rows, inner, columns] = sizes;
-            let x = Framed::new([rows, inner], 1);
-            let w = Framed::new([inner, columns], 2);
-            let (x_turned, w_turned) = (x.transposed(), w.transposed());
-            let expected = product_of(&x, &w, sizes);
-            for (x, w) in [
-                (x.view(), w.view()),
-                (x_turned.view().transposed(), w.view()),
-                (x.view(), w_turned.view().transposed()),
-                (x_turned.view().transposed(), w_turned.view().transposed()),
-            ] {
+            in_each_layout(sizes, |x, w, expected| {
                 assert_eq!(product_by(simd, x, w), expected, "{sizes:?}");
-            }
+            });
         }
     }
 
@@ -364,12 +350,9 @@ mod tests {
                 Matrix::new(&[1.0; 9], 1, 9, 9),
                 Matrix::new(&nan, 9, WIDTH, WIDTH),
             );
-            let (x, w) = (Framed::new([7, 9], 1), Framed::new([9, 33], 2));
-            let w_turned = w.transposed();
-            for w_view in [w.view(), w_turned.view().transposed()] {
-                let product = product_by(simd, x.view(), w_view);
-                assert_eq!(product, product_of(&x, &w, [7, 9, 33]));
-            }
+            in_each_layout([7, 9, 33], |x, w, expected| {
+                assert_eq!(product_by(simd, x, w), expected);
+            });
         });
     }
 

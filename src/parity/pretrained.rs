@@ -6,7 +6,8 @@
 //! | `io.safetensors` | `input_ids`, `attention_mask`, `decoder_input_ids` and `logits` of one batch |
 //!
 //! Greedy decoding, by the model and by a packed one, and the beam have the options of the directory, but a length
-//! penalty of 1, and the first token and the length that `expected.json` names.
+//! penalty of 1, and the first token and the length that `expected.json` names. Where two tokens are equally likely up
+//! to rounding, greedy decoding may choose either.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,9 @@ use super::io::Io;
 use super::report::{Difference, Report, Row, difference};
 use super::{IO_FILE, Result};
 
+/// Largest difference of the log-probabilities of two tokens that are equally likely up to rounding: of two logits, each
+/// off by its bound. Either may then be the next token of a translation.
+const TIE: f64 = 2.0 * OUTPUT_BOUND;
 /// Hypotheses of the beam.
 const BEAM: usize = 4;
 /// Share of the sentences whose translations may be other ones than CTranslate2's.
@@ -78,13 +82,13 @@ impl Pretrained {
             rows.push(self.logits("logits, .bin", &model)?);
         }
         let decoding = Decoding::new(self, &model)?;
-        rows.push(decoding.greedy("greedy", &model)?);
+        let mut notes = Vec::new();
+        rows.push(decoding.greedy("greedy", &model, &mut notes)?);
         #[cfg(any(feature = "flex", feature = "ndarray"))]
         {
             let packed = PackedTransformer::new(model.clone(), PackedPrecision::F32);
-            rows.push(decoding.greedy("greedy, packed", &packed)?);
+            rows.push(decoding.greedy("greedy, packed", &packed, &mut notes)?);
         }
-        let mut notes = Vec::new();
         rows.push(decoding.beam(&mut notes)?);
         rows.extend(decoding.beside_ctranslate2(&mut notes)?);
         Ok(Report {
@@ -225,27 +229,67 @@ impl<'a, B: Backend> Decoding<'a, B> {
         })
     }
 
-    /// The number of texts that a model decodes greedily to other tokens than Hugging Face's.
-    fn greedy(&self, quantity: &str, model: &impl NextToken<B>) -> Result<Row> {
+    /// The number of texts that a model decodes greedily to other tokens than Hugging Face's, and not because of a tie.
+    fn greedy(
+        &self,
+        quantity: &str,
+        model: &impl NextToken<B>,
+        notes: &mut Vec<String>,
+    ) -> Result<Row> {
         let options = DecodeOptions {
             strategy: Strategy::Beam { size: 1 },
             length_penalty: LengthPenalty::None,
             ..self.options.clone()
         };
         let found = self.found(model, options)?;
-        let mut wrong = 0;
-        for (sentence, found) in self.expected.texts().zip(&found) {
+        let (mut wrong, mut ties) = (0, 0);
+        for (sentence, ours) in self.expected.texts().zip(&found) {
             let expected = self.expected.target(&sentence.beam1, self.model.config())?;
-            wrong += usize::from(*found != expected);
+            if *ours == expected {
+                continue;
+            }
+            let gap = self.gap(sentence, [ours, &expected])?;
+            match gap.is_some_and(|(_, gap)| gap.abs() <= TIE) {
+                true => ties += 1,
+                false => wrong += 1,
+            }
+            let shown = shown(sentence);
+            notes.push(match gap {
+                Some((at, gap)) => format!(
+                    "{quantity}: {shown}: token {} is another one, whose log-probability is higher by {gap:.1e}",
+                    at + 1
+                ),
+                None => format!("{quantity}: {shown}: one of the two is cut"),
+            });
         }
-        Ok(count(quantity, wrong, found.len()))
+        let mut row = count(quantity, wrong, found.len());
+        if ties > 0 {
+            row.note = format!(
+                "  {wrong} of {} differ, and {ties} after a tie",
+                found.len()
+            );
+        }
+        Ok(row)
+    }
+
+    /// Where two targets of a text differ first, and by how much our token's log-probability there is higher than the
+    /// other's, by our model; `None` if no token differs.
+    fn gap(&self, sentence: &Sentence, targets: [&Target; 2]) -> Result<Option<(usize, f64)>> {
+        let eos = self.model.config().eos_id;
+        let [ours, other] = targets.map(|target| target.ended(eos));
+        let Some(at) = ours.iter().zip(&other).position(|(a, b)| a != b) else {
+            return Ok(None);
+        };
+        let [ours, other] = [ours, other].map(|target| self.log_probs(sentence, target));
+        let gap = f64::from(ours?[at]) - f64::from(other?[at]);
+        Ok(Some((at, gap)))
     }
 
     /// The number of translations by the beam, as Hugging Face's ends, that are neither Hugging Face's nor
-    /// CTranslate2's, and no better.
+    /// CTranslate2's, and not as good.
     fn beam(&self, notes: &mut Vec<String>) -> Result<Row> {
         let vocabulary = self.expected.vocabulary()?;
-        let (mut as_hugging_face, mut as_ctranslate2, mut better) = (0, 0, 0);
+        let (mut as_hugging_face, mut as_ctranslate2, mut as_good) = (0, 0, 0);
         let found = self.by_beam(false)?;
         let count_of_all = found.len();
         for (sentence, ours) in self.expected.texts().zip(found) {
@@ -257,15 +301,15 @@ impl<'a, B: Backend> Decoding<'a, B> {
             let [ours, hugging_face, ctranslate2] = self.scores(&unlike)?;
             if Some(&unlike.ours) == unlike.ctranslate2.as_ref() {
                 as_ctranslate2 += 1;
-            } else if ours > hugging_face && ours > ctranslate2 {
-                better += 1;
+            } else if ours >= hugging_face.max(ctranslate2) - TIE {
+                as_good += 1;
             }
             notes.push(unlike.note("beam 4", [ours, hugging_face, ctranslate2]));
         }
-        let worse = count_of_all - as_hugging_face - as_ctranslate2 - better;
+        let worse = count_of_all - as_hugging_face - as_ctranslate2 - as_good;
         let mut row = count("beam 4", worse, count_of_all);
         row.note = format!(
-            "  {as_hugging_face} Hugging Face's, {as_ctranslate2} CTranslate2's, {better} better, {worse} others"
+            "  {as_hugging_face} Hugging Face's, {as_ctranslate2} CTranslate2's, {as_good} as good, {worse} others"
         );
         Ok(row)
     }
@@ -348,17 +392,26 @@ impl<'a, B: Backend> Decoding<'a, B> {
                 continue;
             };
             let tokens = target.ended(eos);
-            let pair = SourceTarget::exact(unlike.sentence.ids.clone(), tokens.clone());
-            let scored = score(self.model, &[pair], BATCH_TOKENS);
-            let scored = scored.map_err(|error| self.expected.named(error))?;
-            let log_probs = scored.into_iter().flat_map(|score| score.log_probs);
+            let log_probs = self.log_probs(unlike.sentence, tokens.clone())?;
             let counted = log_probs
+                .into_iter()
                 .enumerate()
                 .filter(|&(position, _)| !self.is_forced(position, &tokens));
             let sum: f64 = counted.map(|(_, log_prob)| f64::from(log_prob)).sum();
             *place = sum / tokens.len().max(1) as f64;
         }
         Ok(scores)
+    }
+
+    /// The log-probability of each token of a target of a text.
+    fn log_probs(&self, sentence: &Sentence, target: Vec<u32>) -> Result<Vec<f32>> {
+        let pair = SourceTarget::exact(sentence.ids.clone(), target);
+        let scored = score(self.model, &[pair], BATCH_TOKENS);
+        let scored = scored.map_err(|error| self.expected.named(error))?;
+        Ok(scored
+            .into_iter()
+            .flat_map(|score| score.log_probs)
+            .collect())
     }
 
     /// Whether the options force the token at a position of a target.
@@ -373,11 +426,7 @@ impl<'a, B: Backend> Decoding<'a, B> {
 
 impl Unlike<'_> {
     fn note(&self, quantity: &str, scores: [f64; 3]) -> String {
-        let text = &self.sentence.text;
-        let shown = match text.char_indices().nth(MOST_SHOWN) {
-            Some((end, _)) => format!("{:?}…", &text[..end]),
-            None => format!("{text:?}"),
-        };
+        let shown = shown(self.sentence);
         let [ours, hugging_face, ctranslate2] = scores;
         let of_ctranslate2 = match &self.ctranslate2 {
             Some(target) => format!(
@@ -391,6 +440,15 @@ impl Unlike<'_> {
             self.ours.tokens.len(),
             self.hugging_face.tokens.len(),
         )
+    }
+}
+
+/// The beginning of a text, for a note.
+fn shown(sentence: &Sentence) -> String {
+    let text = &sentence.text;
+    match text.char_indices().nth(MOST_SHOWN) {
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+        None => format!("{text:?}"),
     }
 }
 

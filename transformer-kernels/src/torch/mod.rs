@@ -5,6 +5,7 @@ mod attention;
 mod dropout;
 mod linear;
 mod loss;
+mod mkl;
 mod norm;
 mod slices;
 
@@ -30,6 +31,7 @@ impl Kernels for LibTorch {
     }
 
     fn accepts(tensor: &FloatTensor<Self>) -> bool {
+        mkl::start();
         tensor.tensor.kind() == Kind::Float
     }
 

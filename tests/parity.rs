@@ -71,24 +71,28 @@ fn every_system_is_pytorchs_on_every_backend() {
     }
 }
 
-/// The fourth token of one translation is as likely as another up to the rounding of f32: PyTorch's f64 finds 3e-6 between
-/// their logits.
+/// The fourth token of one translation is as likely as another up to rounding: their logits are 3e-6 apart in f64. Which
+/// of them is chosen here does not matter.
 #[test]
 fn either_of_two_equally_likely_tokens_is_greedy_s() {
-    let [chosen, equal, unlikely] = [49, 39, 17];
-    let (is_same, out) = with_fourth_token(chosen);
-    assert!(is_same, "{out}");
-    let (is_same, out) = with_fourth_token(equal);
-    assert!(is_same, "{out}");
-    assert!(out.contains("0 of 15 differ, and 1 after a tie"), "{out}");
-    assert!(out.contains("token 4 is another one"), "{out}");
+    let [expected, equal, unlikely] = [49, 39, 17];
+    let reports = [expected, equal].map(|token| {
+        let (is_same, out) = with_fourth_token(token);
+        assert!(is_same, "{out}");
+        out
+    });
+    let has_tie = |out: &String| {
+        out.contains("0 of 15 differ, and 1 after a tie")
+            && out.contains(": token 4 is another one")
+    };
+    assert!(reports.iter().any(has_tie), "{reports:?}");
     let (is_same, out) = with_fourth_token(unlikely);
     assert!(!is_same, "{out}");
     assert!(out.contains("FAILED  1 of 15 differ"), "{out}");
 }
 
-/// Whether the program finds a model's translations to be those expected, if the fourth token of one of them is `token`;
-/// and its report.
+/// Whether the program accepts a model's translations if the fourth token of one of those expected is `token`; and its
+/// report.
 fn with_fourth_token(token: u32) -> (bool, String) {
     let copy = tempfile::tempdir().expect("a folder");
     for entry in fs::read_dir(fixture("pretrained/nllb-sharded")).expect("the model") {

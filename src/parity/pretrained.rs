@@ -29,8 +29,9 @@ use super::io::Io;
 use super::report::{Difference, Report, Row, difference};
 use super::{IO_FILE, Result};
 
-/// Largest difference of the log-probabilities of two tokens that are equally likely up to rounding: of two logits, each
-/// off by its bound. Either may then be the next token of a translation.
+/// Largest difference of the log-probabilities of two tokens that are equally likely up to rounding, of two logits that
+/// are each off by their bound: either token may be the next one. As much may lie between the mean log-probabilities of
+/// two translations that are equally good.
 const TIE: f64 = 2.0 * OUTPUT_BOUND;
 /// Hypotheses of the beam.
 const BEAM: usize = 4;
@@ -256,7 +257,7 @@ impl<'a, B: Backend> Decoding<'a, B> {
             let shown = shown(sentence);
             notes.push(match gap {
                 Some((at, gap)) => format!(
-                    "{quantity}: {shown}: token {} is another one, whose log-probability is higher by {gap:.1e}",
+                    "{quantity}: {shown}: token {} is another one than Hugging Face's; log-probability {gap:+.1e}",
                     at + 1
                 ),
                 None => format!("{quantity}: {shown}: one of the two is cut"),
@@ -273,7 +274,8 @@ impl<'a, B: Backend> Decoding<'a, B> {
     }
 
     /// Where two targets of a text differ first, and by how much our token's log-probability there is higher than the
-    /// other's, by our model; `None` if no token differs.
+    /// other's, by our model; `None` if no token differs. The rules of the options, such as a penalty of repetitions, are
+    /// not regarded.
     fn gap(&self, sentence: &Sentence, targets: [&Target; 2]) -> Result<Option<(usize, f64)>> {
         let eos = self.model.config().eos_id;
         let [ours, other] = targets.map(|target| target.ended(eos));
@@ -301,7 +303,7 @@ impl<'a, B: Backend> Decoding<'a, B> {
             let [ours, hugging_face, ctranslate2] = self.scores(&unlike)?;
             if Some(&unlike.ours) == unlike.ctranslate2.as_ref() {
                 as_ctranslate2 += 1;
-            } else if ours >= hugging_face.max(ctranslate2) - TIE {
+            } else if ours >= hugging_face - TIE && ours >= ctranslate2 - TIE {
                 as_good += 1;
             }
             notes.push(unlike.note("beam 4", [ours, hugging_face, ctranslate2]));

@@ -11,7 +11,7 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 use serde::{Deserialize, Serialize};
 
-use crate::autodiff::{first, pass_back, plain, record, tracked, wrapped};
+use crate::autodiff::{first, pass_back, plain, prepare, record, tracked, wrapped};
 use crate::dropout::dropout;
 use crate::kernels::Kernels;
 use crate::sizes::{check_probability, check_vector};
@@ -42,6 +42,7 @@ impl Activation {
 /// `x Φ(x)`, where `Φ` is the normal distribution function. The derivative of Burn's own `gelu` is that of
 /// the approximation by `tanh`.
 fn gelu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    prepare(&x);
     let phi = ((x.clone() * FRAC_1_SQRT_2).erf() + 1.0) * 0.5;
     x * phi
 }

@@ -39,6 +39,16 @@ pub fn plain<B: Backend, I: Kernels, const D: usize>(
     I::accepts(&primitive).then_some(primitive)
 }
 
+/// Has the backend make the preparations that its kernels need, before an operation of Burn's that needs them, too:
+/// [`Kernels::accepts`].
+pub fn prepare<B: Backend, const D: usize>(tensor: &Tensor<B, D>) {
+    fn asked<B: Backend, I: Kernels, const D: usize>(tensor: &Tensor<B, D>) -> Option<()> {
+        let is_plain = plain::<B, I, D>(tensor).is_some();
+        (is_plain || tracked::<B, I, D>(tensor).is_some()).then_some(())
+    }
+    let _ = first!(asked::<B, D>(tensor));
+}
+
 /// The tensor of a primitive; `P` is the primitive type of `B`.
 pub fn wrapped<B: Backend, P: Any, const D: usize>(primitive: P) -> Tensor<B, D> {
     let primitive = same(primitive).expect("the tensors it was made from are of this backend");

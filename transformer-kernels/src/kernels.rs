@@ -89,7 +89,8 @@ pub trait Kernels: Backend {
         tensor.clone()
     }
 
-    /// Whether the kernels support the tensor's type.
+    /// Whether the kernels support the tensor's type. It is asked before each kernel, and makes preparations that are made
+    /// once in a process.
     fn accepts(tensor: &FloatTensor<Self>) -> bool;
 
     /// The tokens' rows of a table `[vocab_size, d_model]`, times `scale`: `[batch, len, d_model]`.

@@ -1,5 +1,7 @@
 //! A run keeps nothing for each of its updates.
 
+mod support;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,9 +14,13 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_instances as _;
 use transformer_train::{
-    Checksum, Example, Lengths, Objective, ObserverError, ProgressDisplay, RunObserver, TokenSums,
-    Trainer, TrainingConfig, TrainingPoint,
+    Checksum, Example, ExampleSource, Lengths, Objective, ObserverError, ProgressDisplay,
+    RunObserver, TokenSums, Trainable, Trainer, TrainingConfig, TrainingPoint,
 };
+
+use support::run::{pairs, tiny_config};
+
+type B = Autodiff<NdArray>;
 
 /// The system's allocator, which counts the bytes of all blocks that are not freed.
 struct Counting;
@@ -91,32 +97,52 @@ impl RunObserver for LiveBytes {
     }
 }
 
-#[test]
-fn three_thousand_updates_keep_no_more_than_the_first_thousand() {
-    let updates = 3000;
-    let config = TrainingConfig {
-        batch_tokens: 1,
-        updates,
-        validate_every: 500,
-        ..TrainingConfig::default()
-    };
-    let model = Well {
-        weight: Param::from_data([0.0], &Default::default()),
-    };
+/// The bytes that a run keeps for each update of its last two thirds.
+fn kept_for_each_update<M: Trainable<B>>(
+    model: M,
+    examples: impl ExampleSource<Example = <M as Objective<B>>::Example>,
+    valid: Vec<<M as Objective<B>>::Example>,
+    config: TrainingConfig,
+) -> usize {
+    let updates = config.updates;
     let live = Rc::new(RefCell::new(Vec::with_capacity(updates)));
-    Trainer::<Autodiff<NdArray>, _>::new(model, config)
+    Trainer::<B, _>::new(model, config)
         .display(ProgressDisplay::Silent)
         .observe_every(1)
         .observer(LiveBytes(live.clone()))
-        .train(vec![Nothing; 100], vec![Nothing])
+        .train(examples, valid)
         .unwrap();
     let live = live.borrow();
     assert_eq!(live.len(), updates);
-    // At any moment a few updates and their numbers wait in queues: the least of 500 readings is without most of them.
-    let [early, late] = [500..1000, 2500..3000].map(|updates| live[updates].iter().min().unwrap());
-    let kept = late.saturating_sub(*early) / 2000;
-    assert!(
-        kept < 8,
-        "{kept} bytes for each update, {early} and then {late}"
-    );
+    // At any moment a few updates and their numbers wait in queues: the least of a sixth of the readings is without
+    // most of them.
+    let sixth = updates / 6;
+    let least = |first: usize| live[first..first + sixth].iter().min().unwrap();
+    let (early, late) = (least(sixth), least(updates - sixth));
+    late.saturating_sub(*early) / (updates - 2 * sixth)
+}
+
+/// One test, since the live bytes are those of the whole process.
+#[test]
+fn a_run_keeps_no_bytes_for_its_updates() {
+    let device = Default::default();
+    let config = TrainingConfig {
+        batch_tokens: 1,
+        updates: 3000,
+        validate_every: 500,
+        ..TrainingConfig::default()
+    };
+    let well = Well {
+        weight: Param::from_data([0.0], &device),
+    };
+    let kept = kept_for_each_update(well, vec![Nothing; 100], vec![Nothing], config.clone());
+    assert!(kept < 8, "{kept} bytes for each update of a weight");
+
+    let config = TrainingConfig {
+        batch_tokens: 20,
+        ..config
+    };
+    let model = tiny_config().init::<B>(1, &device).unwrap();
+    let kept = kept_for_each_update(model, pairs(), pairs(), config);
+    assert!(kept < 8, "{kept} bytes for each update of a Transformer");
 }

@@ -24,8 +24,8 @@ pub fn sized(buffer: &mut Vec<f32>, count: usize) -> &mut [f32] {
 /// Numbers of four bytes in a cache line.
 pub(super) const LINE: usize = 16;
 
-/// So many numbers of four bytes, rounded up to an odd number of cache lines: a stride at which successive rows fall into
-/// different sets of the cache.
+/// So many numbers of four bytes, rounded up to an odd number of cache lines: a stride at which successive rows fall
+/// into different sets of the cache.
 pub(super) fn odd_lines(numbers: usize) -> usize {
     numbers.next_multiple_of(LINE) | LINE
 }

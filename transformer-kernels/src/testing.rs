@@ -10,6 +10,8 @@ use burn::tensor::{Element, Tensor, TensorData};
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 
+use crate::autodiff::prepare;
+
 /// A backend in double precision, for which there are no kernels.
 pub type Reference = Autodiff<NdArray<f64>>;
 
@@ -36,7 +38,10 @@ pub fn plain<B: Backend, const D: usize>(seed: usize, shape: [usize; D]) -> Tens
     });
     let data = TensorData::new(numbers(seed, shape.iter().product()), shape);
     let dtype = <B::FloatElem as Element>::dtype();
-    Tensor::from_data(data.convert::<B::FloatElem>(), (&Default::default(), dtype))
+    let tensor = Tensor::from_data(data.convert::<B::FloatElem>(), (&Default::default(), dtype));
+    // Some tests begin with operations of Burn's.
+    prepare(&tensor);
+    tensor
 }
 
 /// Whether ndarray's tensors are in single precision unless another type is asked for.

@@ -313,7 +313,7 @@ fn chain<B: AutodiffBackend>() -> Vec<Vec<f64>> {
     let (gamma, beta) = (tensor::<B, 1>(5, [8]), tensor::<B, 1>(6, [8]));
     let ff_bias = tensor::<B, 1>(7, [8]);
     // Burn's own operations between ours, which Burn may compute again in the backward pass.
-    let input = dropout(dropout(x.clone(), 0.1).tanh() * 2.0, 0.1);
+    let input = dropout(x.clone().tanh() * 2.0, 0.1);
     let layout = WeightLayout::InputByOutput;
     let packed = linear(
         input.clone().exp(),

@@ -46,7 +46,7 @@ pub fn prepare<B: Backend, const D: usize>(tensor: &Tensor<B, D>) {
         let is_plain = plain::<B, I, D>(tensor).is_some();
         (is_plain || tracked::<B, I, D>(tensor).is_some()).then_some(())
     }
-    let _ = first!(asked::<B, D>(tensor));
+    let _: Option<()> = first!(asked::<B, D>(tensor));
 }
 
 /// The tensor of a primitive; `P` is the primitive type of `B`.

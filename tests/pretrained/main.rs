@@ -13,8 +13,8 @@ use burn_ndarray::NdArray;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use support::{
-    corpus, fails, file, fixture, folder, program, run_on_input, stderr, stdout, succeeds, trained,
-    with_model,
+    corpus, fails, file, fixture, folder, program, run, run_on_input, stderr, stdout, succeeds,
+    trained, with_model,
 };
 use transformer_core::{
     DecodeOptions, LengthPenalty, MaxLength, Strategy, TOKENIZER_FILES, Tokenizers, Transformer,
@@ -671,4 +671,41 @@ fn the_comparison_notices_errors() {
     }
     let error = compared(&|path| fs::remove_file(path.join("io.safetensors")).unwrap());
     assert!(error.unwrap_err().starts_with("io.safetensors: "));
+}
+
+/// The fourth token of one translation is as likely as another up to rounding: their logits are 3e-6 apart in f64. Which
+/// of them is chosen here does not matter.
+#[test]
+fn either_of_two_equally_likely_tokens_is_greedy_s() {
+    let [expected, equal, unlikely] = [49, 39, 17];
+    let reports = [expected, equal].map(|token| {
+        let (is_same, out) = with_fourth_token(token);
+        assert!(is_same, "{out}");
+        out
+    });
+    let has_tie = |out: &String| {
+        out.contains("0 of 15 differ, and 1 after a tie")
+            && out.contains(": token 4 is another one")
+    };
+    assert!(reports.iter().any(has_tie), "{reports:?}");
+    let (is_same, out) = with_fourth_token(unlikely);
+    assert!(!is_same, "{out}");
+    assert!(out.contains("FAILED  1 of 15 differ"), "{out}");
+}
+
+/// Whether the program accepts a model's translations if the fourth token of one of those expected is `token`; and its
+/// report.
+fn with_fourth_token(token: u32) -> (bool, String) {
+    let copy = copied("nllb-sharded");
+    change_json(&copy.path().join("expected.json"), |expected| {
+        let text = "I was hoping that you'd know the answer.";
+        let mut sentences = expected["sentences"].as_array_mut().unwrap().iter_mut();
+        let sentence = sentences.find(|sentence| sentence["text"] == text).unwrap();
+        // After the start token, the language, and two more.
+        let fourth = &mut sentence["beam1"]["ids"][4];
+        assert_eq!(*fourth, 49);
+        *fourth = token.into();
+    });
+    let output = run(program("parity").arg("--pretrained").arg(copy.path()));
+    (output.status.success(), stdout(&output))
 }

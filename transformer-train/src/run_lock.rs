@@ -34,8 +34,7 @@ const LOCK_FILE: &str = "run.lock";
 #[derive(Debug)]
 pub struct RunLock {
     directory: PathBuf,
-    /// Locked until it is closed.
-    _file: File,
+    file: File,
 }
 
 impl RunLock {
@@ -56,10 +55,7 @@ impl RunLock {
         let file = file.map_err(TrainError::io(&path))?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => Err(TrainError::InUse(directory)),
-            Ok(()) | Err(TryLockError::Error(_)) => Ok(Self {
-                directory,
-                _file: file,
-            }),
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(Self { directory, file }),
         }
     }
 
@@ -71,5 +67,29 @@ impl RunLock {
     /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+}
+
+/// A program that is started meanwhile, by another thread, has a copy of the file's handle for a moment. To close
+/// ours would leave the lock to that copy.
+impl Drop for RunLock {
+    fn drop(&mut self) {
+        // On a file system without locks there is nothing to release.
+        let _ = self.file.unlock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_ends_with_the_value_though_a_started_program_has_a_copy_of_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = RunLock::acquire(folder.path()).unwrap();
+        let copy = lock.file.try_clone().unwrap();
+        drop(lock);
+        RunLock::acquire(folder.path()).unwrap();
+        drop(copy);
     }
 }

@@ -23,6 +23,8 @@ def parse_args():
     add("--quick", action="store_true", help="fewer rounds, updates and sentences")
     add("--backends", default="ndarray,flex,tch", metavar="A,B,…", type=lambda text: text.split(","),
         help="of ours, but in translate [default: %(default)s]")
+    add("--sizes", nargs="+", default=list(synthetic.SIZES), choices=synthetic.SIZES, metavar="BATCHxLENGTH",
+        help="of train-lengths, of %(choices)s [default: all]")
     add("--raw", type=Path, metavar="FILE", help="of translate and train-text: file for the raw rounds "
         "[default: .peers/results/WORK-TIME.json]")
     add("--tables", type=Path, nargs="+", metavar="FILE", help="prints the tables of such files, and measures nothing")

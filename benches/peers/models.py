@@ -62,8 +62,8 @@ def base_model(tokenizer, folder, features):
 
 
 def mean_length(tokenizer, references):
-    """Tokens of a reference, on average: those of each translation by the base model."""
+    """Tokens of a reference, on average."""
     from train_translation import load_tokenizer
 
     encodings = load_tokenizer(tokenizer).encode_batch(references, add_special_tokens=False)
-    return round(sum(len(encoding.ids) for encoding in encodings) / len(encodings))
+    return sum(len(encoding.ids) for encoding in encodings) / len(encodings)

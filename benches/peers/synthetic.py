@@ -16,6 +16,13 @@ LENGTHS, BATCHES = (32, 128, 512, 2048), (1, 8, 64)
 # Weights of attention in a layer, rows · length², that PyTorch keeps: with more it takes over 24 GB.
 MOST_WEIGHTS = 8 * 1024**2
 MOST_TOKENS = 16_384
+# By rows and length.
+SIZES = {
+    f"{rows}x{length}": (rows, length)
+    for rows in BATCHES
+    for length in LENGTHS
+    if rows * length <= MOST_TOKENS and rows * length**2 <= MOST_WEIGHTS
+}
 
 
 def peers(work):
@@ -34,11 +41,9 @@ def sizes(quick):
         "train-base": {**base, "rows": 16, "len": 32, "updates": updates},
         "train-small": {**small, "rows": 64, "len": 32, "updates": updates},
     }
-    for length in LENGTHS:
-        for rows in BATCHES:
-            updates = max(1, 1024 // (rows * length))
-            size = {**base, "rows": rows, "len": length, "updates": updates}
-            training[f"train-{rows}x{length}"] = size
+    for name, (rows, length) in SIZES.items():
+        updates = max(1, 1024 // (rows * length))
+        training[f"train-{name}"] = {**base, "rows": rows, "len": length, "updates": updates}
     return {
         "vocab_size": vocab_size,
         "sources": [[rng.randrange(4, vocab_size) for _ in range(24)] + [eos] for _ in range(16)],
@@ -104,10 +109,8 @@ def print_lengths(args, threads, features, directory):
     names = [f"ours, {backend}" for backend in args.backends]
     print("| training, base model, batch × length | " + " | ".join([*names, "pytorch"]) + " |")
     print("|---|" + "---|" * (len(names) + 1))
-    for rows, length in ((rows, length) for rows in BATCHES for length in LENGTHS):
-        if rows * length > MOST_TOKENS or rows * length**2 > MOST_WEIGHTS:
-            continue
-        work = f"train-{rows}x{length}"
+    for size in args.sizes:
+        work = f"train-{size}"
         alone = [measure(work, args, threads, features, directory, only) for only in [*args.backends, "pytorch"]]
         systems = [system for (system,) in alone]
         reference = systems[-1]
@@ -115,7 +118,7 @@ def print_lengths(args, threads, features, directory):
         for system in systems:
             ratio = "" if system is reference else f" ({system.speed() / reference.speed():.2f})"
             cells.append(f"{system.speed():.0f}{ratio}, {system.peak_mib():.0f} MiB")
-        print(f"| {rows} × {length} | " + " | ".join(cells) + " |", flush=True)
+        print(f"| {size.replace('x', ' × ')} | " + " | ".join(cells) + " |", flush=True)
 
 
 def run(works, args, threads):

@@ -28,6 +28,31 @@ class Tokens:
         return [" ".join(text.splitlines()) for text in self.tokenizer.decode_batch(targets)]
 
 
+class Pieces(Tokens):
+    """Text as Marian reads and writes it: pieces with spaces between them."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.ids = self.tokenizer.get_vocab()
+        self.names = {id: name for name, id in self.ids.items()}
+
+    def cut(self, sentences):
+        return [" ".join(self.names[id] for id in ids) for ids in self.encode(sentences)]
+
+    def join(self, lines):
+        """The texts, and the number of their tokens."""
+        targets = [[self.ids[name] for name in line.split()] for line in lines]
+        return self.decode(targets), sum(map(len, targets))
+
+
+def marian_flags(options):
+    """{"after": "9u", "vocabs": ["a", "b"]} as Marian's command line has it."""
+    parts = []
+    for name, value in options.items():
+        parts += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+    return parts
+
+
 class CTranslate2:
     def __init__(self, args, job):
         # Otherwise `import ctranslate2` imports them, for its converters.
@@ -118,7 +143,38 @@ class Transformers:
         return output[:, 1:].tolist()
 
 
-PROGRAMS = {"ctranslate2": CTranslate2, "transformers": Transformers}
+class Marian:
+    """Marian with a model of its own, which ends no sentence: the length of a translation is that of its source, times a
+    factor."""
+
+    def __init__(self, args, job):
+        import pymarian
+
+        self.start_mib = peak_mib()
+        directory = args.model / "marian"
+        self.pieces = Pieces(directory)
+        vocabulary = directory / "vocabulary.json"
+        options = {
+            "models": directory / {"f32": "model.npz", "int8": "model-int8.bin"}[args.weights],
+            "vocabs": [vocabulary, vocabulary],
+            "cpu-threads": args.threads,
+            "mini-batch": 64,
+            "maxi-batch": 1000,
+            "maxi-batch-sort": "src",
+            "beam-size": job["beam"],
+            "normalize": 1,
+            "max-length-factor": json.loads((directory / "length.json").read_text()),
+        }
+        options |= args.setting
+        self.translator = pymarian.Translator(" ".join(["--quiet", "--quiet-translation", *marian_flags(options)]))
+
+    def translate(self, sentences, length=None):
+        """As CTranslate2's."""
+        assert length is None
+        return self.pieces.join(self.translator.translate(self.pieces.cut(sentences)))
+
+
+PROGRAMS = {"ctranslate2": CTranslate2, "transformers": Transformers, "marian": Marian}
 
 
 def translation(program, sentences, alone):

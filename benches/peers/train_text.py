@@ -1,9 +1,10 @@
 """--work train-text: updates on batches of real text, ours and PyTorch's.
 
 All systems have the same batches, which hold pairs of similar length, as those of a run do. Ours computes in f32 and with
-products in bf16 on each backend. PyTorch's settings, in 32 bits, with their
-products in bf16 ("medium" precision) or with bf16 autocast, compiled or not, are first measured alone, because together they need too much memory; the fastest
-then takes turns with its plain f32 and with ours. PyTorch computes the logits of real tokens only, as ours do.
+products in bf16 on each backend. PyTorch's settings, in 32 bits, with their products in bf16 ("medium" precision) or with
+bf16 autocast, compiled or not, are first measured alone, because together they need too much memory; the fastest then takes
+turns with its plain f32 and with ours. PyTorch computes the logits of real tokens only, as ours do. Marian's training, also
+measured alone, makes batches of its own from the same text.
 """
 
 import json
@@ -12,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import marian
 import text
 from results import Results
 from systems import System, build, environment, ours, take_turns, theirs
@@ -85,6 +87,9 @@ def measure(size, args, threads, features, results):
         for system in alone:
             measured([system], 2, "alone")
         fastest = max((system for system in alone if not system.skipped), key=System.speed).name
+        print(f"measuring: d_model {size}, Marian", file=sys.stderr)
+        turns = marian.training_speed(model, threads)
+        results.add(kind="alone", size=size, threads=threads, system="Marian, f32", skipped=None, turns=turns)
         systems = [
             System(f"ours, {backend}, {precision}", [*ours(features, backend, "train-text", folder), *flags], log, environment(threads))
             for backend in args.backends
@@ -102,4 +107,3 @@ def run(args, threads):
     for size in MODELS:
         measure(size, args, threads, features, results)
     print_tables([results.content])
-    print("Marian's training is not measured: PyPI's pymarian has its decoder only.")

@@ -37,7 +37,7 @@ def print_size(records):
     print(table(["", "tokens/s", "lowest–highest", "/ PyTorch, f32", "/ its best", "peak MiB"], rows))
     if best[True]:
         print(f"\nBest of ours / best of PyTorch: {best[True] / best[False]:.2f}.")
-    print("\nPyTorch's settings, each alone, in tokens/s:\n")
+    print("\nPyTorch's settings, and Marian, each alone, in tokens/s:\n")
     for record in records:
         if record["kind"] == "alone":
             print(f"- {record['system']}: {record['skipped'] or f'{statistics.median(speeds(record)):.0f}'}")

@@ -3,7 +3,8 @@
 Measured for each model and number of threads: the whole file at once, which each system sorts into batches as it likes;
 sentences one after another; the time to the first and to each further token of one sentence; and whole processes, from
 their start to their end. All systems have the same weights, the same tokenizer and the same options of search, and take
-turns. CTranslate2 has the best of several settings, which are tried first.
+turns. CTranslate2 and Marian have the best of several settings, which are tried first. Marian's models are its own
+(marian.py), so that it has no BLEU, and no time of a token.
 """
 
 import json
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import text
+from marian import write_model
 from models import base_model, convert, mean_length
 from results import Results
 from systems import HERE, PAUSE, System, build, build_program, environment, ours, take_turns, theirs
@@ -32,6 +34,8 @@ CHOSEN_BY = {"small": None, "base": 200}
 # Those by which its library for products is chosen.
 LIBRARY_CHOSEN_BY = {"small": 100, "base": 40}
 BATCH_TOKENS = (2048, 1024, 4096)
+# Sentences of a batch, of Marian.
+MARIAN_ROWS = (64, 16, 32, 128)
 LIBRARIES = (
     {},
     {"CT2_USE_MKL": "0"},
@@ -56,6 +60,10 @@ class Contender:
     def is_ours(self):
         return self.system == "ours"
 
+    def does(self, job):
+        """Marian cannot be told the number of tokens."""
+        return self.system != "marian" or job.measured == "text"
+
 
 CONTENDERS = [
     Contender("ours, flex, f32", "ours", "f32", "flex"),
@@ -65,6 +73,8 @@ CONTENDERS = [
     Contender("ours, tch, not packed", "ours", "plain", "tch"),
     Contender("CTranslate2, f32", "ctranslate2", "f32"),
     Contender("CTranslate2, int8", "ctranslate2", "int8"),
+    Contender("Marian, f32", "marian", "f32"),
+    Contender("Marian, int8", "marian", "int8"),
     Contender("Hugging Face, f32", "transformers", "f32"),
 ]
 DEFAULT_SYSTEMS = [contender.key() for contender in CONTENDERS if contender.weights != "plain"]
@@ -131,8 +141,10 @@ class Bench:
         return System(contender.name, command, self.log, environment(job.threads, extra))
 
     def choose(self, contender, model, job):
-        """The fastest setting of CTranslate2 for a job, chosen step by step."""
+        """The fastest setting of a peer for a job, chosen step by step."""
         sentences = self.sentences(job)
+        if contender.system == "marian":
+            return self.choose_marian(contender, model, job, sentences)
         few = sentences[: LIBRARY_CHOSEN_BY[model.name]]
         setting = {"inter_threads": 1, "intra_threads": job.threads, "max_batch_size": BATCH_TOKENS[0]}
         steps = [(few, [{"environment": library} for library in LIBRARIES])]
@@ -147,12 +159,26 @@ class Bench:
         if not job.alone:
             steps.append((sentences[: CHOSEN_BY[model.name]], [{"max_batch_size": size} for size in BATCH_TOKENS]))
         for sentences, choices in steps:
-            if len(choices) > 1:
-                seconds = [self.seconds(contender, model, job, sentences, setting | choice) for choice in choices]
-                # The first one is the default, or the middle: noise does not choose another.
-                fastest = min(seconds)
-                setting |= choices[seconds.index(fastest) if fastest < 0.97 * seconds[0] else 0]
+            setting |= self.fastest(contender, model, job, sentences, setting, choices)
         return setting
+
+    def choose_marian(self, contender, model, job, sentences):
+        """Each of its threads has batches of its own; a product can have several threads, too."""
+        sentences = sentences[: CHOSEN_BY[model.name]]
+        setting = {"cpu-threads": job.threads, "environment": {"OMP_NUM_THREADS": "1"}}
+        splits = [{}, {"cpu-threads": 1, "environment": {"OMP_NUM_THREADS": str(job.threads)}}]
+        setting |= self.fastest(contender, model, job, sentences, setting, splits[: job.threads])
+        if not job.alone:
+            batches = [{"mini-batch": size} for size in MARIAN_ROWS]
+            setting |= self.fastest(contender, model, job, sentences, setting, batches)
+        return setting
+
+    def fastest(self, contender, model, job, sentences, setting, choices):
+        if len(choices) == 1:
+            return choices[0]
+        seconds = [self.seconds(contender, model, job, sentences, setting | choice) for choice in choices]
+        # The first one is the default, or the middle: noise does not choose another.
+        return choices[seconds.index(min(seconds)) if min(seconds) < 0.97 * seconds[0] else 0]
 
     def seconds(self, contender, model, job, sentences, setting):
         """The faster of two turns."""
@@ -168,7 +194,7 @@ class Bench:
         return sources[:ALONE] if job.alone or job.measured == "latency" else sources
 
     def setting(self, contender, model, job):
-        if contender.system != "ctranslate2":
+        if contender.system not in ("ctranslate2", "marian"):
             return {}
         # The time of a token has the setting of the same sentences.
         job = replace(job, measured="text", alone=True) if job.measured == "latency" else job
@@ -181,33 +207,44 @@ class Bench:
         """All systems in turn."""
         print(f"measuring: {vars(job)}", file=sys.stderr, flush=True)
         sentences = self.sentences(job)
-        settings = [self.setting(contender, model, job) for contender in self.contenders]
+        contenders = [contender for contender in self.contenders if contender.does(job)]
+        settings = [self.setting(contender, model, job) for contender in contenders]
         folder = self.write_job(model, job, sentences)
         systems = [
             self.system(contender, model, job, folder, setting)
-            for contender, setting in zip(self.contenders, settings)
+            for contender, setting in zip(contenders, settings)
         ]
         take_turns(systems, self.args.rounds or (3 if self.args.quick or model.name == "base" else 5))
         measured = self.file.first(len(sentences))
-        for system, setting in zip(systems, settings):
+        for system, setting, contender in zip(systems, settings, contenders):
             self.results.add(
                 kind="turns",
                 job=vars(job),
                 system=system.name,
                 setting=setting,
                 skipped=system.skipped,
-                words=measured.words(),
+                words=self.words(contender, model, measured, system.turns),
                 latency_length=LATENCY_LENGTH,
                 start_mib=system.start_mib,
                 turns=system.turns,
                 bleu=None if model.length or job.measured == "latency" else self.bleu(folder, system, measured),
             )
 
+    def words(self, contender, model, measured, turns):
+        """The words that were translated. Marian's translations of a batch are all as long as its longest, so that it is
+        given as many words as the tokens that it made are for the other systems."""
+        words = measured.words()
+        if contender.system != "marian":
+            return words
+        tokenizer = model.directory / "tokenizer.json"
+        length = model.length or mean_length(tokenizer, measured.references)
+        return words * turns[0]["tokens"] / (length * len(measured.sources))
+
     def bleu(self, folder, system, measured):
         import sacrebleu
 
         path = folder / f"{system.name}.txt"
-        if system.skipped or not path.exists():
+        if system.skipped or system.name.startswith("Marian") or not path.exists():
             return None
         translations = path.read_text(encoding="utf-8").split("\n")[:-1]
         return sacrebleu.corpus_bleu(translations, [measured.references]).score
@@ -218,8 +255,12 @@ class Bench:
         sentences = self.sentences(job)
         folder = self.write_job(model, job, sentences)
         (folder / "sentences.txt").write_text("".join(f"{line}\n" for line in sentences), encoding="utf-8")
-        # The program packs every model that it translates with on flex.
-        contenders = [contender for contender in self.contenders if contender.key() != "flex-plain"]
+        # The program packs every model that it translates with on flex. Marian's translations are longer.
+        contenders = [
+            contender
+            for contender in self.contenders
+            if contender.key() != "flex-plain" and contender.system != "marian"
+        ]
         turns = {contender.name: [] for contender in contenders}
         for _ in range(1 if self.args.quick or model.name == "base" else 3):
             for contender in contenders:
@@ -273,8 +314,12 @@ def run(args, threads):
             models.append(convert("small", small, folder, program, None))
         if "base" in args.models:
             directory = base_model(small / "tokenizer.json", folder, features)
-            length = mean_length(small / "tokenizer.json", file.references)
+            # Of each translation by the base model.
+            length = round(mean_length(small / "tokenizer.json", file.references))
             models.append(convert("base", directory, folder, program, length))
+        if any(contender.system == "marian" for contender in contenders):
+            for model in models:
+                write_model(model.directory, list(zip(file.sources, file.references)))
         bench = Bench(args, contenders, folder, program, features, file, results)
         for model in models:
             for count in threads:
@@ -285,4 +330,3 @@ def run(args, threads):
                     bench.measure_processes(model, whole)
                 bench.measure(model, Job(model.name, count, measured="latency"))
     print_tables([results.content])
-    print("Marian is not measured: PyPI has it (pymarian), but no model of its format is made here yet.")

@@ -34,14 +34,10 @@ def ratio(value, best):
     return f" ({value / best:.2f})" if best else ""
 
 
-def best_of(records, of_ours, value=words_per_second):
-    """The best of ours, or of CTranslate2's."""
-    values = [
-        value(record)
-        for record in records
-        if record.get("turns") and record["system"].startswith("ours" if of_ours else PEER)
-    ]
-    return max(values, default=None)
+def best_of(records, system):
+    """The words per second of a system, at its best precision."""
+    speeds = [words_per_second(record) for record in records if record["system"].startswith(system)]
+    return max(speeds, default=None)
 
 
 def names(records):
@@ -58,18 +54,20 @@ def spread(records):
 
 
 def print_speeds(records):
-    """Words per second, ratios to the best of CTranslate2, BLEU."""
+    """Words per second, ratios to the best of CTranslate2, BLEU; the best of ours divided by that of each peer."""
     records = [record for record in records if record.get("turns")]
     columns = list(dict.fromkeys((record["job"]["beam"], record["job"]["alone"]) for record in records))
     columns.sort(key=lambda column: (column[1], column[0]))
     rows = {name: [name] for name in names(records)}
-    last = ["**best of ours / best of CTranslate2**"]
+    last = {peer: [f"**best of ours / best of {peer}**"] for peer in (PEER, "Marian") if best_of(records, peer)}
     for beam, alone in columns:
         of_column = {
             record["system"]: record for record in records if is_of(record, beam=beam, alone=alone)
         }
-        best_ours, best_peer = best_of(of_column.values(), True), best_of(of_column.values(), False)
-        last.append(f"**{best_ours / best_peer:.2f}**" if best_ours and best_peer else "")
+        best_ours, best_peer = (best_of(of_column.values(), system) for system in ("ours", PEER))
+        for peer, cells in last.items():
+            best = best_of(of_column.values(), peer)
+            cells.append(f"**{best_ours / best:.2f}**" if best_ours and best else "")
         for name, cells in rows.items():
             record = of_column.get(name)
             if record is None:
@@ -79,7 +77,7 @@ def print_speeds(records):
             bleu = "" if record["bleu"] is None else f", BLEU {record['bleu']:.1f}"
             cells.append(f"{speed:.0f}{ratio(speed, best_peer)}{bleu}")
     head = ["words/s (/ best of CTranslate2)", *(column(*of) for of in columns)]
-    print(table(head, [*rows.values(), last]))
+    print(table(head, [*rows.values(), *last.values()]))
     print(f"\nLargest difference between rounds of a system: {100 * spread(records):.0f} % of its median.\n")
 
 
@@ -128,13 +126,13 @@ def peak(record):
 
 
 def print_settings(records):
-    """The setting of CTranslate2 in each column, and systems that were left out."""
+    """The setting of peers in each column, and systems that were left out."""
     for record in records:
         if record.get("setting"):
             setting = dict(record["setting"])
             library = setting.pop("environment", {})
             if record["job"]["alone"]:
-                setting.pop("max_batch_size")
+                setting.pop("max_batch_size", None)
             parts = [f"{name}={value}" for name, value in {**setting, **library}.items()]
             of = column(record["job"]["beam"], record["job"]["alone"])
             if record["job"]["measured"] == "text":

@@ -11,7 +11,8 @@ use burn_flex::Flex;
 use burn_ndarray::NdArray;
 use transformer_kernels as ops;
 use transformer_kernels::{
-    Activation, AdamStep, AttentionWeights, Heads, Mask, Moments, Operands, WeightLayout,
+    Activation, AdamStep, AttentionWeights, Heads, Mask, Moments, Operands, ProductPrecision,
+    WeightLayout,
 };
 
 use super::choices::{Choices, Rows};
@@ -25,6 +26,12 @@ type Reference = Autodiff<Composed>;
 
 /// The largest difference, beside the largest number of an output: that of sums of a few hundred numbers.
 const TOLERANCE: f64 = 2e-4;
+
+/// The largest difference of a sum of products whose factors were rounded to bf16, beside the sum of their magnitudes.
+const TOLERANCE_BF16: f64 = 3.0 / 256.0;
+
+/// So many multiplications make a product large: it is computed in other ways.
+const LARGE: usize = 1 << 22;
 
 fn target(check: fn(&mut Choices)) -> Target {
     // Burn's default type is that of the first tensor on a device: commands expect single precision.
@@ -109,11 +116,16 @@ fn assorted(count: usize) -> Vec<f32> {
 /// The gradients for an output whose own gradient is [`assorted`]. A tracked backend keeps its operations until the
 /// next backward pass, so that there is one for each execution.
 fn backward<B: AutodiffBackend, const D: usize>(output: &Tensor<B, D>) -> B::Gradients {
-    let shape = output.dims();
-    let weights = assorted(shape.iter().product());
-    (output.clone() * plain::<B, D>(&weights, shape))
-        .sum()
-        .backward()
+    backward_by(output, &assorted(output.shape().num_elements()))
+}
+
+/// The same for another gradient.
+fn backward_by<B: AutodiffBackend, const D: usize>(
+    output: &Tensor<B, D>,
+    weights: &[f32],
+) -> B::Gradients {
+    let weights = plain::<B, D>(weights, output.dims());
+    (output.clone() * weights).sum().backward()
 }
 
 fn gradient<B: AutodiffBackend, const D: usize>(
@@ -143,6 +155,22 @@ fn assert_rows(found: &[f64], expected: &[f64], is_ordinary: &[bool]) {
             assert!(
                 is_close || found == expected,
                 "row {row}, column {column}: {found}, not {expected}"
+            );
+        }
+    }
+}
+
+/// The same where factors were rounded to bf16, given the sums of the magnitudes of all terms.
+fn assert_rounded(found: &[f64], expected: &[f64], magnitudes: &[f64], is_ordinary: &[bool]) {
+    assert_eq!(found.len(), expected.len(), "numbers of an output");
+    let width = found.len() / is_ordinary.len().max(1);
+    for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+        if is_ordinary[at / width] {
+            let most = TOLERANCE_BF16 * magnitudes[at] + f64::from(f32::EPSILON);
+            let is_close = (found - expected).abs() <= most;
+            assert!(
+                is_close,
+                "number {at}: {found}, not {expected} up to {most}"
             );
         }
     }
@@ -210,6 +238,7 @@ pub fn embedding(_folder: &Path) -> Target {
     })
 }
 
+#[derive(Clone)]
 struct LinearCase {
     sizes: [usize; 3],
     x: Rows,
@@ -217,6 +246,8 @@ struct LinearCase {
     bias: Option<Vec<f32>>,
     weight_layout: WeightLayout,
     layouts: [Layout; 2],
+    precision: ProductPrecision,
+    output_gradient: Vec<f32>,
 }
 
 impl LinearCase {
@@ -236,24 +267,84 @@ impl LinearCase {
 
     fn forward<B: Backend>(&self) -> Vec<f64> {
         let (x, weight, bias) = self.tensors::<B>();
-        values(ops::linear(x, weight, bias, self.weight_layout))
+        values(ops::linear_at(
+            x,
+            weight,
+            bias,
+            self.weight_layout,
+            self.precision,
+        ))
     }
 
     fn gradients<B: AutodiffBackend>(&self) -> Vec<Vec<f64>> {
         let (x, weight, bias) = self.tensors::<B>();
         let (x, weight) = (x.require_grad(), weight.require_grad());
         let bias = bias.map(Tensor::require_grad);
-        let output = ops::linear(x.clone(), weight.clone(), bias.clone(), self.weight_layout);
-        let gradients = backward(&output);
+        let operands = (x.clone(), weight.clone(), bias.clone());
+        let (layout, precision) = (self.weight_layout, self.precision);
+        let output = ops::linear_at(operands.0, operands.1, operands.2, layout, precision);
+        let gradients = backward_by(&output, &self.output_gradient);
         let mut all = vec![gradient(&x, &gradients), gradient(&weight, &gradients)];
         all.extend(bias.map(|bias| gradient(&bias, &gradients)));
         all
     }
+
+    /// The same product of the magnitudes of its numbers: its results are the sums of the magnitudes of all terms.
+    fn magnitudes(&self) -> Self {
+        let mut case = self.clone();
+        let lists = [
+            &mut case.x.values,
+            &mut case.weight,
+            &mut case.output_gradient,
+        ];
+        for list in lists.into_iter().chain(&mut case.bias) {
+            list.iter_mut().for_each(|number| *number = number.abs());
+        }
+        case
+    }
+
+    fn assert_forward(&self, found: &[f64], expected: &[f64]) {
+        match self.precision {
+            ProductPrecision::F32 => assert_rows(found, expected, &self.x.is_ordinary),
+            ProductPrecision::Bf16 => {
+                let magnitudes = self.magnitudes().forward::<Composed>();
+                assert_rounded(found, expected, &magnitudes, &self.x.is_ordinary);
+            }
+        }
+    }
+
+    fn assert_gradients(&self) {
+        let [found, expected] = [self.gradients::<Kernel>(), self.gradients::<Reference>()];
+        match self.precision {
+            ProductPrecision::F32 => assert_parts(&found, &expected),
+            ProductPrecision::Bf16 => {
+                let magnitudes = self.magnitudes().gradients::<Reference>();
+                for ((found, expected), magnitudes) in found.iter().zip(&expected).zip(&magnitudes)
+                {
+                    assert_rounded(found, expected, magnitudes, &[true]);
+                }
+            }
+        }
+    }
+}
+
+/// Rows, input and output: around the sizes by which loops are cut, and now and then those of a large product.
+fn product_sizes(choices: &mut Choices) -> [usize; 3] {
+    if !choices.one_in(16) {
+        return [choices.size(97), choices.size(65), choices.size(97)];
+    }
+    let [rows, d_input] = [65 + choices.below(240), 64 + choices.below(450)];
+    let d_output = LARGE.div_ceil(rows * d_input) + choices.below(70);
+    choices.pick(&[
+        [rows, d_input, d_output],
+        [d_output, rows, d_input],
+        [d_input, d_output, rows],
+    ])
 }
 
 pub fn linear(_folder: &Path) -> Target {
     target(|choices| {
-        let sizes = [choices.size(97), choices.size(65), choices.size(97)];
+        let sizes = product_sizes(choices);
         let [rows, d_input, d_output] = sizes;
         let mut case = LinearCase {
             sizes,
@@ -263,15 +354,17 @@ pub fn linear(_folder: &Path) -> Target {
             weight_layout: choices
                 .pick(&[WeightLayout::InputByOutput, WeightLayout::OutputByInput]),
             layouts: [layout(choices), layout(choices)],
+            precision: choices.pick(&[ProductPrecision::F32, ProductPrecision::Bf16]),
+            output_gradient: assorted(rows * d_output),
         };
         let found = case.forward::<Flex>();
         assert_eq!(found.len(), rows * d_output);
         if !sizes.contains(&0) {
             let expected = case.forward::<Composed>();
-            assert_rows(&found, &expected, &case.x.is_ordinary);
-            assert_rows(&case.forward::<Kernel>(), &expected, &case.x.is_ordinary);
+            case.assert_forward(&found, &expected);
+            case.assert_forward(&case.forward::<Kernel>(), &expected);
             if case.x.are_ordinary() {
-                assert_parts(&case.gradients::<Kernel>(), &case.gradients::<Reference>());
+                case.assert_gradients();
             }
         }
         // A weight that does not fit.
@@ -296,6 +389,9 @@ enum Blocked {
     Both(usize, Vec<bool>),
     Any(Vec<bool>),
 }
+
+/// Attention without dropout, in single precision.
+const EXACT: (f64, ProductPrecision) = (0.0, ProductPrecision::F32);
 
 struct AttentionCase {
     heads: Heads,
@@ -352,25 +448,25 @@ impl AttentionCase {
         &self,
         query: &Tensor<B, 3>,
         key_value: Option<&Tensor<B, 3>>,
+        (p, precision): (f64, ProductPrecision),
     ) -> Tensor<B, 3> {
         let operands = match key_value {
             None => Operands::SelfPacked(query),
             Some(key_value) => Operands::CrossPacked { query, key_value },
         };
-        let mask = self.mask();
-        let weights = AttentionWeights::Discard;
-        ops::attention(operands, self.heads, mask.as_ref(), 0.0, weights).output
+        let (mask, weights) = (self.mask(), AttentionWeights::Discard);
+        ops::attention_at(operands, self.heads, mask.as_ref(), p, weights, precision).output
     }
 
     fn forward<B: Backend>(&self) -> Vec<f64> {
         let (query, key_value) = (self.query::<B>(), self.key_value());
-        values(self.attend(&query, key_value.as_ref()))
+        values(self.attend(&query, key_value.as_ref(), EXACT))
     }
 
-    fn gradients<B: AutodiffBackend>(&self) -> Vec<Vec<f64>> {
+    fn gradients<B: AutodiffBackend>(&self, options: (f64, ProductPrecision)) -> Vec<Vec<f64>> {
         let query = self.query::<B>().require_grad();
         let key_value = self.key_value::<B>().map(Tensor::require_grad);
-        let gradients = backward(&self.attend(&query, key_value.as_ref()));
+        let gradients = backward(&self.attend(&query, key_value.as_ref(), options));
         let mut all = vec![gradient(&query, &gradients)];
         all.extend(key_value.map(|key_value| gradient(&key_value, &gradients)));
         all
@@ -410,18 +506,20 @@ fn blocked_keys(choices: &mut Choices, count: usize) -> Vec<bool> {
 }
 
 fn attention_case(choices: &mut Choices, is_cached: bool) -> AttentionCase {
+    // Now and then of several tiles.
+    let is_long = !is_cached && choices.one_in(16);
     let heads = Heads {
-        n_heads: 1 + choices.below(3),
+        n_heads: 1 + choices.below(if is_long { 2 } else { 3 }),
         d_k: 1 + choices.below(17),
         d_v: 1 + choices.below(17),
     };
     let Heads { n_heads, d_k, d_v } = heads;
-    let batch = 1 + choices.below(3);
+    let batch = if is_long { 1 } else { 1 + choices.below(3) };
     let is_self = !is_cached && choices.flag();
-    let query_len = 1 + choices.below(20);
+    let query_len = 1 + choices.below(if is_long { 230 } else { 20 });
     let lens: Vec<usize> = match (is_self, is_cached) {
         (true, _) => vec![query_len],
-        (false, false) => vec![1 + choices.below(40)],
+        (false, false) => vec![1 + choices.below(if is_long { 560 } else { 40 })],
         (false, true) => (0..1 + choices.below(3))
             .map(|_| 1 + choices.below(20))
             .collect(),
@@ -470,7 +568,13 @@ pub fn attention(_folder: &Path) -> Target {
         assert_rows(&case.forward::<Flex>(), &expected, is_ordinary);
         if case.query.are_ordinary() {
             assert_rows(&case.forward::<Kernel>(), &expected, is_ordinary);
-            assert_parts(&case.gradients::<Kernel>(), &case.gradients::<Reference>());
+            let expected = case.gradients::<Reference>(EXACT);
+            assert_parts(&case.gradients::<Kernel>(EXACT), &expected);
+            // With dropout and in bf16 there is nothing to compare with.
+            let p = choices.pick(&[0.0, 0.3, 0.999]);
+            for part in case.gradients::<Kernel>((p, ProductPrecision::Bf16)) {
+                assert!(part.iter().all(|number| number.is_finite()));
+            }
         }
     })
 }

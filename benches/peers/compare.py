@@ -28,6 +28,9 @@ def parse_args():
     add("--raw", type=Path, metavar="FILE", help="of translate and train-text: file for the raw rounds "
         "[default: .peers/results/WORK-TIME.json]")
     add("--tables", type=Path, nargs="+", metavar="FILE", help="prints the tables of such files, and measures nothing")
+    add("--models", nargs="+", default=["small", "base"], choices=("small", "base"), help="of translate and train-text")
+    add("--settings", nargs="+", default=list(train_text.PYTORCH), choices=train_text.PYTORCH, metavar="NAME",
+        help="of PyTorch in train-text, of %(choices)s [default: all]")
     of_text = parser.add_argument_group("translate")
     add = of_text.add_argument
     add("--model", type=Path, metavar="DIR", help="small model, a directory of ours, in place of the one that is trained "
@@ -35,7 +38,6 @@ def parse_args():
     add("--text", type=Path, metavar="TSV", help="sentences and their translations [default: valid.tsv of the small model]")
     add("--sentences", type=int, metavar="N", help="the first N of them [default: all; with --quick 200]")
     add("--program", type=Path, metavar="FILE", help="transformer, built already")
-    add("--models", nargs="+", default=["small", "base"], choices=("small", "base"))
     add("--beams", nargs="+", type=int, default=[1, 4], metavar="N")
     add("--systems", nargs="+", metavar="NAME", choices=[contender.key() for contender in translate.CONTENDERS],
         default=translate.DEFAULT_SYSTEMS, help="of %(choices)s [default: all but those that are not packed]")

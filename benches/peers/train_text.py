@@ -20,19 +20,23 @@ from systems import System, build, environment, ours, take_turns, theirs
 from train_text_tables import print_tables
 from train_translation import cut_batches, encode_pairs, lengths, load_tokenizer, read_pairs
 
+# By their names on the command line.
+SIZES = {"small": "128", "base": "512"}
 # `updates` are those of one turn.
 MODELS = {
     "128": {"d_model": 128, "n_heads": 4, "d_ff": 256, "layers": 4, "batch_tokens": 4096, "updates": 16},
     "512": {"d_model": 512, "n_heads": 8, "d_ff": 2048, "layers": 6, "batch_tokens": 2048, "updates": 6},
 }
-PRECISIONS = {
-    "f32": {},
-    "medium precision": {"medium": True},
-    "bf16 autocast": {"bf16": True},
+# PyTorch's settings by their names on the command line: those in the tables, and what is set.
+PYTORCH = {
+    "f32": ("PyTorch, f32", {}),
+    "medium": ("PyTorch, medium precision", {"medium": True}),
+    "bf16": ("PyTorch, bf16 autocast", {"bf16": True}),
 }
-PYTORCH = {f"PyTorch, {name}": setting for name, setting in PRECISIONS.items()}
-PYTORCH |= {f"{name}, compiled": setting | {"compile": True} for name, setting in PYTORCH.items()}
-PLAIN = "PyTorch, f32"
+PYTORCH |= {
+    f"{key}-compiled": (f"{name}, compiled", setting | {"compile": True}) for key, (name, setting) in PYTORCH.items()
+}
+PLAIN = "f32"
 
 
 def batches(pairs, batch_tokens, count):
@@ -65,8 +69,9 @@ def measure(size, args, threads, features, results):
         folder = Path(name)
         write_work(folder, model, model["updates"] // (2 if args.quick else 1))
 
-        def pytorch(name):
-            flags = ["--setting", json.dumps(PYTORCH[name])]
+        def pytorch(key):
+            name, setting = PYTORCH[key]
+            flags = ["--setting", json.dumps(setting)]
             command = theirs("theirs_training.py", "pytorch", "train-text", folder, threads, *flags)
             return System(name, command, log, environment(threads))
 
@@ -83,10 +88,10 @@ def measure(size, args, threads, features, results):
                     turns=system.turns,
                 )
 
-        alone = [pytorch(name) for name in PYTORCH]
-        for system in alone:
+        alone = {key: pytorch(key) for key in args.settings}
+        for system in alone.values():
             measured([system], 2, "alone")
-        fastest = max((system for system in alone if not system.skipped), key=System.speed).name
+        fastest = max((key for key, system in alone.items() if not system.skipped), key=lambda key: alone[key].speed())
         print(f"measuring: d_model {size}, Marian", file=sys.stderr)
         turns = marian.training_speed(model, threads)
         results.add(kind="alone", size=size, threads=threads, system="Marian, f32", skipped=None, turns=turns)
@@ -95,7 +100,7 @@ def measure(size, args, threads, features, results):
             for backend in args.backends
             for precision, flags in (("f32", []), ("bf16", ["--bf16"]))
         ]
-        systems += [pytorch(name) for name in dict.fromkeys((PLAIN, fastest))]
+        systems += [pytorch(key) for key in dict.fromkeys((PLAIN, fastest))]
         measured(systems, args.rounds or (3 if args.quick else 5), "turns")
 
 
@@ -104,6 +109,6 @@ def run(args, threads):
     features = ",".join(backend for backend in args.backends if backend != "ndarray")
     build(features)
     results = Results("train-text", args)
-    for size in MODELS:
-        measure(size, args, threads, features, results)
+    for name in args.models:
+        measure(SIZES[name], args, threads, features, results)
     print_tables([results.content])

@@ -18,8 +18,8 @@ from theirs_text import Pieces, marian_flags
 from train_translation import SPECIALS, read_pairs
 
 PROGRAM = Path(sys.executable).with_name("pymarian")
-# Of the log: the updates of a line, the lines, and those at the beginning that do not count.
-SHOWN, LINES, WARM_UP = 4, 12, 4
+# Of the log: its lines, and those at the beginning that do not count.
+LINES, WARM_UP = 12, 4
 
 
 def training(folder, model, threads, options):
@@ -98,10 +98,12 @@ def training_speed(model, threads):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_text(folder, small / "tokenizer.json", read_pairs(small / "train.tsv"))
+        # Updates of a line.
+        shown = model["updates"] // 4
         options = {
             "mini-batch-words": model["batch_tokens"],
-            "disp-freq": f"{SHOWN}u",
-            "after": f"{SHOWN * (LINES + WARM_UP)}u",
+            "disp-freq": f"{shown}u",
+            "after": f"{shown * (LINES + WARM_UP)}u",
         }
         timed = [sys.executable, "-S", "-E", str(HERE / "timed.py"), str(folder / "output")]
         output, log = run([*timed, *training(folder, model, threads, options)])

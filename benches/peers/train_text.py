@@ -92,9 +92,6 @@ def measure(size, args, threads, features, results):
         for system in alone.values():
             measured([system], 2, "alone")
         fastest = max((key for key, system in alone.items() if not system.skipped), key=lambda key: alone[key].speed())
-        print(f"measuring: d_model {size}, Marian", file=sys.stderr)
-        turns = marian.training_speed(model, threads)
-        results.add(kind="alone", size=size, threads=threads, system="Marian, f32", skipped=None, turns=turns)
         systems = [
             System(f"ours, {backend}, {precision}", [*ours(features, backend, "train-text", folder), *flags], log, environment(threads))
             for backend in args.backends
@@ -102,6 +99,9 @@ def measure(size, args, threads, features, results):
         ]
         systems += [pytorch(key) for key in dict.fromkeys((PLAIN, fastest))]
         measured(systems, args.rounds or (3 if args.quick else 5), "turns")
+        print(f"measuring: d_model {size}, Marian", file=sys.stderr)
+        turns = marian.training_speed(model, threads)
+        results.add(kind="alone", size=size, threads=threads, system="Marian, f32", skipped=None, turns=turns)
 
 
 def run(args, threads):

@@ -29,7 +29,7 @@ class Tokens:
 
 
 class Pieces(Tokens):
-    """Text as Marian reads and writes it: pieces with spaces between them."""
+    """Text in pieces, which have names. Marian reads and writes them with spaces between."""
 
     def __init__(self, model):
         super().__init__(model)
@@ -60,9 +60,7 @@ class CTranslate2:
         import ctranslate2
 
         self.start_mib = peak_mib()
-        self.tokens = Tokens(args.model)
-        self.ids = self.tokens.tokenizer.get_vocab()
-        self.names = {id: name for name, id in self.ids.items()}
+        self.pieces = Pieces(args.model)
         self.job = job
         setting = {"inter_threads": 1, "intra_threads": args.threads, "max_batch_size": 2048} | args.setting
         self.max_batch_size = setting.pop("max_batch_size")
@@ -74,8 +72,8 @@ class CTranslate2:
 
     def translate(self, sentences, length=None):
         """The translations, and the number of their tokens; of each `length`, if it is given."""
-        names = self.names
-        sources = [[names[id] for id in ids] + ["<eos>"] for ids in self.tokens.encode(sentences)]
+        names = self.pieces.names
+        sources = [[names[id] for id in ids] + ["<eos>"] for ids in self.pieces.encode(sentences)]
         results = self.translator.translate_batch(
             sources,
             max_batch_size=self.max_batch_size,
@@ -85,9 +83,9 @@ class CTranslate2:
             min_decoding_length=length or self.job["min_length"] or 1,
             max_decoding_length=length or self.job["max_length"],
         )
-        ids = self.ids
+        ids = self.pieces.ids
         targets = [[ids[name] for name in result.hypotheses[0]] for result in results]
-        return self.tokens.decode(targets), sum(map(len, targets))
+        return self.pieces.decode(targets), sum(map(len, targets))
 
 
 class Transformers:

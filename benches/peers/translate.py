@@ -60,6 +60,10 @@ class Contender:
     def is_ours(self):
         return self.system == "ours"
 
+    def has_bleu(self, model, job):
+        """Not where weights are random: in Marian's models, and in those that end no sentence."""
+        return self.system != "marian" and not model.length and job.measured == "text"
+
     def does(self, job):
         """Marian cannot be told the number of tokens."""
         return self.system != "marian" or job.measured == "text"
@@ -227,7 +231,7 @@ class Bench:
                 latency_length=LATENCY_LENGTH,
                 start_mib=system.start_mib,
                 turns=system.turns,
-                bleu=None if model.length or job.measured == "latency" else self.bleu(folder, system, measured),
+                bleu=self.bleu(folder, system, measured) if contender.has_bleu(model, job) else None,
             )
 
     def words(self, contender, model, measured, turns):
@@ -244,7 +248,7 @@ class Bench:
         import sacrebleu
 
         path = folder / f"{system.name}.txt"
-        if system.skipped or system.name.startswith("Marian") or not path.exists():
+        if system.skipped or not path.exists():
             return None
         translations = path.read_text(encoding="utf-8").split("\n")[:-1]
         return sacrebleu.corpus_bleu(translations, [measured.references]).score

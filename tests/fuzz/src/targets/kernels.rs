@@ -30,7 +30,7 @@ const TOLERANCE: f64 = 2e-4;
 /// The largest difference of a sum of products whose factors were rounded to bf16, beside the sum of their magnitudes.
 const TOLERANCE_BF16: f64 = 3.0 / 256.0;
 
-/// So many multiplications make a product large: it is computed in other ways.
+/// So many multiplications make a product large, as `LARGE` of the kernels' `host/matrix.rs`: it is computed in other ways.
 const LARGE: usize = 1 << 22;
 
 fn target(check: fn(&mut Choices)) -> Target {
@@ -303,14 +303,17 @@ impl LinearCase {
         case
     }
 
-    fn assert_forward(&self, found: &[f64], expected: &[f64]) {
+    fn assert_forward(&self, outputs: [&[f64]; 2]) {
+        let (expected, is_ordinary) = (self.forward::<Composed>(), &self.x.is_ordinary);
         match self.precision {
-            ProductPrecision::F32 => assert_rows(found, expected, &self.x.is_ordinary),
+            ProductPrecision::F32 => {
+                outputs.map(|found| assert_rows(found, &expected, is_ordinary))
+            }
             ProductPrecision::Bf16 => {
                 let magnitudes = self.magnitudes().forward::<Composed>();
-                assert_rounded(found, expected, &magnitudes, &self.x.is_ordinary);
+                outputs.map(|found| assert_rounded(found, &expected, &magnitudes, is_ordinary))
             }
-        }
+        };
     }
 
     fn assert_gradients(&self) {
@@ -360,9 +363,7 @@ pub fn linear(_folder: &Path) -> Target {
         let found = case.forward::<Flex>();
         assert_eq!(found.len(), rows * d_output);
         if !sizes.contains(&0) {
-            let expected = case.forward::<Composed>();
-            case.assert_forward(&found, &expected);
-            case.assert_forward(&case.forward::<Kernel>(), &expected);
+            case.assert_forward([&found, &case.forward::<Kernel>()]);
             if case.x.are_ordinary() {
                 case.assert_gradients();
             }

@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 
 use burn::tensor::backend::Backend;
 
-use super::Hypothesis;
-use super::batches::to_host;
-use super::next_token::{NextToken, NextTokenOutput, Vocabulary};
-use super::options::DecodeOptions;
-use super::targets::Targets;
+use crate::decoding::Hypothesis;
+use crate::decoding::batches::to_host;
+use crate::decoding::next_token::{NextToken, NextTokenOutput, Vocabulary};
+use crate::decoding::options::DecodeOptions;
+use crate::decoding::targets::Targets;
 use crate::error::{DecodeError, RequestProblem};
 use crate::ops::AttentionWeights;
 

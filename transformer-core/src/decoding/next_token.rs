@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use super::batches::{column, unknown_token};
+use crate::decoding::batches::{column, unknown_token};
 use crate::error::{DecodeOptionsError, RequestProblem};
 use crate::ops::AttentionWeights;
 use crate::special_tokens::SpecialTokens;

@@ -1,6 +1,6 @@
 //! Rules that force next tokens of a hypothesis, or exclude them.
 
-use super::options::DecodeOptions;
+use crate::decoding::options::DecodeOptions;
 use crate::special_tokens::SpecialTokens;
 
 /// The tokens that a target must begin with: [`DecodeOptions::forced_first`], then the prefix of its request, which

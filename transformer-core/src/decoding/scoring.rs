@@ -2,9 +2,9 @@
 
 use burn::tensor::backend::Backend;
 
-use super::batches::{batches, to_host};
-use super::next_token::NextToken;
-use super::request::SourceTarget;
+use crate::decoding::batches::{batches, to_host};
+use crate::decoding::next_token::NextToken;
+use crate::decoding::request::SourceTarget;
 use crate::error::DecodeError;
 
 /// The probability of a target.

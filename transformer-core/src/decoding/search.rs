@@ -4,15 +4,15 @@ use std::ops::ControlFlow;
 
 use burn::tensor::backend::Backend;
 
-use super::Hypothesis;
-use super::batch_search::{BatchSearch, Decoded};
-use super::batches::{batches, unknown_token};
-use super::next_token::NextToken;
-use super::options::{DecodeOptions, MaxLength};
-use super::request::Request;
-use super::rules::Beginning;
-use super::side_by_side::{self, batches_for_threads};
-use super::targets::Targets;
+use crate::decoding::Hypothesis;
+use crate::decoding::batch_search::{BatchSearch, Decoded};
+use crate::decoding::batches::{batches, unknown_token};
+use crate::decoding::next_token::NextToken;
+use crate::decoding::options::{DecodeOptions, MaxLength};
+use crate::decoding::request::Request;
+use crate::decoding::rules::Beginning;
+use crate::decoding::side_by_side::{self, batches_for_threads};
+use crate::decoding::targets::Targets;
 use crate::error::{DecodeError, DecodeOptionsError, RequestProblem};
 
 /// Decodes requests with a model: a [`Transformer`](crate::Transformer), a

@@ -1,6 +1,6 @@
 //! Batches decoded side by side, each by one thread.
 
-use super::batches::batches;
+use crate::decoding::batches::batches;
 
 /// Tokens of a batch, at least: with fewer, most of its time would go into reading the weights.
 const TOKENS: usize = 512;

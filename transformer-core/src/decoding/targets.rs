@@ -2,10 +2,10 @@
 
 use rand_chacha::ChaCha8Rng;
 
-use super::Hypothesis;
-use super::beam::Best;
-use super::options::{DecodeOptions, Sampling, Strategy};
-use super::rules::{Beginning, Rules};
+use crate::decoding::Hypothesis;
+use crate::decoding::beam::Best;
+use crate::decoding::options::{DecodeOptions, Sampling, Strategy};
+use crate::decoding::rules::{Beginning, Rules};
 use crate::special_tokens::SpecialTokens;
 
 /// The targets of one source while they grow.

@@ -3,8 +3,8 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor};
 
-use super::batches::{column, padded};
-use super::next_token::NextToken;
+use crate::decoding::batches::{column, padded};
+use crate::decoding::next_token::NextToken;
 use crate::ops;
 
 /// The log-probability of each token of targets, by teacher forcing. None are computed for padding.
@@ -88,8 +88,8 @@ pub(crate) fn log_probs_without<B: Backend>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::language_model::LanguageModel;
-    use crate::language_model_config::LanguageModelConfig;
+    use crate::models::language_model::LanguageModel;
+    use crate::models::language_model_config::LanguageModelConfig;
     use burn_ndarray::NdArray;
 
     const TARGETS: [&[u32]; 3] = [&[5, 2], &[2], &[4, 6, 2]];

@@ -1,10 +1,10 @@
 //! Multi-head attention (§3.2): the projections, and for each query its weighted sums.
 
-use super::layers::PackedLinear;
-use super::state::{Memory, Reading};
-use super::weights::NamedWeights;
-use super::workspace::{Buffers, Products};
-use crate::layer_config::LayerConfig;
+use crate::packed::layers::PackedLinear;
+use crate::packed::state::{Memory, Reading};
+use crate::packed::weights::NamedWeights;
+use crate::packed::workspace::{Buffers, Products};
+use crate::nn::layer_config::LayerConfig;
 use crate::ops::Heads;
 use crate::ops::host::rows::{self, Slots};
 use crate::ops::host::sized;

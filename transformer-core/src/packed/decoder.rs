@@ -1,13 +1,13 @@
 //! The decoder (§3.1): each row is a new token of a target, which attends to its target's tokens so far and to its
 //! source.
 
-use super::attention::{CrossAttention, SelfAttention};
-use super::layers::{FeedForward, Norm, Sublayer};
-use super::state::{Memory, Reading};
-use super::weights::NamedWeights;
-use super::workspace::Buffers;
-use crate::config::TransformerConfig;
-use crate::layer_config::LayerConfig;
+use crate::packed::attention::{CrossAttention, SelfAttention};
+use crate::packed::layers::{FeedForward, Norm, Sublayer};
+use crate::packed::state::{Memory, Reading};
+use crate::packed::weights::NamedWeights;
+use crate::packed::workspace::Buffers;
+use crate::models::config::TransformerConfig;
+use crate::nn::layer_config::LayerConfig;
 
 /// Causal self-attention, attention to the memory, then the feed-forward network, each inside its [`Sublayer`].
 struct DecoderLayer {

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::layers::{Norm, PackedLinear};
-use super::weights::NamedWeights;
-use super::workspace::Products;
-use crate::config::TransformerConfig;
-use crate::layer_config::Positions;
+use crate::packed::layers::{Norm, PackedLinear};
+use crate::packed::weights::NamedWeights;
+use crate::packed::workspace::Products;
+use crate::models::config::TransformerConfig;
+use crate::nn::layer_config::Positions;
 use crate::ops::WeightLayout::{InputByOutput, OutputByInput};
 use crate::ops::host::PackedMatrix;
 use crate::ops::host::rows;
-use crate::positional_encoding::TABLE_LEN;
+use crate::nn::positions::TABLE_LEN;
 
 /// The tables of source and target embeddings and of the generator, those that are tied as one.
 pub(super) struct Tables {

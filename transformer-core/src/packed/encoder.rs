@@ -1,12 +1,12 @@
 //! The encoder (§3.1): all tokens of some sources are the rows of one matrix, and none of them is padding of a batch.
 
-use super::attention::SelfAttention;
-use super::layers::{FeedForward, Norm, Sublayer};
-use super::state::Memory;
-use super::weights::NamedWeights;
-use super::workspace::Buffers;
-use crate::config::TransformerConfig;
-use crate::layer_config::LayerConfig;
+use crate::packed::attention::SelfAttention;
+use crate::packed::layers::{FeedForward, Norm, Sublayer};
+use crate::packed::state::Memory;
+use crate::packed::weights::NamedWeights;
+use crate::packed::workspace::Buffers;
+use crate::models::config::TransformerConfig;
+use crate::nn::layer_config::LayerConfig;
 
 /// Self-attention, then the feed-forward network, each inside its [`Sublayer`].
 struct EncoderLayer {

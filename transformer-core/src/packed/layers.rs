@@ -3,9 +3,9 @@
 use std::mem;
 use std::sync::Arc;
 
-use super::weights::NamedWeights;
-use super::workspace::{Buffers, Products};
-use crate::layer_config::{LayerConfig, LayerNormFormula, NormPlacement};
+use crate::packed::weights::NamedWeights;
+use crate::packed::workspace::{Buffers, Products};
+use crate::nn::layer_config::{LayerConfig, LayerNormFormula, NormPlacement};
 use crate::ops::host::rows::{self, Spread};
 use crate::ops::host::{PackedMatrix, sized};
 use crate::ops::{Activation, WeightLayout};

@@ -39,12 +39,12 @@ use self::model::Model;
 pub use self::state::PackedState;
 use self::weights::ModelWeights;
 use self::workspace::Workspace;
-use crate::config::TransformerConfig;
+use crate::models::config::TransformerConfig;
 use crate::decoding::{NextToken, NextTokenOutput, Vocabulary, check_batch};
 use crate::error::RequestProblem;
 use crate::ops::AttentionWeights;
 use crate::ops::host::{PackedPrecision, Threads};
-use crate::transformer::Transformer;
+use crate::models::transformer::Transformer;
 
 /// A [`Transformer`] for decoding on the host's processor: its weights are laid out for the processor, in single
 /// precision or in 8 bits, and its steps need no tensors but for their results.

@@ -1,12 +1,12 @@
 //! The whole model (§3), of no backend: sources to memories, and tokens to the log-probabilities of next tokens.
 
-use super::decoder::Decoder;
-use super::embedding::{Embedding, Generator, PositionVectors, Tables};
-use super::encoder::Encoder;
-use super::state::{Memory, Queries, Reading, Source, TokenKind};
-use super::weights::NamedWeights;
-use super::workspace::Workspace;
-use crate::config::TransformerConfig;
+use crate::packed::decoder::Decoder;
+use crate::packed::embedding::{Embedding, Generator, PositionVectors, Tables};
+use crate::packed::encoder::Encoder;
+use crate::packed::state::{Memory, Queries, Reading, Source, TokenKind};
+use crate::packed::weights::NamedWeights;
+use crate::packed::workspace::Workspace;
+use crate::models::config::TransformerConfig;
 use crate::decoding::read_before;
 use crate::ops::host::{Threads, sized};
 

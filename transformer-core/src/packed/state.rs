@@ -9,9 +9,9 @@ use std::iter;
 use std::mem;
 use std::sync::Arc;
 
-use super::model::Step;
-use super::tasks;
-use super::workspace::Workspace;
+use crate::packed::model::Step;
+use crate::packed::tasks;
+use crate::packed::workspace::Workspace;
 use crate::ops::host::Threads;
 
 /// The state of a [`PackedTransformer`](crate::PackedTransformer) between two tokens.

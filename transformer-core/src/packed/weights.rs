@@ -10,7 +10,7 @@ use burn::tensor::backend::Backend;
 use crate::decoding::to_host;
 use crate::ops::WeightLayout;
 use crate::ops::host::{PackedMatrix, PackedPrecision};
-use crate::transformer::Transformer;
+use crate::models::transformer::Transformer;
 
 /// Weights by their names in `model.safetensors`. A packed model asks for each of them once.
 pub(super) trait NamedWeights {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::state::Queries;
+use crate::packed::state::Queries;
 use crate::ops::host::{ProductBuffer, Threads};
 
 /// The memory of a task.

@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::entries::Entries;
-use super::error::TextError;
-use super::languages::language;
-use super::sentence_piece::SentencePiece;
-use crate::files;
+use crate::text::tokenizer_json::entries::Entries;
+use crate::text::error::TextError;
+use crate::text::languages::language;
+use crate::text::sentence_piece::SentencePiece;
+use crate::formats::files;
 
 /// The end of a sentence, in every vocabulary.
 pub(super) const END: &str = "</s>";

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use burn::tensor::backend::Backend;
 
-use super::error::TextError;
-use super::model_tokenizers::Tokenizers;
+use crate::text::error::TextError;
+use crate::text::tokenizers::Tokenizers;
 use crate::decoding::{DecodeOptions, Hypothesis, NextToken, Request, Search};
 use crate::error::{DecodeError, DecodeOptionsError, RequestProblem};
 
@@ -272,7 +272,7 @@ fn emit_rest(
 mod tests {
     use super::super::tokenizer::tests::words;
     use super::*;
-    use crate::config::TransformerConfig;
+    use crate::models::config::TransformerConfig;
     use burn_ndarray::NdArray;
 
     #[test]

@@ -38,107 +38,75 @@
 //! # Masks
 //! `true` means blocked in every mask; see [`AttentionMask`].
 
-mod attention;
-mod cache;
-mod config;
-mod config_file;
-mod decoder;
-mod decoder_cache;
 mod decoding;
-mod dropout;
-mod embedding;
-mod encoder;
-mod encoder_decoder;
 mod error;
-mod feed_forward;
-mod files;
-mod generator;
-mod hugging_face;
-mod init;
-mod language_model;
-mod language_model_config;
-mod layer_config;
-mod layer_norm;
-mod linear;
-mod mask;
-mod multi_head_attention;
+mod formats;
+mod models;
+mod nn;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 mod packed;
-mod parameters;
-mod positional_encoding;
-mod precision;
-mod presets;
-mod pytorch;
-mod quantized;
-mod self_attention;
 mod special_tokens;
-mod stored_weights;
-mod sublayer;
 #[cfg(feature = "text")]
 mod text;
-mod tokenizer_files;
-mod transformer;
-mod validation;
-mod weight_files;
-mod weights;
 
 /// The operations that models are made of.
 pub use transformer_kernels as ops;
 
-pub use attention::{
+pub use nn::attention::{
     AttentionHeads, AttentionOutput, MultiHeadAttentionConfig, scaled_dot_product_attention,
 };
-pub use config::TransformerConfig;
-pub use config_file::{CONFIG_FILE, DirectoryFormat, is_quantized, load_config, save_config};
-pub use decoder::{
+pub use models::config::TransformerConfig;
+pub use formats::own::config::{CONFIG_FILE, DirectoryFormat, is_quantized, load_config, save_config};
+pub use nn::decoder::{
     CrossAttention, Decoder, DecoderConfig, DecoderLayer, DecoderLayerOutput, DecoderMasks,
     DecoderOutput, Memory,
 };
-pub use decoder_cache::DecoderCache;
+pub use nn::decoder_cache::DecoderCache;
 pub use decoding::{
     DecodeOptions, Ensemble, Hypothesis, LengthPenalty, MaxLength, NextToken, NextTokenOutput,
     Request, Sampling, Search, SourceTarget, Strategy, TargetScore, Vocabulary, greedy, padded,
     score,
 };
-pub use dropout::Dropout;
-pub use embedding::{EmbeddingConfig, TokenEmbedding};
-pub use encoder::{Encoder, EncoderConfig, EncoderLayer, EncoderLayerOutput, EncoderOutput};
-pub use encoder_decoder::AttentionMaps;
+pub use nn::dropout::Dropout;
+pub use nn::embedding::{EmbeddingConfig, TokenEmbedding};
+pub use nn::encoder::{Encoder, EncoderConfig, EncoderLayer, EncoderLayerOutput, EncoderOutput};
+pub use models::attention_maps::AttentionMaps;
 pub use error::{
     ConfigError, DecodeError, DecodeOptionsError, ModelError, PytorchError, RequestProblem,
     TensorProblem,
 };
-pub use feed_forward::{FeedForwardConfig, PositionwiseFeedForward};
-pub use files::{remove_unfinished_files, rename_and_sync, replace_file, replace_file_with};
-pub use generator::{Generator, GeneratorConfig};
-pub use hugging_face::{GENERATION_FILE, unused_tensors};
-pub use init::WeightInit;
-pub use language_model::LanguageModel;
-pub use language_model_config::LanguageModelConfig;
-pub use layer_config::{LayerConfig, LayerNormFormula, NormPlacement, Positions, WeightTying};
-pub use layer_norm::{LayerNorm, LayerNormConfig};
-pub use mask::{AttentionMask, padding_positions};
-pub use multi_head_attention::{AttentionInput, MultiHeadAttention};
+pub use nn::feed_forward::{FeedForwardConfig, PositionwiseFeedForward};
+pub use formats::files::{remove_unfinished_files, rename_and_sync, replace_file, replace_file_with};
+pub use nn::generator::{Generator, GeneratorConfig};
+pub use formats::hugging_face::unused_tensors;
+pub use formats::options::GENERATION_FILE;
+pub use nn::init::WeightInit;
+pub use models::language_model::LanguageModel;
+pub use models::language_model_config::LanguageModelConfig;
+pub use nn::layer_config::{LayerConfig, LayerNormFormula, NormPlacement, Positions, WeightTying};
+pub use nn::norm::{LayerNorm, LayerNormConfig};
+pub use nn::mask::{AttentionMask, padding_positions};
+pub use nn::multi_head_attention::{AttentionInput, MultiHeadAttention};
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 pub use ops::host::PackedPrecision;
 pub use ops::{Activation, AttentionWeights, ProductPrecision};
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 pub use packed::{PackedState, PackedTransformer};
-pub use positional_encoding::{PositionalEncoding, PositionalEncodingConfig, sinusoidal_encoding};
-pub use precision::MixedPrecision;
-pub use presets::Table3;
-pub use pytorch::{PytorchExport, PytorchSystem};
-pub use quantized::quantize;
-pub use self_attention::SelfAttention;
+pub use nn::positions::{PositionalEncoding, PositionalEncodingConfig, sinusoidal_encoding};
+pub use models::precision::MixedPrecision;
+pub use models::presets::Table3;
+pub use formats::pytorch::{PytorchExport, PytorchSystem};
+pub use formats::quantize::quantize;
+pub use nn::self_attention::SelfAttention;
 pub use special_tokens::{SPECIAL_TOKENS, SpecialTokens};
-pub use stored_weights::{StoredWeights, TensorKind};
-pub use sublayer::{Sublayer, SublayerConfig};
+pub use formats::stored_weights::{StoredWeights, TensorKind};
+pub use nn::sublayer::{Sublayer, SublayerConfig};
 #[cfg(feature = "text")]
 pub use text::{MAX_TOKENS, TextError, TextSearch, Tokenizer, Tokenizers, Translation, Translator};
-pub use tokenizer_files::{
+pub use formats::names::{
     SHARED_PIECES_FILE, SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE,
     TARGET_TOKENIZER_FILE, TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_FILES,
     TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE,
 };
-pub use transformer::{Encoded, Transformer};
-pub use weights::{WEIGHTS_FILE, load_weights, run_of_checkpoint, save_weights};
+pub use models::transformer::{Encoded, Transformer};
+pub use formats::own::weights::{WEIGHTS_FILE, load_weights, run_of_checkpoint, save_weights};

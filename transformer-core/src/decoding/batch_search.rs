@@ -11,7 +11,7 @@ use crate::decoding::next_token::{NextToken, NextTokenOutput, Vocabulary};
 use crate::decoding::options::DecodeOptions;
 use crate::decoding::targets::Targets;
 use crate::error::{DecodeError, RequestProblem};
-use crate::ops::AttentionWeights;
+use transformer_kernels::AttentionWeights;
 
 /// A batch of requests while their targets grow.
 pub(super) struct BatchSearch<'a, B: Backend, M: NextToken<B>> {

@@ -5,7 +5,7 @@ use burn::tensor::backend::Backend;
 
 use crate::decoding::batches::{column, unknown_token};
 use crate::error::{DecodeOptionsError, RequestProblem};
-use crate::ops::AttentionWeights;
+use transformer_kernels::AttentionWeights;
 use crate::special_tokens::SpecialTokens;
 
 /// A model that predicts the next token: the interface that [`Search`](crate::Search),

@@ -5,7 +5,7 @@ use burn::tensor::{DType, Int, Tensor};
 
 use crate::decoding::batches::{column, padded};
 use crate::decoding::next_token::NextToken;
-use crate::ops;
+use transformer_kernels as ops;
 
 /// The log-probability of each token of targets, by teacher forcing. None are computed for padding.
 ///

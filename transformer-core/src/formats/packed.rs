@@ -9,9 +9,9 @@ use crate::packed::PackedTransformer;
 use crate::packed::model::Model;
 use crate::packed::weights::NamedWeights;
 use crate::error::ModelError;
-use crate::ops::WeightLayout;
-use crate::ops::host::{PackedMatrix, PackedPrecision, Threads};
-use crate::formats::pytorch::Readable;
+use transformer_kernels::WeightLayout;
+use transformer_kernels::host::{PackedMatrix, PackedPrecision, Threads};
+use crate::formats::fill::Readable;
 use crate::formats::weights::{StoredParameter, WeightFiles};
 
 impl<B: Backend> PackedTransformer<B> {

@@ -12,8 +12,8 @@ use crate::formats::own::config::{CONFIG_FILE, QUANTIZED_FORMAT, TRANSFORMER, is
 use crate::decoding::DecodeOptions;
 use crate::error::{ModelError, TensorProblem};
 use crate::formats::files::{self, replace_file_with};
-use crate::ops::{WeightLayout, quantized_rows};
-use crate::formats::pytorch::Readable;
+use transformer_kernels::{WeightLayout, quantized_rows};
+use crate::formats::fill::Readable;
 use crate::formats::names::TOKENIZER_FILES;
 use crate::formats::weights::WeightFiles;
 use crate::formats::own::weights::{WEIGHTS_FILE, run_of_checkpoint, save_files};

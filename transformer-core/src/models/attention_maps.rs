@@ -10,7 +10,7 @@ use crate::decoding::{
     log_probs_without, padded, read_before, unknown_token,
 };
 use crate::error::{DecodeError, RequestProblem};
-use crate::ops::AttentionWeights;
+use transformer_kernels::AttentionWeights;
 use crate::models::transformer::Transformer;
 
 impl<B: Backend> NextToken<B> for Transformer<B> {

@@ -9,7 +9,7 @@ use crate::nn::encoder::EncoderConfig;
 use crate::error::ConfigError;
 use crate::nn::generator::GeneratorConfig;
 use crate::nn::layer_config::{LayerConfig, LayerNormFormula, NormPlacement, Positions, WeightTying};
-use crate::ops::Activation;
+use transformer_kernels::Activation;
 use crate::models::parameters::count;
 use crate::nn::positions::PositionalEncodingConfig;
 use crate::models::presets::paper;

@@ -15,7 +15,7 @@ use crate::error::{ConfigError, RequestProblem};
 use crate::nn::generator::Generator;
 use crate::nn::init::WeightInit;
 use crate::models::language_model_config::LanguageModelConfig;
-use crate::ops::AttentionWeights;
+use transformer_kernels::AttentionWeights;
 use crate::nn::positions::PositionalEncoding;
 
 /// The Transformer's decoder without a memory: each position predicts the next token from those

@@ -6,7 +6,7 @@ use crate::models::config::TransformerConfig;
 use crate::nn::decoder::{CrossAttention, DecoderConfig};
 use crate::error::ConfigError;
 use crate::nn::layer_config::{LayerNormFormula, NormPlacement, Positions, WeightTying};
-use crate::ops::Activation;
+use transformer_kernels::Activation;
 use crate::models::parameters::count;
 use crate::models::presets::paper;
 use crate::special_tokens::SpecialTokens;

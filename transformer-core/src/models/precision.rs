@@ -9,7 +9,7 @@ use crate::nn::feed_forward::PositionwiseFeedForward;
 use crate::nn::generator::Generator;
 use crate::models::language_model::LanguageModel;
 use crate::nn::multi_head_attention::MultiHeadAttention;
-use crate::ops::ProductPrecision;
+use transformer_kernels::ProductPrecision;
 use crate::nn::self_attention::SelfAttention;
 use crate::models::transformer::Transformer;
 

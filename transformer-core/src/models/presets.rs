@@ -6,7 +6,7 @@ use crate::nn::layer_config::{LayerNormFormula, NormPlacement, Positions, Weight
 /// The base model of the paper, key by key; no other file repeats these numbers.
 pub(crate) mod paper {
     use crate::nn::layer_config::{LayerNormFormula, NormPlacement, Positions, WeightTying};
-    use crate::ops::Activation;
+    use transformer_kernels::Activation;
     use crate::special_tokens::SpecialTokens;
 
     pub fn d_model() -> usize {

@@ -15,7 +15,7 @@ use crate::nn::generator::Generator;
 use crate::nn::init::WeightInit;
 use crate::nn::norm::LayerNorm;
 use crate::nn::mask::{AttentionMask, padding_positions};
-use crate::ops::AttentionWeights;
+use transformer_kernels::AttentionWeights;
 use crate::nn::positions::PositionalEncoding;
 
 /// A memory, and the attention weights that led to it.

@@ -10,7 +10,7 @@ use crate::nn::dropout::Dropout;
 use crate::nn::init::WeightInit;
 use crate::nn::linear::linear;
 use crate::nn::mask::AttentionMask;
-use crate::ops::{self, AttentionWeights, Heads, Operands, ProductPrecision};
+use transformer_kernels::{self as ops, AttentionWeights, Heads, Operands, ProductPrecision};
 use crate::nn::sizes::assert_sizes;
 
 /// `Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V` (§3.2.1, equation 1).

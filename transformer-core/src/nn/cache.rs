@@ -1,6 +1,6 @@
 //! Keys and values of the memory and of decoded tokens, owned by the caller.
 
-use crate::ops::{self, Heads, split_heads};
+use transformer_kernels::{self as ops, Heads, split_heads};
 use burn::tensor::backend::Backend;
 use burn::tensor::{BasicOps, Int, Tensor};
 

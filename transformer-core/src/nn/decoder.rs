@@ -12,7 +12,7 @@ use crate::nn::layer_config::LayerConfig;
 use crate::nn::norm::LayerNorm;
 use crate::nn::mask::AttentionMask;
 use crate::nn::multi_head_attention::MultiHeadAttention;
-use crate::ops::AttentionWeights;
+use transformer_kernels::AttentionWeights;
 use crate::nn::self_attention::SelfAttention;
 use crate::nn::sublayer::Sublayer;
 

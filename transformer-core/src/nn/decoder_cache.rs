@@ -6,7 +6,7 @@ use burn::tensor::{Bool, Int, Tensor, TensorData};
 use crate::nn::cache::{Keep, LayerCache, capacity, moved_slots, write};
 use crate::nn::decoder::{Decoder, DecoderMasks, DecoderOutput, Memory};
 use crate::nn::mask::{AttentionMask, padding_positions};
-use crate::ops::AttentionWeights;
+use transformer_kernels::AttentionWeights;
 use crate::special_tokens::SpecialTokens;
 
 /// The decoder's cache between calls of

@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::ops;
+use transformer_kernels as ops;
 
 /// Where gradients are taken, sets each entry to zero with probability `p` and divides the others by
 /// `1 - p`; elsewhere it is the identity (§5.4).

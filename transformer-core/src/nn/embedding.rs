@@ -6,7 +6,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 
 use crate::nn::init::WeightInit;
-use crate::ops;
+use transformer_kernels as ops;
 use crate::nn::sizes::assert_sizes;
 
 /// The configuration of [`TokenEmbedding`].

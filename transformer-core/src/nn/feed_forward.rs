@@ -9,7 +9,7 @@ use burn::tensor::backend::Backend;
 use crate::nn::dropout::Dropout;
 use crate::nn::init::WeightInit;
 use crate::nn::linear::linear;
-use crate::ops::{self, Activation, ProductPrecision, WeightLayout};
+use transformer_kernels::{self as ops, Activation, ProductPrecision, WeightLayout};
 use crate::nn::sizes::assert_sizes;
 
 /// The configuration of [`PositionwiseFeedForward`].

@@ -7,7 +7,7 @@ use burn::tensor::backend::Backend;
 
 use crate::nn::embedding::TokenEmbedding;
 use crate::nn::init::WeightInit;
-use crate::ops::{self, ProductPrecision, WeightLayout};
+use transformer_kernels::{self as ops, ProductPrecision, WeightLayout};
 use crate::nn::sizes::assert_sizes;
 
 /// The configuration of [`Generator`].

@@ -7,7 +7,7 @@ use crate::nn::attention::MultiHeadAttentionConfig;
 use crate::error::ConfigError;
 use crate::nn::feed_forward::FeedForwardConfig;
 use crate::nn::norm::LayerNormConfig;
-use crate::ops::Activation;
+use transformer_kernels::Activation;
 use crate::nn::sublayer::SublayerConfig;
 use crate::nn::sizes::check_sizes;
 

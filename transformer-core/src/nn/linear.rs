@@ -4,7 +4,7 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::ops::{self, ProductPrecision, WeightLayout};
+use transformer_kernels::{self as ops, ProductPrecision, WeightLayout};
 
 /// `x W + b` at every position.
 ///

@@ -5,7 +5,7 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor, TensorData};
 
-use crate::ops;
+use transformer_kernels as ops;
 
 /// The positions of `tokens` that hold `pad_id`, which no query may attend to.
 ///

@@ -12,7 +12,7 @@ use crate::nn::cache::{KeyValue, MemoryKeyValue};
 use crate::nn::init::WeightInit;
 use crate::nn::linear::linear;
 use crate::nn::mask::AttentionMask;
-use crate::ops::{self, AttentionWeights, Heads, Operands, WeightLayout};
+use transformer_kernels::{self as ops, AttentionWeights, Heads, Operands, WeightLayout};
 
 impl MultiHeadAttentionConfig {
     /// Multi-head attention with weights drawn from the backend's generator.

@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::nn::layer_config::LayerNormFormula;
-use crate::ops;
+use transformer_kernels as ops;
 use crate::nn::sizes::assert_sizes;
 
 /// The configuration of [`LayerNorm`].

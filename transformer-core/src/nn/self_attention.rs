@@ -10,7 +10,7 @@ use crate::nn::cache::TargetCache;
 use crate::nn::init::WeightInit;
 use crate::nn::linear::linear;
 use crate::nn::mask::AttentionMask;
-use crate::ops::{AttentionWeights, Heads, Operands};
+use transformer_kernels::{AttentionWeights, Heads, Operands};
 
 impl MultiHeadAttentionConfig {
     /// Multi-head attention of a sequence to itself, with weights drawn from the backend's generator.

@@ -5,9 +5,9 @@ use crate::packed::state::{Memory, Reading};
 use crate::packed::weights::NamedWeights;
 use crate::packed::workspace::{Buffers, Products};
 use crate::nn::layer_config::LayerConfig;
-use crate::ops::Heads;
-use crate::ops::host::rows::{self, Slots};
-use crate::ops::host::sized;
+use transformer_kernels::Heads;
+use transformer_kernels::host::rows::{self, Slots};
+use transformer_kernels::host::sized;
 
 /// Multi-head attention of a sequence to itself: in the encoder, and causal in the decoder (§3.2.3).
 pub(super) struct SelfAttention {

@@ -7,9 +7,9 @@ use crate::packed::weights::NamedWeights;
 use crate::packed::workspace::Products;
 use crate::models::config::TransformerConfig;
 use crate::nn::layer_config::Positions;
-use crate::ops::WeightLayout::{InputByOutput, OutputByInput};
-use crate::ops::host::PackedMatrix;
-use crate::ops::host::rows;
+use transformer_kernels::WeightLayout::{InputByOutput, OutputByInput};
+use transformer_kernels::host::PackedMatrix;
+use transformer_kernels::host::rows;
 use crate::nn::positions::TABLE_LEN;
 
 /// The tables of source and target embeddings and of the generator, those that are tied as one.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::packed::weights::NamedWeights;
 use crate::packed::workspace::{Buffers, Products};
 use crate::nn::layer_config::{LayerConfig, LayerNormFormula, NormPlacement};
-use crate::ops::host::rows::{self, Spread};
-use crate::ops::host::{PackedMatrix, sized};
-use crate::ops::{Activation, WeightLayout};
+use transformer_kernels::host::rows::{self, Spread};
+use transformer_kernels::host::{PackedMatrix, sized};
+use transformer_kernels::{Activation, WeightLayout};
 
 /// `x W + b`
 pub(super) struct PackedLinear {

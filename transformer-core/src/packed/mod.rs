@@ -19,7 +19,6 @@
 
 mod attention;
 mod decoder;
-mod directory;
 mod embedding;
 mod encoder;
 mod layers;
@@ -42,8 +41,8 @@ use self::workspace::Workspace;
 use crate::models::config::TransformerConfig;
 use crate::decoding::{NextToken, NextTokenOutput, Vocabulary, check_batch};
 use crate::error::RequestProblem;
-use crate::ops::AttentionWeights;
-use crate::ops::host::{PackedPrecision, Threads};
+use transformer_kernels::AttentionWeights;
+use transformer_kernels::host::{PackedPrecision, Threads};
 use crate::models::transformer::Transformer;
 
 /// A [`Transformer`] for decoding on the host's processor: its weights are laid out for the processor, in single

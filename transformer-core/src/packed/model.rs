@@ -8,7 +8,7 @@ use crate::packed::weights::NamedWeights;
 use crate::packed::workspace::Workspace;
 use crate::models::config::TransformerConfig;
 use crate::decoding::read_before;
-use crate::ops::host::{Threads, sized};
+use transformer_kernels::host::{Threads, sized};
 
 /// Rows of log-probabilities that are computed at a time where most of each row is not kept.
 const SCORED_ROWS: usize = 64;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::packed::model::Step;
 use crate::packed::tasks;
 use crate::packed::workspace::Workspace;
-use crate::ops::host::Threads;
+use transformer_kernels::host::Threads;
 
 /// The state of a [`PackedTransformer`](crate::PackedTransformer) between two tokens.
 #[derive(Debug, Clone)]

@@ -8,8 +8,8 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::decoding::to_host;
-use crate::ops::WeightLayout;
-use crate::ops::host::{PackedMatrix, PackedPrecision};
+use transformer_kernels::WeightLayout;
+use transformer_kernels::host::{PackedMatrix, PackedPrecision};
 use crate::models::transformer::Transformer;
 
 /// Weights by their names in `model.safetensors`. A packed model asks for each of them once.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::packed::state::Queries;
-use crate::ops::host::{ProductBuffer, Threads};
+use transformer_kernels::host::{ProductBuffer, Threads};
 
 /// The memory of a task.
 #[derive(Default)]

@@ -15,7 +15,7 @@ use crate::decoding::{DecodeOptions, Ensemble, NextToken, SourceTarget, TargetSc
 use crate::error::{DecodeOptionsError, ModelError};
 use crate::formats::hugging_face::options_of_directory;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
-use crate::ops::host::PackedPrecision;
+use transformer_kernels::host::PackedPrecision;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 use crate::packed::PackedTransformer;
 use crate::models::transformer::Transformer;

@@ -11,7 +11,7 @@ use crate::formats::hugging_face::keys::{Keys, shown};
 use crate::models::config::TransformerConfig;
 use crate::error::{ConfigError, ModelError};
 use crate::nn::layer_config::{LayerNormFormula, NormPlacement, Positions, WeightTying};
-use crate::ops::Activation;
+use transformer_kernels::Activation;
 
 /// Positions that a class without learned ones computes when it is built: its default.
 pub(super) const MAX_POSITIONS: usize = 1024;

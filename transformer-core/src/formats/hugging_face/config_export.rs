@@ -9,7 +9,7 @@ use crate::formats::hugging_face::keys::{Keys, shown};
 use crate::models::config::TransformerConfig;
 use crate::error::ModelError;
 use crate::nn::layer_config::{NormPlacement, Positions, WeightTying};
-use crate::ops::Activation;
+use transformer_kernels::Activation;
 
 /// The keys of a `config.json` at `path` for a configuration, from which [`config()`] reads it back. Those that are no
 /// part of a configuration are as in `original`, which the model was read from.

@@ -17,7 +17,9 @@ use crate::formats::own::config::{CONFIG_FILE, is_of_hugging_face};
 use crate::error::ModelError;
 use crate::formats::files::replace_file;
 use crate::nn::layer_config::WeightTying;
-use crate::formats::pytorch::{TiedNames, collected, write_safetensors};
+use crate::formats::name_map::TiedNames;
+use crate::formats::fill::collected;
+use crate::formats::state_dict::write_safetensors;
 use crate::models::transformer::Transformer;
 use crate::formats::own::weights::WEIGHTS_FILE;
 

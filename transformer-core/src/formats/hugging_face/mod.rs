@@ -11,7 +11,6 @@
 mod config;
 mod config_export;
 mod export;
-mod generation;
 mod keys;
 mod names;
 #[cfg(test)]
@@ -24,7 +23,8 @@ use crate::models::config::TransformerConfig;
 use crate::formats::own::config::{CONFIG_FILE, is_of_hugging_face};
 use crate::error::{ModelError, TensorProblem};
 use crate::nn::layer_config::WeightTying;
-use crate::formats::pytorch::{Import, Map, StateDict};
+use crate::formats::name_map::{Import, Map};
+use crate::formats::state_dict::StateDict;
 use config::ModelType;
 use keys::Keys;
 

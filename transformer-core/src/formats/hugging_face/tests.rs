@@ -18,8 +18,9 @@ use crate::models::config::TransformerConfig;
 use crate::formats::own::config::CONFIG_FILE;
 use crate::error::ModelError;
 use crate::nn::layer_config::{NormPlacement, Positions, WeightTying};
-use crate::ops::Activation;
-use crate::formats::pytorch::{collected, write};
+use transformer_kernels::Activation;
+use crate::formats::fill::collected;
+use crate::formats::state_dict::write;
 use crate::models::transformer::Transformer;
 use crate::formats::own::weights::WEIGHTS_FILE;
 

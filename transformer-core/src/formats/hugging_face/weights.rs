@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::error::ModelError;
 use crate::formats::files::{is_there, read_json};
-use crate::formats::pytorch::StateDict;
+use crate::formats::state_dict::StateDict;
 use crate::formats::own::weights::WEIGHTS_FILE;
 
 /// PyTorch's own format, from before safetensors.

@@ -23,7 +23,9 @@ use crate::formats::files::{replace_file, system_error};
 use crate::nn::init::WeightInit;
 use crate::models::language_model::LanguageModel;
 use crate::models::language_model_config::LanguageModelConfig;
-use crate::formats::pytorch::{Readable, StateDict, StoredTensor, fill};
+use crate::formats::fill::{Readable, fill};
+use crate::formats::state_dict::StateDict;
+use crate::formats::state_dict::stored::StoredTensor;
 use crate::models::transformer::Transformer;
 use crate::formats::weights::{WeightFiles, check_matched, take};
 

@@ -8,16 +8,7 @@
 //!
 //! A tensor's numbers are read from the file (stored) when it is its turn to fill the module.
 
-mod archive;
-mod fill;
-mod map;
 pub(crate) mod names;
-mod old_archive;
-mod pickle;
-mod safetensors_file;
-mod state_dict;
-mod stored;
-mod zip_directory;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,13 +26,9 @@ use crate::nn::init::WeightInit;
 use crate::nn::layer_config::LayerConfig;
 use crate::models::transformer::Transformer;
 use names::Names;
-
-pub(crate) use fill::{Readable, collected, fill};
-pub(crate) use map::{Import, Map, TiedNames};
-#[cfg(test)]
-pub(crate) use state_dict::write;
-pub(crate) use state_dict::{StateDict, write_safetensors};
-pub(crate) use stored::{ElementType, StoredTensor};
+use crate::formats::fill::fill;
+use crate::formats::name_map::Map;
+use crate::formats::state_dict::{StateDict, write_safetensors};
 
 /// A PyTorch implementation of the whole model, by the names of its parameters.
 ///

@@ -1,5 +1,12 @@
 //! State dicts as files, in each of their formats.
 
+mod archive;
+mod old_archive;
+mod pickle;
+mod safetensors_file;
+pub mod stored;
+mod zip_directory;
+
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Seek};
 use std::path::Path;
@@ -11,7 +18,6 @@ use safetensors::{Dtype, SafeTensorError};
 
 use crate::formats::state_dict::pickle::Entry;
 use crate::formats::state_dict::stored::{ElementType, Storage, StoredTensor};
-use crate::formats::pytorch::{archive, old_archive, safetensors_file};
 use crate::error::{ModelError, PytorchError};
 use crate::formats::files::{self, replace_file};
 

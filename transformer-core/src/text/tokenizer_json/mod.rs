@@ -1,5 +1,10 @@
 //! Tokenizers in Hugging Face's format, `tokenizer.json`: those of the crate `tokenizers`.
 
+mod bpe_dropout;
+pub mod entries;
+pub mod file;
+pub mod parts;
+
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};

@@ -6,9 +6,10 @@ use burn::tensor::TensorData;
 
 use crate::formats::own::quantized::{layout, rows_by_width, scale_name, transposed};
 use crate::error::TensorProblem;
-use crate::ops::WeightLayout;
+use transformer_kernels::WeightLayout;
 use crate::models::parameters::Parameter;
-use crate::formats::pytorch::{ElementType, Readable, StoredTensor};
+use crate::formats::state_dict::stored::{ElementType, StoredTensor};
+use crate::formats::fill::Readable;
 use crate::formats::weights::take;
 
 /// A matrix in 8 bits and its scales. They have the type and shape of a model's parameter; no number has been read.

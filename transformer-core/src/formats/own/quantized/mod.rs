@@ -13,12 +13,10 @@
 //! [`Transformer`](crate::Transformer) is given the numbers that they stand for.
 
 mod matrix;
-mod write;
 
-use crate::ops::WeightLayout;
+use transformer_kernels::WeightLayout;
 
 pub(crate) use matrix::QuantizedMatrix;
-pub use write::quantize;
 
 /// How the matrix at a path lies in a module; `None` for parameters that stay in 32 bits: norms, biases and learned
 /// positions.

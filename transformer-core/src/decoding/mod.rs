@@ -28,7 +28,7 @@ pub use options::{DecodeOptions, LengthPenalty, MaxLength, Sampling, Strategy};
 pub use request::{Request, SourceTarget};
 pub use scoring::{TargetScore, score};
 pub use search::{Search, greedy};
-pub(crate) use teacher_forcing::{label_log_probs, log_probs, log_probs_without, read_before};
+pub(crate) use teacher_forcing::{label_log_probs, log_probs_without, read_before};
 
 /// A target that decoding found for a request.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,8 +5,8 @@ use burn::tensor::backend::Backend;
 
 use crate::decoding::batches::{column, unknown_token};
 use crate::error::{DecodeOptionsError, RequestProblem};
-use transformer_kernels::AttentionWeights;
 use crate::special_tokens::SpecialTokens;
+use transformer_kernels::AttentionWeights;
 
 /// A model that predicts the next token: the interface that [`Search`](crate::Search),
 /// [`greedy`](crate::greedy) and [`score`](crate::score) use.

@@ -88,21 +88,21 @@ pub(crate) fn log_probs_without<B: Backend>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::models::config::TransformerConfig;
     use crate::models::language_model::LanguageModel;
-    use crate::models::language_model_config::LanguageModelConfig;
     use burn_ndarray::NdArray;
 
     const TARGETS: [&[u32]; 3] = [&[5, 2], &[2], &[4, 6, 2]];
 
     fn model() -> LanguageModel<NdArray> {
-        let config = LanguageModelConfig {
+        let config = TransformerConfig {
             d_model: 4,
             n_heads: 1,
             d_ff: 4,
-            n_layers: 1,
-            ..LanguageModelConfig::base(7)
+            n_decoder_layers: 1,
+            ..TransformerConfig::language_model(7)
         };
-        config.init(1, &Default::default()).unwrap()
+        config.init_language_model(1, &Default::default()).unwrap()
     }
 
     #[test]

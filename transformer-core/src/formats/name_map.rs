@@ -6,15 +6,15 @@ use std::rc::Rc;
 
 use burn::tensor::{DType, TensorData};
 
+use crate::error::TensorProblem;
 use crate::formats::fill::Readable;
 use crate::formats::pytorch::names::{Layer, Layout, Line, Names, PositionTable};
 use crate::formats::state_dict::StateDict;
 use crate::formats::state_dict::stored::{ElementType, StoredTensor};
 use crate::models::config::TransformerConfig;
-use crate::error::TensorProblem;
-use crate::nn::layer_config::{LayerConfig, Positions};
-use crate::models::parameters::Parameter;
-use crate::nn::positions::{sine_then_cosine, sinusoid};
+use crate::nn::layer::LayerConfig;
+use crate::nn::parameters::Parameter;
+use crate::nn::positions::{Positions, sine_then_cosine, sinusoid};
 
 /// Every tensor of ours is in single precision.
 const ELEMENT: usize = size_of::<f32>();
@@ -75,16 +75,17 @@ impl Map {
         config: &TransformerConfig,
         max_layers: usize,
     ) -> Result<Self, Vec<String>> {
-        let (encoder, decoder) = (config.encoder_layer(), config.decoder_layer());
-        let mut builder = Builder::new(&encoder);
+        let mut builder = Builder::default();
         builder.add_tied(config, names.outside);
-        let n_layers = config.n_encoder_layers.min(max_layers);
-        let parameters = encoder.encoder_layer_parameters();
-        builder.add_layers("encoder", n_layers, &names.encoder, &parameters);
-        builder.layer = &decoder;
-        let n_layers = config.n_decoder_layers.min(max_layers);
-        let parameters = decoder.decoder_layer_parameters();
-        builder.add_layers("decoder", n_layers, &names.decoder, &parameters);
+        for (stack, config, names) in [
+            ("encoder", config.encoder(), &names.encoder),
+            ("decoder", config.decoder(), &names.decoder),
+        ] {
+            builder.attention = Some(config.layer.self_attention.widths());
+            let parameters = config.layer.parameters();
+            let n_layers = config.n_layers.min(max_layers);
+            builder.add_layers(stack, n_layers, names, &parameters);
+        }
         let position_tables = match config.positions {
             Positions::Sinusoidal | Positions::SinesThenCosines { .. } => names.position_tables,
             Positions::Learned { .. } => &[],
@@ -103,15 +104,17 @@ impl Map {
 
     /// The map of an encoder layer on its own.
     pub fn encoder_layer(names: &Layer, layer: &LayerConfig) -> Self {
-        let mut builder = Builder::new(layer);
-        let parameters = layer.encoder_layer_parameters();
-        builder.add("", "", names.lines, &parameters);
+        let mut builder = Builder {
+            attention: Some(layer.self_attention.widths()),
+            ..Builder::default()
+        };
+        builder.add("", "", names.lines, &layer.parameters());
         Self {
             groups: builder.groups,
             position_tables: Vec::new(),
             ignored: Vec::new(),
             positions: Positions::Sinusoidal,
-            d_model: layer.d_model,
+            d_model: layer.d_model(),
         }
     }
 
@@ -505,24 +508,18 @@ impl Layout {
 }
 
 /// Builds a map, line by line.
-struct Builder<'a> {
-    layer: &'a LayerConfig,
+#[derive(Default)]
+struct Builder {
+    /// Widths of keys and values of the layers that are added.
+    attention: Option<[usize; 2]>,
     groups: Vec<Group>,
     unnamed: Vec<String>,
 }
 
-impl<'a> Builder<'a> {
-    fn new(layer: &'a LayerConfig) -> Self {
-        Self {
-            layer,
-            groups: Vec::new(),
-            unnamed: Vec::new(),
-        }
-    }
-
+impl Builder {
     /// Adds the parameters outside the layers, some of which may be tied.
     fn add_tied(&mut self, config: &TransformerConfig, lines: &[Line]) {
-        self.add("", "", lines, &config.parameters_outside_layers());
+        self.add("", "", lines, &config.parameters(0));
         let target = if config.tying.ties_source_target() {
             self.add_names("src_embedding.weight", "tgt_embedding.weight", lines);
             "src_embedding.weight"
@@ -599,11 +596,10 @@ impl<'a> Builder<'a> {
             _ => vec![width],
         };
         let all = ours.iter().map(|(_, shape)| shape[shape.len() - 1]).sum();
-        let (keys, values) = (self.layer.keys(), self.layer.values());
-        let widths = match names.len() {
-            1 => vec![all],
-            2 => vec![keys, values],
-            _ => vec![keys, keys, values],
+        let widths = match (names.len(), self.attention) {
+            (2, Some([keys, values])) => vec![keys, values],
+            (3, Some([keys, values])) => vec![keys, keys, values],
+            _ => vec![all],
         };
         let theirs = names
             .into_iter()

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::formats::hugging_face::keys::Keys;
-use crate::models::config::TransformerConfig;
-use crate::formats::own::config::CONFIG_FILE;
 use crate::decoding::{DecodeOptions, LengthPenalty, MaxLength, Sampling, Strategy};
 use crate::error::ModelError;
 use crate::formats::files::replace_file_with;
+use crate::formats::hugging_face::keys::Keys;
+use crate::formats::own::config::CONFIG_FILE;
+use crate::models::config::TransformerConfig;
 
 /// The file of the defaults of decoding in a model directory, in Hugging Face's format.
 pub const GENERATION_FILE: &str = "generation_config.json";
@@ -237,7 +237,7 @@ fn is_last_forced(keys: &Keys, eos: Option<u32>) -> Result<bool, ModelError> {
 
 /// The file's keys: the special tokens of the model, the tokens that it never produces, and options, if there are
 /// any.
-pub(super) fn to_keys(
+pub(crate) fn to_keys(
     path: &Path,
     options: Option<&DecodeOptions>,
     config: &TransformerConfig,

@@ -1,18 +1,17 @@
 //! Packed models of model directories, read tensor by tensor.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
 
+use crate::error::ModelError;
+use crate::formats::fill::Readable;
+use crate::formats::weights::{StoredParameter, WeightFiles};
 use crate::packed::PackedTransformer;
 use crate::packed::model::Model;
 use crate::packed::weights::NamedWeights;
-use crate::error::ModelError;
 use transformer_kernels::WeightLayout;
-use transformer_kernels::host::{PackedMatrix, PackedPrecision, Threads};
-use crate::formats::fill::Readable;
-use crate::formats::weights::{StoredParameter, WeightFiles};
+use transformer_kernels::host::{PackedMatrix, PackedPrecision};
 
 impl<B: Backend> PackedTransformer<B> {
     /// Reads a model directory, as [`Transformer::load`](crate::Transformer::load) does, and packs the model.
@@ -31,12 +30,7 @@ impl<B: Backend> PackedTransformer<B> {
         let files = WeightFiles::open(directory.as_ref())?;
         let config = files.config.clone();
         let model = Model::read(&mut DirectoryWeights { files, precision }, &config)?;
-        Ok(Self {
-            model: Arc::new(model),
-            precision,
-            threads: Threads::All,
-            device: device.clone(),
-        })
+        Ok(Self::of(model, precision, device.clone()))
     }
 }
 
@@ -89,13 +83,14 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::models::config::TransformerConfig;
     use crate::decoding::{
         DecodeOptions, MaxLength, NextToken, Request, Search, SourceTarget, score,
     };
-    use crate::nn::layer_config::{Positions, WeightTying};
-    use crate::formats::own::quantized::quantize;
+    use crate::formats::quantize::quantize;
+    use crate::models::config::TransformerConfig;
+    use crate::models::config::WeightTying;
     use crate::models::transformer::Transformer;
+    use crate::nn::positions::Positions;
 
     type Packed = PackedTransformer<NdArray>;
 

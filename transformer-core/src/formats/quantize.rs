@@ -7,16 +7,16 @@ use std::path::Path;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError};
 
-use crate::formats::own::quantized::{layout, rows_by_width, scale_name, transposed};
-use crate::formats::own::config::{CONFIG_FILE, QUANTIZED_FORMAT, TRANSFORMER, is_quantized};
 use crate::decoding::DecodeOptions;
 use crate::error::{ModelError, TensorProblem};
 use crate::formats::files::{self, replace_file_with};
-use transformer_kernels::{WeightLayout, quantized_rows};
 use crate::formats::fill::Readable;
 use crate::formats::names::TOKENIZER_FILES;
-use crate::formats::weights::WeightFiles;
+use crate::formats::own::config::{CONFIG_FILE, QUANTIZED_FORMAT, TRANSFORMER, is_quantized};
+use crate::formats::own::quantized::{layout, rows_by_width, scale_name, transposed};
 use crate::formats::own::weights::{WEIGHTS_FILE, run_of_checkpoint, save_files};
+use crate::formats::weights::WeightFiles;
+use transformer_kernels::{WeightLayout, quantized_rows};
 
 /// Writes the [`Transformer`](crate::Transformer) in a directory into another one, which is created if missing, with its
 /// matrices in 8-bit integers: for decoding, in a quarter of the size.

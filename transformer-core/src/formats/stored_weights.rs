@@ -5,12 +5,12 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::formats::own::config::is_of_hugging_face;
 use crate::error::{ModelError, TensorProblem};
 use crate::formats::hugging_face::open_weights;
+use crate::formats::own::config::is_of_hugging_face;
+use crate::formats::own::weights::WEIGHTS_FILE;
 use crate::formats::state_dict::StateDict;
 use crate::formats::state_dict::stored::StoredTensor;
-use crate::formats::own::weights::WEIGHTS_FILE;
 
 /// The tensors of a model directory, ours or one of Hugging Face's, whose numbers are left in the files until they are
 /// asked for.

@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 use burn::tensor::TensorData;
 use burn::tensor::backend::Backend;
 
-use crate::models::config::TransformerConfig;
-use crate::formats::own::config::{CONFIG_FILE, is_of_hugging_face, is_quantized};
 use crate::error::{ModelError, TensorProblem};
-use crate::formats::hugging_face;
-use crate::nn::init::WeightInit;
-use crate::models::parameters::Parameter;
-use crate::formats::state_dict::stored::{ElementType, StoredTensor};
-use crate::formats::name_map::Import;
 use crate::formats::fill::{Readable, fill};
-use crate::formats::state_dict::StateDict;
+use crate::formats::hugging_face;
+use crate::formats::name_map::Import;
+use crate::formats::own::config::{CONFIG_FILE, is_of_hugging_face, is_quantized};
 use crate::formats::own::quantized::QuantizedMatrix;
-use crate::models::transformer::Transformer;
 use crate::formats::own::weights::file_of_weights;
+use crate::formats::state_dict::StateDict;
+use crate::formats::state_dict::stored::{ElementType, StoredTensor};
+use crate::models::config::TransformerConfig;
+use crate::models::transformer::Transformer;
+use crate::nn::init::WeightInit;
+use crate::nn::parameters::Parameter;
 
 /// A directory whose tensors are those of its configuration, by name, type and shape. Their numbers are left in the
 /// files.

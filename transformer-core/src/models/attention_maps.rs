@@ -3,18 +3,18 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
 
-use crate::models::config::TransformerConfig;
-use crate::nn::decoder_cache::DecoderCache;
 use crate::decoding::{
     NextToken, NextTokenOutput, SourceTarget, Vocabulary, check_batch, column, label_log_probs,
     log_probs_without, padded, read_before, unknown_token,
 };
 use crate::error::{DecodeError, RequestProblem};
-use transformer_kernels::AttentionWeights;
+use crate::models::config::TransformerConfig;
 use crate::models::transformer::Transformer;
+use crate::nn::cache::{Cache, LayerState};
+use transformer_kernels::AttentionWeights;
 
 impl<B: Backend> NextToken<B> for Transformer<B> {
-    type State = DecoderCache<B>;
+    type State = Cache<B, LayerState<B>>;
 
     fn device(&self) -> B::Device {
         self.device()
@@ -32,7 +32,7 @@ impl<B: Backend> NextToken<B> for Transformer<B> {
         self.config().check_source(source)
     }
 
-    fn start(&self, sources: &[&[u32]]) -> DecoderCache<B> {
+    fn start(&self, sources: &[&[u32]]) -> Cache<B, LayerState<B>> {
         check_batch(sources);
         let src = padded(sources, self.config().pad_id, &self.device());
         self.start_decoding(&self.encode(src))
@@ -41,7 +41,7 @@ impl<B: Backend> NextToken<B> for Transformer<B> {
     fn next_token(
         &self,
         last: &[u32],
-        cache: &mut DecoderCache<B>,
+        cache: &mut Cache<B, LayerState<B>>,
         attention: AttentionWeights,
     ) -> NextTokenOutput<B> {
         let output = self.decode_next(column(last, &self.device()), cache, attention);
@@ -54,7 +54,7 @@ impl<B: Backend> NextToken<B> for Transformer<B> {
         }
     }
 
-    fn select(&self, cache: &mut DecoderCache<B>, sources: &[usize], rows: &[usize]) {
+    fn select(&self, cache: &mut Cache<B, LayerState<B>>, sources: &[usize], rows: &[usize]) {
         cache.select(sources, rows);
     }
 

@@ -3,22 +3,61 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::nn::decoder::DecoderConfig;
-use crate::nn::embedding::EmbeddingConfig;
-use crate::nn::encoder::EncoderConfig;
-use crate::error::ConfigError;
-use crate::nn::generator::GeneratorConfig;
-use crate::nn::layer_config::{LayerConfig, LayerNormFormula, NormPlacement, Positions, WeightTying};
 use transformer_kernels::Activation;
-use crate::models::parameters::count;
-use crate::nn::positions::PositionalEncodingConfig;
-use crate::models::presets::paper;
-use crate::special_tokens::SpecialTokens;
-use crate::nn::sizes::check_sizes;
 
-/// The configuration of a [`Transformer`](crate::Transformer).
+use crate::nn::attention::AttentionConfig;
+use crate::nn::embedding::EmbeddingConfig;
+use crate::nn::error::{ConfigError, check_sizes};
+use crate::nn::feed_forward::FeedForwardConfig;
+use crate::nn::generator::GeneratorConfig;
+use crate::nn::layer::LayerConfig;
+use crate::nn::norm::{NormConfig, NormKind};
+use crate::nn::parameters::count;
+use crate::nn::positions::{PositionalEncodingConfig, Positions};
+use crate::nn::stack::StackConfig;
+use crate::nn::sublayer::{NormPlacement, SublayerConfig};
+use crate::special_tokens::SpecialTokens;
+
+/// Which of the three matrices of shape `[vocab_size, d_model]` are shared (§3.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WeightTying {
+    /// No matrix is shared.
+    None,
+    /// Source and target embeddings are one.
+    SourceTarget,
+    /// Target embedding and generator are one.
+    TargetGenerator,
+    /// All three are one, as in the paper.
+    All,
+}
+
+impl WeightTying {
+    /// Whether source and target tokens share their embeddings.
+    pub fn ties_source_target(self) -> bool {
+        matches!(self, Self::SourceTarget | Self::All)
+    }
+
+    /// Whether the generator is the target embedding, transposed.
+    pub fn ties_generator(self) -> bool {
+        matches!(self, Self::TargetGenerator | Self::All)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::SourceTarget => "source-target",
+            Self::TargetGenerator => "target-generator",
+            Self::All => "all",
+        }
+    }
+}
+
+/// The configuration of a [`Transformer`](crate::Transformer), or, without an encoder, of a
+/// [`LanguageModel`](crate::LanguageModel).
 ///
-/// The defaults of a missing key in `config.json` are the paper's base model (Table 3).
+/// A key that is missing in `config.json` has the value of the paper's base model (Table 3), which is the
+/// [`Default`]; its vocabularies are empty.
 ///
 /// ```
 /// use transformer_core::{NormPlacement, TransformerConfig};
@@ -36,107 +75,134 @@ use crate::nn::sizes::check_sizes;
 /// );
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct TransformerConfig {
-    /// Entries of the source vocabulary.
+    /// Entries of the source vocabulary; in a language model, of the only one.
     pub src_vocab_size: usize,
     /// Entries of the target vocabulary.
     pub tgt_vocab_size: usize,
     /// Width of the residual stream: 512.
-    #[serde(default = "paper::d_model")]
     pub d_model: usize,
     /// Attention heads: 8.
-    #[serde(default = "paper::n_heads")]
     pub n_heads: usize,
     /// Attention heads of the decoder's layers; `n_heads` when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub decoder_n_heads: Option<usize>,
     /// Width of a head's queries and keys; `d_model / n_heads` when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub d_k: Option<usize>,
     /// Width of a head's values; `d_model / n_heads` when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub d_v: Option<usize>,
     /// Inner width of the feed-forward network: 2048.
-    #[serde(default = "paper::d_ff")]
     pub d_ff: usize,
     /// Inner width of the decoder's feed-forward networks; `d_ff` when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub decoder_d_ff: Option<usize>,
-    /// Layers of the encoder: 6.
-    #[serde(default = "paper::n_layers")]
+    /// Layers of the encoder: 6. With 0, the decoder alone is a language model.
     pub n_encoder_layers: usize,
     /// Layers of the decoder: 6.
-    #[serde(default = "paper::n_layers")]
     pub n_decoder_layers: usize,
     /// Placement of layer normalisation: after the residual.
-    #[serde(default = "paper::norm")]
     pub norm: NormPlacement,
     /// Whether each stack ends in one more layer normalisation. The paper's does not; a pre-norm
     /// stack needs it.
-    #[serde(default)]
     pub final_norm: bool,
     /// The formula of layer normalisation: by the variance.
-    #[serde(default = "paper::layer_norm")]
-    pub layer_norm: LayerNormFormula,
+    pub layer_norm: NormKind,
     /// ε of layer normalisation: 1e-5.
-    #[serde(default = "paper::layer_norm_eps")]
     pub layer_norm_eps: f64,
     /// Kind of positional encoding: sinusoidal.
-    #[serde(default = "paper::positions")]
     pub positions: Positions,
     /// Whether the attention projections have biases: no.
-    #[serde(default)]
     pub attention_bias: bool,
     /// Whether the generator has a bias: no.
-    #[serde(default)]
     pub generator_bias: bool,
     /// Whether embeddings are multiplied by √d_model: yes.
-    #[serde(default = "paper::embedding_scale")]
     pub embedding_scale: bool,
     /// Whether the sum of embedding and position is normed before dropout, on each side: no.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub embedding_norm: bool,
     /// Which matrices are shared: all three.
-    #[serde(default = "paper::tying")]
     pub tying: WeightTying,
     /// Non-linearity of the feed-forward network: ReLU.
-    #[serde(default = "paper::activation")]
     pub activation: Activation,
     /// Dropout on sub-layer outputs and on the sum of embedding and position: 0.1.
-    #[serde(default = "paper::dropout")]
     pub dropout: f64,
     /// Dropout on the attention weights: none.
-    #[serde(default)]
     pub attention_dropout: f64,
     /// Dropout inside the feed-forward network: none.
-    #[serde(default)]
     pub activation_dropout: f64,
     /// Pads a batch; never attended to: 0.
-    #[serde(default = "paper::pad_id")]
     pub pad_id: u32,
     /// The decoder's first input: 1. It may be `pad_id` or `eos_id`: as the first token of a target it is attended
     /// to in any case.
-    #[serde(default = "paper::bos_id")]
     pub bos_id: u32,
     /// Ends a sentence: 2.
-    #[serde(default = "paper::eos_id")]
     pub eos_id: u32,
     /// Target tokens without a probability: decoding takes them out before the softmax, so that the others share all
     /// of it. [`Transformer::forward`](crate::Transformer::forward) and the loss of training know all tokens.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub excluded_tokens: Vec<u32>,
 }
 
+impl Default for TransformerConfig {
+    /// The paper's base model (Table 3), without a vocabulary.
+    fn default() -> Self {
+        let SpecialTokens { pad, bos, eos } = SpecialTokens::default();
+        Self {
+            src_vocab_size: 0,
+            tgt_vocab_size: 0,
+            d_model: 512,
+            n_heads: 8,
+            decoder_n_heads: None,
+            d_k: None,
+            d_v: None,
+            d_ff: 2048,
+            decoder_d_ff: None,
+            n_encoder_layers: 6,
+            n_decoder_layers: 6,
+            norm: NormPlacement::Post,
+            final_norm: false,
+            layer_norm: NormKind::Variance,
+            layer_norm_eps: 1e-5,
+            positions: Positions::Sinusoidal,
+            attention_bias: false,
+            generator_bias: false,
+            embedding_scale: true,
+            embedding_norm: false,
+            tying: WeightTying::All,
+            activation: Activation::Relu,
+            dropout: 0.1,
+            attention_dropout: 0.0,
+            activation_dropout: 0.0,
+            pad_id: pad,
+            bos_id: bos,
+            eos_id: eos,
+            excluded_tokens: Vec::new(),
+        }
+    }
+}
+
 impl TransformerConfig {
+    /// Whether the model is a decoder alone, a [`LanguageModel`](crate::LanguageModel).
+    pub fn is_language_model(&self) -> bool {
+        self.n_encoder_layers == 0
+    }
+
     /// Width of a head's queries and keys, in the encoder.
     pub fn d_k(&self) -> usize {
-        self.encoder_layer().d_k
+        self.d_k.unwrap_or_else(|| self.share_of_head())
     }
 
     /// Width of a head's values, in the encoder.
     pub fn d_v(&self) -> usize {
-        self.encoder_layer().d_v
+        self.d_v.unwrap_or_else(|| self.share_of_head())
+    }
+
+    /// 0 without heads, which [`validate`](Self::validate) refuses.
+    fn share_of_head(&self) -> usize {
+        self.d_model.checked_div(self.n_heads).unwrap_or(0)
     }
 
     /// Attention heads of the decoder's layers.
@@ -157,46 +223,47 @@ impl TransformerConfig {
         }
     }
 
-    /// The configuration of each layer of the encoder.
-    pub fn encoder_layer(&self) -> LayerConfig {
-        self.layer(self.n_heads, self.d_ff)
+    /// The encoder's stack.
+    pub fn encoder(&self) -> StackConfig {
+        self.stack(self.layer(self.n_heads, self.d_ff), self.n_encoder_layers)
     }
 
-    /// The configuration of each layer of the decoder.
-    pub fn decoder_layer(&self) -> LayerConfig {
-        self.layer(self.decoder_n_heads(), self.decoder_d_ff())
+    /// The decoder's stack, with attention to a memory unless the model is a language model.
+    pub fn decoder(&self) -> StackConfig {
+        let layer = self.layer(self.decoder_n_heads(), self.decoder_d_ff());
+        let layer = match self.is_language_model() {
+            true => layer,
+            false => layer.with_memory(),
+        };
+        self.stack(layer, self.n_decoder_layers)
+    }
+
+    fn stack(&self, layer: LayerConfig, n_layers: usize) -> StackConfig {
+        StackConfig::new(layer, n_layers).with_final_norm(self.final_norm)
     }
 
     fn layer(&self, n_heads: usize, d_ff: usize) -> LayerConfig {
-        // 0 without heads, which `validate` refuses.
-        let share_of_head = self.d_model.checked_div(n_heads).unwrap_or(0);
         LayerConfig {
-            d_model: self.d_model,
-            n_heads,
-            d_k: self.d_k.unwrap_or(share_of_head),
-            d_v: self.d_v.unwrap_or(share_of_head),
-            d_ff,
-            norm: self.norm,
-            layer_norm: self.layer_norm,
-            layer_norm_eps: self.layer_norm_eps,
-            attention_bias: self.attention_bias,
-            activation: self.activation,
-            dropout: self.dropout,
-            attention_dropout: self.attention_dropout,
-            activation_dropout: self.activation_dropout,
+            self_attention: AttentionConfig::new(self.d_model, n_heads)
+                .with_d_k(self.d_k)
+                .with_d_v(self.d_v)
+                .with_bias(self.attention_bias)
+                .with_dropout(self.attention_dropout),
+            cross_attention: None,
+            feed_forward: FeedForwardConfig::new(self.d_model, d_ff)
+                .with_activation(self.activation)
+                .with_dropout(self.activation_dropout),
+            sublayer: SublayerConfig::new(self.norm_config())
+                .with_placement(self.norm)
+                .with_dropout(self.dropout),
         }
     }
 
-    /// The encoder's stack.
-    pub fn encoder(&self) -> EncoderConfig {
-        EncoderConfig::new(self.encoder_layer(), self.n_encoder_layers)
-            .with_final_norm(self.final_norm)
-    }
-
-    /// The decoder's stack.
-    pub fn decoder(&self) -> DecoderConfig {
-        DecoderConfig::new(self.decoder_layer(), self.n_decoder_layers)
-            .with_final_norm(self.final_norm)
+    /// Every norm of the model.
+    pub(crate) fn norm_config(&self) -> NormConfig {
+        NormConfig::new(self.d_model)
+            .with_epsilon(self.layer_norm_eps)
+            .with_kind(self.layer_norm)
     }
 
     /// The embedding of a vocabulary of this size.
@@ -237,11 +304,8 @@ impl TransformerConfig {
     /// assert_eq!(config.num_params(), 59_463_680);
     /// ```
     pub fn num_params(&self) -> u128 {
-        let encoder_layer = count(&self.encoder_layer().encoder_layer_parameters());
-        let decoder_layer = count(&self.decoder_layer().decoder_layer_parameters());
-        count(&self.parameters_outside_layers())
-            + self.n_encoder_layers as u128 * encoder_layer
-            + self.n_decoder_layers as u128 * decoder_layer
+        let layers = |stack: StackConfig| stack.n_layers as u128 * count(&stack.layer.parameters());
+        count(&self.parameters(0)) + layers(self.encoder()) + layers(self.decoder())
     }
 
     /// Checks that the configuration describes a model.
@@ -267,7 +331,7 @@ impl TransformerConfig {
         }
         self.positions.check(self.d_model)?;
         // The sizes of both kinds of layer are checked above.
-        self.encoder_layer().validate()?;
+        self.layer(self.n_heads, self.d_ff).validate()?;
         if self.tying.ties_source_target() && self.src_vocab_size != self.tgt_vocab_size {
             return Err(ConfigError::TiedVocabularies {
                 tying: self.tying.name(),
@@ -289,7 +353,7 @@ impl TransformerConfig {
             ("d_v", self.d_v.unwrap_or(1)),
             ("d_ff", self.d_ff),
             ("decoder_d_ff", self.decoder_d_ff()),
-            ("n_encoder_layers", self.n_encoder_layers),
+            ("n_encoder_layers", self.n_encoder_layers.max(1)),
             ("n_decoder_layers", self.n_decoder_layers),
             ("max_len", self.max_len().unwrap_or(1)),
             ("first", self.positions.first().max(1)),
@@ -390,14 +454,18 @@ mod tests {
     fn a_decoder_s_layer_may_have_other_heads_and_another_inner_width() {
         let config = pretrained();
         let [encoder, decoder] = [config.encoder().layer, config.decoder().layer];
-        assert_eq!((encoder.d_ff, decoder.d_ff), (2048, 1024));
-        let heads = |layer: &LayerConfig| (layer.n_heads, layer.d_k, layer.d_v);
+        let d_ff = |layer: &LayerConfig| layer.feed_forward.d_ff;
+        assert_eq!((d_ff(&encoder), d_ff(&decoder)), (2048, 1024));
+        let heads = |layer: &LayerConfig| {
+            let heads = layer.self_attention.heads();
+            (heads.n_heads, heads.d_k, heads.d_v)
+        };
         assert_eq!(
             (heads(&encoder), heads(&decoder)),
             ((8, 64, 64), (4, 128, 128))
         );
         let same = TransformerConfig::base(100);
-        assert_eq!(same.encoder_layer(), same.decoder_layer());
+        assert_eq!(same.encoder().layer.with_memory(), same.decoder().layer);
         // Each of six layers has two matrices and a bias of that width.
         let narrower = TransformerConfig {
             decoder_d_ff: Some(1024),
@@ -610,7 +678,7 @@ mod tests {
             n_heads: 0,
             ..TransformerConfig::base(100)
         };
-        assert_eq!((config.encoder_layer().d_k, config.d_v()), (0, 0));
+        assert_eq!((config.d_k(), config.d_v()), (0, 0));
         assert!(config.num_params() > 0);
         let message = config.validate().unwrap_err().to_string();
         assert_eq!(message, "`n_heads` is 0; it must be at least 1");

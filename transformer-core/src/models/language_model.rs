@@ -4,19 +4,23 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 
-use crate::nn::decoder::{Decoder, DecoderOutput};
-use crate::nn::decoder_cache::DecoderCache;
 use crate::decoding::{
-    NextToken, NextTokenOutput, Vocabulary, check_batch, column, label_log_probs, log_probs,
+    NextToken, NextTokenOutput, Vocabulary, check_batch, column, label_log_probs, log_probs_without,
 };
+use crate::error::RequestProblem;
+use crate::models::config::TransformerConfig;
+use crate::nn::cache::{Cache, LayerState};
 use crate::nn::dropout::Dropout;
 use crate::nn::embedding::TokenEmbedding;
-use crate::error::{ConfigError, RequestProblem};
+use crate::nn::error::ConfigError;
 use crate::nn::generator::Generator;
 use crate::nn::init::WeightInit;
-use crate::models::language_model_config::LanguageModelConfig;
-use transformer_kernels::AttentionWeights;
+use crate::nn::layer::{Context, Layer};
+use crate::nn::mask::target_mask;
+use crate::nn::norm::Norm;
 use crate::nn::positions::PositionalEncoding;
+use crate::nn::stack::{Stack, StackOutput};
+use transformer_kernels::AttentionWeights;
 
 /// The Transformer's decoder without a memory: each position predicts the next token from those
 /// before it.
@@ -24,17 +28,17 @@ use crate::nn::positions::PositionalEncoding;
 /// ```
 /// use burn_ndarray::NdArray;
 /// use burn::tensor::{Int, Tensor};
-/// use transformer_core::{LanguageModelConfig, MaxLength, Request, greedy};
+/// use transformer_core::{MaxLength, Request, TransformerConfig, greedy};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = Default::default();
-/// let config = LanguageModelConfig {
+/// let config = TransformerConfig {
 ///     d_model: 64,
 ///     n_heads: 4,
-///     n_layers: 2,
-///     ..LanguageModelConfig::base(100)
+///     n_decoder_layers: 2,
+///     ..TransformerConfig::language_model(100)
 /// };
-/// let model = config.init::<NdArray>(42, &device)?;
+/// let model = config.init_language_model::<NdArray>(42, &device)?;
 ///
 /// let tokens = Tensor::<NdArray, 2, Int>::from_data([[1, 8, 4]], &device);
 /// assert_eq!(model.forward(tokens).dims(), [1, 3, 100]);
@@ -51,44 +55,51 @@ pub struct LanguageModel<B: Backend> {
     pub embedding: TokenEmbedding<B>,
     /// Positions of tokens.
     pub positions: PositionalEncoding<B>,
-    /// The decoder stack.
-    pub decoder: Decoder<B>,
+    /// The norm of embeddings and positions; `None` unless the configuration has it.
+    pub embedding_norm: Option<Norm<B>>,
+    /// The decoder stack, without a memory.
+    pub decoder: Stack<B, Layer<B>>,
     /// Projection to logits.
     pub generator: Generator<B>,
     dropout: Dropout,
     #[module(skip)]
-    config: LanguageModelConfig,
+    config: TransformerConfig,
 }
 
-impl LanguageModelConfig {
-    /// A model with initial weights drawn from `seed`, the same on every backend.
+impl TransformerConfig {
+    /// A language model with initial weights drawn from `seed`, the same on every backend.
     ///
     /// # Errors
-    /// When the configuration contradicts itself.
-    pub fn init<B: Backend>(
+    /// When the configuration contradicts itself, or has an encoder.
+    pub fn init_language_model<B: Backend>(
         &self,
         seed: u64,
         device: &B::Device,
     ) -> Result<LanguageModel<B>, ConfigError> {
-        self.init_from(&mut WeightInit::new(seed), device)
+        self.init_language_model_from(&mut WeightInit::new(seed), device)
     }
 
-    /// A model with initial weights from `init`.
+    /// A language model with initial weights from `init`.
     ///
     /// # Errors
-    /// When the configuration contradicts itself.
-    pub fn init_from<B: Backend>(
+    /// As [`init_language_model`](Self::init_language_model).
+    pub fn init_language_model_from<B: Backend>(
         &self,
         init: &mut WeightInit,
         device: &B::Device,
     ) -> Result<LanguageModel<B>, ConfigError> {
         self.validate()?;
-        let parts = self.as_decoder();
+        if !self.is_language_model() {
+            let n_layers = self.n_encoder_layers;
+            return Err(ConfigError::Encoder { n_layers });
+        }
+        let norm = self.norm_config();
         Ok(LanguageModel {
-            embedding: parts.embedding(self.vocab_size).init_from(init, device),
-            positions: parts.positional_encoding().init_from(init, device),
+            embedding: self.embedding(self.tgt_vocab_size).init_from(init, device),
+            positions: self.positional_encoding().init_from(init, device),
+            embedding_norm: self.embedding_norm.then(|| norm.init(device)),
             decoder: self.decoder().init_from(init, device),
-            generator: parts.generator().init_from(init, device),
+            generator: self.generator().init_from(init, device),
             dropout: Dropout::new(self.dropout),
             config: self.clone(),
         })
@@ -97,7 +108,7 @@ impl LanguageModelConfig {
 
 impl<B: Backend> LanguageModel<B> {
     /// The configuration that the model was built from.
-    pub fn config(&self) -> &LanguageModelConfig {
+    pub fn config(&self) -> &TransformerConfig {
         &self.config
     }
 
@@ -127,22 +138,24 @@ impl<B: Backend> LanguageModel<B> {
     /// # Panics
     /// When `len` exceeds the model's learned positions.
     pub fn decode(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        let [batch, _] = tokens.dims();
-        let cache = &mut self.decoder.read_once_alone(batch);
-        self.decode_next(tokens, cache, AttentionWeights::Discard)
-            .hidden
+        let mask = target_mask(tokens.clone(), self.config.special_tokens());
+        let at = Context {
+            mask: Some(&mask),
+            ..Context::default()
+        };
+        self.decoder.forward(self.embed(tokens, 0), &at).hidden
     }
 
     /// An empty cache, for decoding this many sequences step by step.
-    pub fn start_decoding(&self, sequences: usize) -> DecoderCache<B> {
-        self.decoder.start_decoding_alone(sequences)
+    pub fn start_decoding(&self, sequences: usize) -> Cache<B, LayerState<B>> {
+        self.decoder.start(None, sequences)
     }
 
     /// Reads the tokens after those in the cache: one, several, or all.
     ///
     /// # Shapes
     /// - tokens: `[rows, new_len]`, one or more rows for each sequence, those of a sequence together
-    /// - output: see [`DecoderOutput`], for the new tokens only, with `batch` = rows
+    /// - output: see [`StackOutput`], for the new tokens only, with `batch` = rows
     ///
     /// # Panics
     /// When cached and new tokens together exceed the model's learned positions, the number of rows
@@ -150,14 +163,23 @@ impl<B: Backend> LanguageModel<B> {
     pub fn decode_next(
         &self,
         tokens: Tensor<B, 2, Int>,
-        cache: &mut DecoderCache<B>,
+        cache: &mut Cache<B, LayerState<B>>,
         weights: AttentionWeights,
-    ) -> DecoderOutput<B> {
-        let x = self.embedding.forward(tokens.clone());
-        let x = self.dropout.forward(self.positions.forward(x, cache.len()));
+    ) -> StackOutput<B> {
+        let x = self.embed(tokens.clone(), cache.len());
         let special_tokens = self.config.special_tokens();
-        self.decoder
-            .decode_next(tokens, x, cache, special_tokens, weights)
+        self.decoder.next(tokens, x, cache, special_tokens, weights)
+    }
+
+    /// The decoder's input: tokens at the positions from `first` on.
+    fn embed(&self, tokens: Tensor<B, 2, Int>, first: usize) -> Tensor<B, 3> {
+        let x = self.embedding.forward(tokens);
+        let x = self.positions.forward(x, first);
+        let x = match &self.embedding_norm {
+            Some(norm) => norm.forward(x),
+            None => x,
+        };
+        self.dropout.forward(x)
     }
 
     /// Logits of the next token, from the decoder's output at all positions or at chosen ones.
@@ -174,17 +196,14 @@ impl<B: Backend> LanguageModel<B> {
 }
 
 impl<B: Backend> NextToken<B> for LanguageModel<B> {
-    type State = DecoderCache<B>;
+    type State = Cache<B, LayerState<B>>;
 
     fn device(&self) -> B::Device {
         self.device()
     }
 
     fn vocabulary(&self) -> Vocabulary {
-        Vocabulary {
-            size: self.config.vocab_size,
-            special_tokens: self.config.special_tokens(),
-        }
+        self.config.vocabulary()
     }
 
     fn max_target_len(&self) -> Option<usize> {
@@ -198,7 +217,7 @@ impl<B: Backend> NextToken<B> for LanguageModel<B> {
         }
     }
 
-    fn start(&self, sources: &[&[u32]]) -> DecoderCache<B> {
+    fn start(&self, sources: &[&[u32]]) -> Cache<B, LayerState<B>> {
         check_batch(sources);
         self.start_decoding(sources.len())
     }
@@ -206,16 +225,16 @@ impl<B: Backend> NextToken<B> for LanguageModel<B> {
     fn next_token(
         &self,
         last: &[u32],
-        cache: &mut DecoderCache<B>,
+        cache: &mut Cache<B, LayerState<B>>,
         _: AttentionWeights,
     ) -> NextTokenOutput<B> {
         let tokens = column(last, &self.device());
         let output = self.decode_next(tokens, cache, AttentionWeights::Discard);
         let logits = self.generate(output.hidden).squeeze_dim::<2>(1);
-        NextTokenOutput::new(log_probs(logits))
+        NextTokenOutput::new(log_probs_without(logits, &self.config.excluded_tokens))
     }
 
-    fn select(&self, cache: &mut DecoderCache<B>, sources: &[usize], rows: &[usize]) {
+    fn select(&self, cache: &mut Cache<B, LayerState<B>>, sources: &[usize], rows: &[usize]) {
         cache.select(sources, rows);
     }
 
@@ -224,7 +243,7 @@ impl<B: Backend> NextToken<B> for LanguageModel<B> {
             self,
             targets,
             |tokens| self.decode(tokens),
-            |rows| log_probs(self.generate(rows)),
+            |rows| log_probs_without(self.generate(rows), &self.config.excluded_tokens),
         )
     }
 }

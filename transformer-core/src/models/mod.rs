@@ -3,7 +3,6 @@
 pub mod attention_maps;
 pub mod config;
 pub mod language_model;
-pub mod language_model_config;
 pub mod parameters;
 pub mod precision;
 pub mod presets;

@@ -1,76 +1,7 @@
 //! Every parameter of a model, by path and shape, without building it.
 
 use crate::models::config::TransformerConfig;
-use crate::models::language_model_config::LanguageModelConfig;
-use crate::nn::layer_config::LayerConfig;
-
-/// A parameter: its path in the module, and its shape.
-pub(crate) type Parameter = (String, Vec<usize>);
-
-impl LayerConfig {
-    /// The parameters of an [`EncoderLayer`](crate::EncoderLayer).
-    pub(crate) fn encoder_layer_parameters(&self) -> Vec<Parameter> {
-        [
-            self.self_attention_parameters(),
-            norm("self_attention_sublayer.norm", self.d_model),
-            self.feed_forward_parameters(),
-            norm("feed_forward_sublayer.norm", self.d_model),
-        ]
-        .concat()
-    }
-
-    /// The parameters of a [`DecoderLayer`](crate::DecoderLayer).
-    pub(crate) fn decoder_layer_parameters(&self) -> Vec<Parameter> {
-        [
-            self.self_attention_parameters(),
-            norm("self_attention_sublayer.norm", self.d_model),
-            self.cross_attention_parameters(),
-            norm("cross_attention_sublayer.norm", self.d_model),
-            self.feed_forward_parameters(),
-            norm("feed_forward_sublayer.norm", self.d_model),
-        ]
-        .concat()
-    }
-
-    /// Width of all heads' queries or keys.
-    pub(crate) fn keys(&self) -> usize {
-        self.n_heads * self.d_k
-    }
-
-    /// Width of all heads' values.
-    pub(crate) fn values(&self) -> usize {
-        self.n_heads * self.d_v
-    }
-
-    fn self_attention_parameters(&self) -> Vec<Parameter> {
-        let path = |part| format!("self_attention.{part}");
-        let (width, bias) = (2 * self.keys() + self.values(), self.attention_bias);
-        [
-            linear(path("query_key_value"), self.d_model, width, bias),
-            linear(path("heads.projection"), self.values(), self.d_model, bias),
-        ]
-        .concat()
-    }
-
-    fn cross_attention_parameters(&self) -> Vec<Parameter> {
-        let path = |part| format!("cross_attention.{part}");
-        let (width, bias) = (self.keys() + self.values(), self.attention_bias);
-        [
-            linear(path("query"), self.d_model, self.keys(), bias),
-            linear(path("key_value"), self.d_model, width, bias),
-            linear(path("heads.projection"), self.values(), self.d_model, bias),
-        ]
-        .concat()
-    }
-
-    fn feed_forward_parameters(&self) -> Vec<Parameter> {
-        [
-            linear("feed_forward.inner", self.d_model, self.d_ff, true),
-            linear("feed_forward.outer", self.d_ff, self.d_model, true),
-        ]
-        .concat()
-    }
-}
+use crate::nn::parameters::{Parameter, linear_parameters, within};
 
 impl TransformerConfig {
     /// The names of the trainable parameters of a model of this configuration, as `model.safetensors` has them,
@@ -87,105 +18,66 @@ impl TransformerConfig {
         parameters.map(|(name, _)| name).collect()
     }
 
-    /// The parameters of a [`Transformer`](crate::Transformer); of each stack, those of at most `max_layers` layers.
+    /// The parameters of the model; of each stack, those of at most `max_layers` layers.
     pub(crate) fn parameters(&self, max_layers: usize) -> Vec<Parameter> {
-        let mut parameters = self.parameters_outside_layers();
-        for (stack, layers, of_layer) in [
-            (
-                "encoder",
-                self.n_encoder_layers,
-                self.encoder_layer().encoder_layer_parameters(),
-            ),
-            (
-                "decoder",
-                self.n_decoder_layers,
-                self.decoder_layer().decoder_layer_parameters(),
-            ),
-        ] {
-            for index in 0..layers.min(max_layers) {
-                let in_stack = of_layer
-                    .iter()
-                    .map(|(path, shape)| (format!("{stack}.layers.{index}.{path}"), shape.clone()));
-                parameters.extend(in_stack);
-            }
+        let mut parameters = self.parameters_outside_stacks();
+        if !self.is_language_model() {
+            parameters.extend(within("encoder", self.encoder().parameters(max_layers)));
         }
+        parameters.extend(within("decoder", self.decoder().parameters(max_layers)));
         parameters
     }
 
-    /// The parameters of a [`Transformer`](crate::Transformer) that are in no layer.
-    pub(crate) fn parameters_outside_layers(&self) -> Vec<Parameter> {
-        let table = |path: &str, rows| vec![(path.to_owned(), vec![rows, self.d_model])];
-        let mut parameters = table("src_embedding.weight", self.src_vocab_size);
-        if !self.tying.ties_source_target() {
-            parameters.extend(table("tgt_embedding.weight", self.tgt_vocab_size));
-        }
-        if let Some(max_len) = self.max_len() {
-            parameters.extend(table("src_positions.learned", max_len));
-            parameters.extend(table("tgt_positions.learned", max_len));
-        }
-        if self.embedding_norm {
-            parameters.extend(norm("src_embedding_norm", self.d_model));
-            parameters.extend(norm("tgt_embedding_norm", self.d_model));
-        }
-        if self.final_norm {
-            parameters.extend(norm("encoder.final_norm", self.d_model));
-            parameters.extend(norm("decoder.final_norm", self.d_model));
-        }
-        let (width, vocab_size) = (self.d_model, self.tgt_vocab_size);
-        let mut generator = linear("generator", width, vocab_size, self.generator_bias);
+    /// The parameters of the model that are in no stack.
+    fn parameters_outside_stacks(&self) -> Vec<Parameter> {
+        let mut parameters = match self.is_language_model() {
+            true => self.side_parameters("", self.tgt_vocab_size, true),
+            false => {
+                let tied = self.tying.ties_source_target();
+                let mut sides = self.side_parameters("src_", self.src_vocab_size, true);
+                sides.extend(self.side_parameters("tgt_", self.tgt_vocab_size, !tied));
+                sides
+            }
+        };
+        let mut generator =
+            linear_parameters(self.d_model, self.tgt_vocab_size, self.generator_bias);
         if self.tying.ties_generator() {
             generator.remove(0);
         }
-        parameters.extend(generator);
+        parameters.extend(within("generator", generator));
         parameters
     }
-}
 
-impl LanguageModelConfig {
-    /// The parameters of a [`LanguageModel`](crate::LanguageModel) that are in no layer.
-    pub(crate) fn parameters_outside_layers(&self) -> Vec<Parameter> {
-        let table = |path: &str, rows| vec![(path.to_owned(), vec![rows, self.d_model])];
-        let mut parameters = table("embedding.weight", self.vocab_size);
+    /// Embedding, positions and norm of one side, whose names begin with a prefix.
+    fn side_parameters(
+        &self,
+        side: &str,
+        vocab_size: usize,
+        has_embedding: bool,
+    ) -> Vec<Parameter> {
+        let table = |path: &str, rows| (format!("{side}{path}"), vec![rows, self.d_model]);
+        let mut parameters = Vec::new();
+        if has_embedding {
+            parameters.push(table("embedding.weight", vocab_size));
+        }
         if let Some(max_len) = self.max_len() {
-            parameters.extend(table("positions.learned", max_len));
+            parameters.push(table("positions.learned", max_len));
         }
-        if self.final_norm {
-            parameters.extend(norm("decoder.final_norm", self.d_model));
+        if self.embedding_norm {
+            let norm = self.norm_config().parameters();
+            parameters.extend(within(&format!("{side}embedding_norm"), norm));
         }
-        let (width, vocab_size) = (self.d_model, self.vocab_size);
-        let mut generator = linear("generator", width, vocab_size, self.generator_bias);
-        if self.tied {
-            generator.remove(0);
-        }
-        parameters.extend(generator);
         parameters
     }
-}
-
-/// The number of elements of the parameters.
-pub(crate) fn count(parameters: &[Parameter]) -> u128 {
-    let size = |(_, shape): &Parameter| shape.iter().map(|&size| size as u128).product::<u128>();
-    parameters.iter().map(size).sum()
-}
-
-fn linear(path: impl AsRef<str>, d_input: usize, d_output: usize, bias: bool) -> Vec<Parameter> {
-    let path = path.as_ref();
-    let weight = (format!("{path}.weight"), vec![d_input, d_output]);
-    let bias = bias.then(|| (format!("{path}.bias"), vec![d_output]));
-    [weight].into_iter().chain(bias).collect()
-}
-
-fn norm(path: &str, width: usize) -> Vec<Parameter> {
-    ["gamma", "beta"]
-        .map(|name| (format!("{path}.{name}"), vec![width]))
-        .to_vec()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::models::config::WeightTying;
     use crate::nn::init::WeightInit;
-    use crate::nn::layer_config::{Positions, WeightTying};
+    use crate::nn::parameters::count;
+    use crate::nn::positions::Positions;
     use burn_ndarray::NdArray;
     use burn_store::ModuleSnapshot;
 

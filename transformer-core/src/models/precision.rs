@@ -2,16 +2,16 @@
 
 use burn::tensor::backend::Backend;
 
-use crate::nn::attention::AttentionHeads;
-use crate::nn::decoder::{Decoder, DecoderLayer};
-use crate::nn::encoder::{Encoder, EncoderLayer};
-use crate::nn::feed_forward::PositionwiseFeedForward;
-use crate::nn::generator::Generator;
 use crate::models::language_model::LanguageModel;
-use crate::nn::multi_head_attention::MultiHeadAttention;
-use transformer_kernels::ProductPrecision;
-use crate::nn::self_attention::SelfAttention;
 use crate::models::transformer::Transformer;
+use crate::nn::attention::AttentionHeads;
+use crate::nn::feed_forward::FeedForward;
+use crate::nn::generator::Generator;
+use crate::nn::layer::Layer;
+use crate::nn::multi_head_attention::MultiHeadAttention;
+use crate::nn::self_attention::SelfAttention;
+use crate::nn::stack::Stack;
+use transformer_kernels::ProductPrecision;
 
 /// Layers, and models made of them, whose products in training can have another precision than f32.
 ///
@@ -24,11 +24,11 @@ use crate::models::transformer::Transformer;
 /// ```
 /// use burn::module::Module;
 /// use burn::tensor::backend::Backend;
-/// use transformer_core::{Encoder, Generator, MixedPrecision, ProductPrecision};
+/// use transformer_core::{Generator, Layer, MixedPrecision, ProductPrecision, Stack};
 ///
 /// #[derive(Module, Debug)]
 /// struct Tagger<B: Backend> {
-///     encoder: Encoder<B>,
+///     encoder: Stack<B, Layer<B>>,
 ///     output: Generator<B>,
 /// }
 ///
@@ -59,7 +59,7 @@ impl<B: Backend> MixedPrecision for LanguageModel<B> {
     }
 }
 
-impl<B: Backend> MixedPrecision for Encoder<B> {
+impl<B: Backend, L: MixedPrecision> MixedPrecision for Stack<B, L> {
     fn set_precision(&mut self, precision: ProductPrecision) {
         for layer in &mut self.layers {
             layer.set_precision(precision);
@@ -67,22 +67,7 @@ impl<B: Backend> MixedPrecision for Encoder<B> {
     }
 }
 
-impl<B: Backend> MixedPrecision for EncoderLayer<B> {
-    fn set_precision(&mut self, precision: ProductPrecision) {
-        self.self_attention.set_precision(precision);
-        self.feed_forward.set_precision(precision);
-    }
-}
-
-impl<B: Backend> MixedPrecision for Decoder<B> {
-    fn set_precision(&mut self, precision: ProductPrecision) {
-        for layer in &mut self.layers {
-            layer.set_precision(precision);
-        }
-    }
-}
-
-impl<B: Backend> MixedPrecision for DecoderLayer<B> {
+impl<B: Backend> MixedPrecision for Layer<B> {
     fn set_precision(&mut self, precision: ProductPrecision) {
         self.self_attention.set_precision(precision);
         if let Some(attention) = &mut self.cross_attention {
@@ -110,7 +95,7 @@ impl<B: Backend> MixedPrecision for AttentionHeads<B> {
     }
 }
 
-impl<B: Backend> MixedPrecision for PositionwiseFeedForward<B> {
+impl<B: Backend> MixedPrecision for FeedForward<B> {
     fn set_precision(&mut self, precision: ProductPrecision) {
         self.precision = precision;
     }
@@ -128,7 +113,6 @@ mod tests {
 
     use super::*;
     use crate::models::config::TransformerConfig;
-    use crate::models::language_model_config::LanguageModelConfig;
 
     /// How often the fields of a module have each precision.
     fn precisions(module: &impl std::fmt::Debug) -> [usize; 2] {
@@ -151,14 +135,14 @@ mod tests {
         model.set_precision(ProductPrecision::Bf16);
         assert_eq!(precisions(&model), [0, fields]);
 
-        let config = LanguageModelConfig {
+        let config = TransformerConfig {
             d_model: 8,
             n_heads: 2,
             d_ff: 8,
-            n_layers: 2,
-            ..LanguageModelConfig::base(10)
+            n_decoder_layers: 2,
+            ..TransformerConfig::language_model(10)
         };
-        let mut model = config.init::<NdArray>(0, &device).unwrap();
+        let mut model = config.init_language_model::<NdArray>(0, &device).unwrap();
         model.set_precision(ProductPrecision::Bf16);
         assert_eq!(precisions(&model), [0, 2 * 2 + 1]);
     }

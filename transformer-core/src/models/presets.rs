@@ -1,60 +1,9 @@
 //! The named models: the paper's, and those of the reference systems.
 
-use crate::models::config::TransformerConfig;
-use crate::nn::layer_config::{LayerNormFormula, NormPlacement, Positions, WeightTying};
-
-/// The base model of the paper, key by key; no other file repeats these numbers.
-pub(crate) mod paper {
-    use crate::nn::layer_config::{LayerNormFormula, NormPlacement, Positions, WeightTying};
-    use transformer_kernels::Activation;
-    use crate::special_tokens::SpecialTokens;
-
-    pub fn d_model() -> usize {
-        512
-    }
-    pub fn n_heads() -> usize {
-        8
-    }
-    pub fn d_ff() -> usize {
-        2048
-    }
-    pub fn n_layers() -> usize {
-        6
-    }
-    pub fn norm() -> NormPlacement {
-        NormPlacement::Post
-    }
-    pub fn layer_norm() -> LayerNormFormula {
-        LayerNormFormula::Variance
-    }
-    pub fn layer_norm_eps() -> f64 {
-        1e-5
-    }
-    pub fn positions() -> Positions {
-        Positions::Sinusoidal
-    }
-    pub fn embedding_scale() -> bool {
-        true
-    }
-    pub fn tying() -> WeightTying {
-        WeightTying::All
-    }
-    pub fn activation() -> Activation {
-        Activation::Relu
-    }
-    pub fn dropout() -> f64 {
-        0.1
-    }
-    pub fn pad_id() -> u32 {
-        SpecialTokens::default().pad
-    }
-    pub fn bos_id() -> u32 {
-        SpecialTokens::default().bos
-    }
-    pub fn eos_id() -> u32 {
-        SpecialTokens::default().eos
-    }
-}
+use crate::models::config::{TransformerConfig, WeightTying};
+use crate::nn::norm::NormKind;
+use crate::nn::positions::Positions;
+use crate::nn::sublayer::NormPlacement;
 
 /// A row of the paper's Table 3: one variation of the base model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,33 +30,16 @@ impl TransformerConfig {
         Self {
             src_vocab_size: vocab_size,
             tgt_vocab_size: vocab_size,
-            d_model: paper::d_model(),
-            n_heads: paper::n_heads(),
-            decoder_n_heads: None,
-            d_k: None,
-            d_v: None,
-            d_ff: paper::d_ff(),
-            decoder_d_ff: None,
-            n_encoder_layers: paper::n_layers(),
-            n_decoder_layers: paper::n_layers(),
-            norm: paper::norm(),
-            final_norm: false,
-            layer_norm: paper::layer_norm(),
-            layer_norm_eps: paper::layer_norm_eps(),
-            positions: paper::positions(),
-            attention_bias: false,
-            generator_bias: false,
-            embedding_scale: paper::embedding_scale(),
-            embedding_norm: false,
-            tying: paper::tying(),
-            activation: paper::activation(),
-            dropout: paper::dropout(),
-            attention_dropout: 0.0,
-            activation_dropout: 0.0,
-            pad_id: paper::pad_id(),
-            bos_id: paper::bos_id(),
-            eos_id: paper::eos_id(),
-            excluded_tokens: Vec::new(),
+            ..Self::default()
+        }
+    }
+
+    /// A language model: the decoder of the paper's base model alone, with its embedding and its generator tied.
+    pub fn language_model(vocab_size: usize) -> Self {
+        Self {
+            n_encoder_layers: 0,
+            tying: WeightTying::TargetGenerator,
+            ..Self::base(vocab_size)
         }
     }
 
@@ -233,7 +165,7 @@ impl TransformerConfig {
     pub fn annotated(src_vocab_size: usize, tgt_vocab_size: usize) -> Self {
         Self {
             norm: NormPlacement::Pre,
-            layer_norm: LayerNormFormula::UnbiasedDeviation,
+            layer_norm: NormKind::UnbiasedDeviation,
             layer_norm_eps: 1e-6,
             ..Self::torch_nn(src_vocab_size, tgt_vocab_size)
         }

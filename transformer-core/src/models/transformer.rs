@@ -5,18 +5,18 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 
 use crate::models::config::TransformerConfig;
-use crate::nn::decoder::{Decoder, DecoderOutput, Memory};
-use crate::nn::decoder_cache::DecoderCache;
+use crate::nn::cache::{Cache, LayerState};
 use crate::nn::dropout::Dropout;
 use crate::nn::embedding::TokenEmbedding;
-use crate::nn::encoder::Encoder;
-use crate::error::ConfigError;
+use crate::nn::error::ConfigError;
 use crate::nn::generator::Generator;
 use crate::nn::init::WeightInit;
-use crate::nn::norm::LayerNorm;
-use crate::nn::mask::{AttentionMask, padding_positions};
-use transformer_kernels::AttentionWeights;
+use crate::nn::layer::{Context, Layer};
+use crate::nn::mask::{AttentionMask, padding_positions, target_mask};
+use crate::nn::norm::Norm;
 use crate::nn::positions::PositionalEncoding;
+use crate::nn::stack::{Memory, Stack, StackOutput};
+use transformer_kernels::AttentionWeights;
 
 /// A memory, and the attention weights that led to it.
 #[derive(Debug, Clone)]
@@ -60,13 +60,13 @@ pub struct Transformer<B: Backend> {
     /// Learned positions of the target; `None` if positions are fixed.
     pub tgt_positions: Option<PositionalEncoding<B>>,
     /// The norm of the source's embeddings and positions; `None` unless the configuration has it.
-    pub src_embedding_norm: Option<LayerNorm<B>>,
+    pub src_embedding_norm: Option<Norm<B>>,
     /// The norm of the target's embeddings and positions; `None` unless the configuration has it.
-    pub tgt_embedding_norm: Option<LayerNorm<B>>,
+    pub tgt_embedding_norm: Option<Norm<B>>,
     /// The encoder stack.
-    pub encoder: Encoder<B>,
+    pub encoder: Stack<B, Layer<B>>,
     /// The decoder stack.
-    pub decoder: Decoder<B>,
+    pub decoder: Stack<B, Layer<B>>,
     /// Projection to logits.
     pub generator: Generator<B>,
     dropout: Dropout,
@@ -78,7 +78,7 @@ impl TransformerConfig {
     /// A model with initial weights drawn from `seed`, the same on every backend.
     ///
     /// # Errors
-    /// When the configuration contradicts itself.
+    /// When the configuration contradicts itself, or has no encoder.
     pub fn init<B: Backend>(
         &self,
         seed: u64,
@@ -90,13 +90,17 @@ impl TransformerConfig {
     /// A model with initial weights from `init`.
     ///
     /// # Errors
-    /// When the configuration contradicts itself.
+    /// As [`init`](Self::init).
     pub fn init_from<B: Backend>(
         &self,
         init: &mut WeightInit,
         device: &B::Device,
     ) -> Result<Transformer<B>, ConfigError> {
         self.validate()?;
+        if self.is_language_model() {
+            let key = "n_encoder_layers";
+            return Err(ConfigError::Zero { key });
+        }
         let positions = self.positional_encoding();
         let src_embedding = self.embedding(self.src_vocab_size).init_from(init, device);
         let tgt_embedding = (!self.tying.ties_source_target())
@@ -104,7 +108,7 @@ impl TransformerConfig {
         let src_positions = positions.init_from(init, device);
         let tgt_positions = self.max_len().map(|_| positions.init_from(init, device));
         let embedding_norm = || {
-            let norm = self.encoder_layer().layer_norm();
+            let norm = self.norm_config();
             self.embedding_norm.then(|| norm.init(device))
         };
         Ok(Transformer {
@@ -162,7 +166,12 @@ impl<B: Backend> Transformer<B> {
             .src_positions
             .forward(self.src_embedding.forward(src), 0);
         let x = self.enter(x, self.src_embedding_norm.as_ref());
-        let output = self.encoder.forward(x, Some(&mask), weights);
+        let at = Context {
+            mask: Some(&mask),
+            weights,
+            ..Context::default()
+        };
+        let output = self.encoder.forward(x, &at);
         Encoded {
             memory: Memory {
                 hidden: output.hidden,
@@ -182,21 +191,28 @@ impl<B: Backend> Transformer<B> {
     /// When `tgt_len` exceeds the model's learned positions, or the batch size differs from the
     /// memory's.
     pub fn decode(&self, tgt: Tensor<B, 2, Int>, memory: &Memory<B>) -> Tensor<B, 3> {
-        let cache = &mut self.decoder.read_once(memory);
-        self.decode_next(tgt, cache, AttentionWeights::Discard)
-            .hidden
+        let mask = target_mask(tgt.clone(), self.config.special_tokens());
+        let memory_mask = AttentionMask::padding(memory.padding.clone());
+        let at = Context {
+            mask: Some(&mask),
+            memory: Some(&memory.hidden),
+            memory_mask: Some(&memory_mask),
+            ..Context::default()
+        };
+        self.decoder.forward(self.embed_target(tgt, 0), &at).hidden
     }
 
     /// An empty cache, for decoding step by step.
-    pub fn start_decoding(&self, memory: &Memory<B>) -> DecoderCache<B> {
-        self.decoder.start_decoding(memory)
+    pub fn start_decoding(&self, memory: &Memory<B>) -> Cache<B, LayerState<B>> {
+        let [sources, _] = memory.padding.dims();
+        self.decoder.start(Some(memory), sources)
     }
 
     /// Reads the target tokens after those in the cache: one, several, or all.
     ///
     /// # Shapes
     /// - tgt: `[rows, new_len]`, one or more rows for each source, those of a source together
-    /// - output: see [`DecoderOutput`], for the new tokens only, with `batch` = rows
+    /// - output: see [`StackOutput`], for the new tokens only, with `batch` = rows
     ///
     /// # Panics
     /// When cached and new tokens together exceed the model's learned positions, the number of rows
@@ -204,20 +220,23 @@ impl<B: Backend> Transformer<B> {
     pub fn decode_next(
         &self,
         tgt: Tensor<B, 2, Int>,
-        cache: &mut DecoderCache<B>,
+        cache: &mut Cache<B, LayerState<B>>,
         weights: AttentionWeights,
-    ) -> DecoderOutput<B> {
-        let positions = self.tgt_positions.as_ref().unwrap_or(&self.src_positions);
-        let x = self.target_embedding().forward(tgt.clone());
-        let x = positions.forward(x, cache.len());
-        let x = self.enter(x, self.tgt_embedding_norm.as_ref());
+    ) -> StackOutput<B> {
+        let x = self.embed_target(tgt.clone(), cache.len());
         let special_tokens = self.config.special_tokens();
-        self.decoder
-            .decode_next(tgt, x, cache, special_tokens, weights)
+        self.decoder.next(tgt, x, cache, special_tokens, weights)
+    }
+
+    /// The decoder's input: target tokens at the positions from `first` on.
+    fn embed_target(&self, tgt: Tensor<B, 2, Int>, first: usize) -> Tensor<B, 3> {
+        let positions = self.tgt_positions.as_ref().unwrap_or(&self.src_positions);
+        let x = positions.forward(self.target_embedding().forward(tgt), first);
+        self.enter(x, self.tgt_embedding_norm.as_ref())
     }
 
     /// The sum of embeddings and positions as a stack reads it: normed if there is a norm, then dropped out.
-    fn enter(&self, x: Tensor<B, 3>, norm: Option<&LayerNorm<B>>) -> Tensor<B, 3> {
+    fn enter(&self, x: Tensor<B, 3>, norm: Option<&Norm<B>>) -> Tensor<B, 3> {
         let x = match norm {
             Some(norm) => norm.forward(x),
             None => x,

@@ -7,11 +7,12 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::nn::dropout::Dropout;
+use crate::nn::error::{ConfigError, assert_sizes, check_dropout, check_sizes};
 use crate::nn::init::WeightInit;
 use crate::nn::linear::linear;
 use crate::nn::mask::AttentionMask;
+use crate::nn::parameters::{Parameter, linear_parameters, within};
 use transformer_kernels::{self as ops, AttentionWeights, Heads, Operands, ProductPrecision};
-use crate::nn::sizes::assert_sizes;
 
 /// `Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V` (§3.2.1, equation 1).
 ///
@@ -68,8 +69,8 @@ pub struct AttentionOutput<B: Backend> {
 
 /// The configuration of [`MultiHeadAttention`](crate::MultiHeadAttention) and
 /// [`SelfAttention`](crate::SelfAttention).
-#[derive(Config, Debug)]
-pub struct MultiHeadAttentionConfig {
+#[derive(Config, Debug, PartialEq)]
+pub struct AttentionConfig {
     /// Width of queries, keys, values and output.
     pub d_model: usize,
     /// Attention heads.
@@ -88,7 +89,32 @@ pub struct MultiHeadAttentionConfig {
     pub dropout: f64,
 }
 
-impl MultiHeadAttentionConfig {
+impl AttentionConfig {
+    /// Checks that the configuration describes an attention.
+    ///
+    /// # Errors
+    /// The first contradiction found, with its values.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let Self {
+            d_model, n_heads, ..
+        } = *self;
+        check_sizes(&[
+            ("d_model", d_model),
+            ("n_heads", n_heads),
+            ("d_k", self.d_k.unwrap_or(1)),
+            ("d_v", self.d_v.unwrap_or(1)),
+        ])?;
+        let is_shared = self.d_k.is_none() || self.d_v.is_none();
+        if is_shared && !d_model.is_multiple_of(n_heads) {
+            return Err(ConfigError::HeadsDoNotDivide {
+                d_model,
+                key: "n_heads",
+                n_heads,
+            });
+        }
+        check_dropout("attention_dropout", self.dropout)
+    }
+
     /// The heads with weights drawn from the backend's generator, for an attention whose projections are
     /// your own.
     ///
@@ -113,30 +139,54 @@ impl MultiHeadAttentionConfig {
         AttentionHeads::new(projection, Dropout::new(self.dropout), heads)
     }
 
+    /// Number and widths of the heads.
+    ///
+    /// # Panics
+    /// When the configuration is not [valid](Self::validate).
     pub(crate) fn heads(&self) -> Heads {
-        let Self {
-            d_model, n_heads, ..
-        } = *self;
-        assert_sizes(&[
-            ("d_model", d_model),
-            ("n_heads", n_heads),
-            ("d_k", self.d_k.unwrap_or(1)),
-            ("d_v", self.d_v.unwrap_or(1)),
-        ]);
-        let share = |given: Option<usize>| {
-            given.unwrap_or_else(|| {
-                assert!(
-                    d_model.is_multiple_of(n_heads),
-                    "d_model {d_model} is not divisible by n_heads {n_heads}"
-                );
-                d_model / n_heads
-            })
-        };
-        Heads {
-            n_heads,
-            d_k: share(self.d_k),
-            d_v: share(self.d_v),
+        if let Err(error) = self.validate() {
+            panic!("{error}");
         }
+        let share = self.d_model / self.n_heads;
+        Heads {
+            n_heads: self.n_heads,
+            d_k: self.d_k.unwrap_or(share),
+            d_v: self.d_v.unwrap_or(share),
+        }
+    }
+
+    /// Width of all heads' queries or keys, and of all heads' values.
+    ///
+    /// # Panics
+    /// When the configuration is not [valid](Self::validate).
+    pub(crate) fn widths(&self) -> [usize; 2] {
+        let Heads { n_heads, d_k, d_v } = self.heads();
+        [n_heads * d_k, n_heads * d_v]
+    }
+
+    /// The parameters of a [`MultiHeadAttention`](crate::MultiHeadAttention).
+    pub(crate) fn parameters(&self) -> Vec<Parameter> {
+        let [keys, values] = self.widths();
+        let query = linear_parameters(self.d_model, keys, self.bias);
+        let key_value = linear_parameters(self.d_model, keys + values, self.bias);
+        let mut parameters = within("query", query);
+        parameters.extend(within("key_value", key_value));
+        parameters.extend(self.head_parameters(values));
+        parameters
+    }
+
+    /// The parameters of a [`SelfAttention`](crate::SelfAttention).
+    pub(crate) fn self_parameters(&self) -> Vec<Parameter> {
+        let [keys, values] = self.widths();
+        let fused = linear_parameters(self.d_model, 2 * keys + values, self.bias);
+        let mut parameters = within("query_key_value", fused);
+        parameters.extend(self.head_parameters(values));
+        parameters
+    }
+
+    fn head_parameters(&self, values: usize) -> Vec<Parameter> {
+        let projection = linear_parameters(values, self.d_model, self.bias);
+        within("heads.projection", projection)
     }
 }
 
@@ -147,10 +197,10 @@ impl MultiHeadAttentionConfig {
 /// use burn::tensor::Tensor;
 /// use burn_ndarray::NdArray;
 /// use transformer_core::ops::Operands;
-/// use transformer_core::{AttentionWeights, MultiHeadAttentionConfig};
+/// use transformer_core::{AttentionWeights, AttentionConfig};
 ///
 /// let device = Default::default();
-/// let heads = MultiHeadAttentionConfig::new(32, 4).init_heads::<NdArray>(&device);
+/// let heads = AttentionConfig::new(32, 4).init_heads::<NdArray>(&device);
 ///
 /// // Queries, keys and values of five positions side by side, from a projection of your own.
 /// let packed = Tensor::zeros([2, 5, 3 * 32], &device);

@@ -1,12 +1,17 @@
-//! Keys and values of the memory and of decoded tokens, owned by the caller.
+//! The state of reading sequences step by step: keys and values of the positions so far.
 
-use transformer_kernels::{self as ops, Heads, split_heads};
 use burn::tensor::backend::Backend;
-use burn::tensor::{BasicOps, Int, Tensor};
+use burn::tensor::{Bool, Int, Tensor};
+use transformer_kernels::{Heads, split_heads};
 
-/// Keys and values of sequences, split into heads.
+use crate::nn::layer::BlockState;
+use crate::nn::mask::{AttentionMask, padding_positions, with_start};
+use crate::nn::stack::Memory;
+use crate::special_tokens::SpecialTokens;
+
+/// Keys and values, split into heads.
 #[derive(Debug, Clone)]
-pub(crate) struct KeyValue<B: Backend> {
+pub struct KeyValue<B: Backend> {
     /// `[batch, n_heads, len, d_k]`
     pub key: Tensor<B, 4>,
     /// `[batch, n_heads, len, d_v]`
@@ -14,191 +19,196 @@ pub(crate) struct KeyValue<B: Backend> {
 }
 
 impl<B: Backend> KeyValue<B> {
-    /// Splits rows that hold the keys of all heads from a column on, and then the values.
+    /// Splits rows that hold the keys of all heads from a column on, and then the values; contiguous in memory.
     ///
     /// # Shapes
     /// - rows: `[batch, len, column + n_heads · (d_k + d_v)]`
     pub(crate) fn of_rows(rows: &Tensor<B, 3>, column: usize, heads: Heads) -> Self {
+        let Heads { n_heads, d_k, d_v } = heads;
         Self {
-            key: split_heads(rows, column, heads.n_heads, heads.d_k),
-            value: split_heads(
-                rows,
-                column + heads.n_heads * heads.d_k,
-                heads.n_heads,
-                heads.d_v,
-            ),
+            key: contiguous(split_heads(rows, column, n_heads, d_k)),
+            value: contiguous(split_heads(rows, column + n_heads * d_k, n_heads, d_v)),
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.key.dims()[2]
-    }
-
-    fn map(self, f: impl Fn(Tensor<B, 4>) -> Tensor<B, 4>) -> Self {
+    /// These, then those of the positions after them.
+    pub(crate) fn followed_by(self, next: Self) -> Self {
         Self {
-            key: f(self.key),
-            value: f(self.value),
+            key: Tensor::cat(vec![self.key, next.key], 2),
+            value: Tensor::cat(vec![self.value, next.value], 2),
         }
-    }
-
-    fn zip(self, other: Self, f: impl Fn(Tensor<B, 4>, Tensor<B, 4>) -> Tensor<B, 4>) -> Self {
-        Self {
-            key: f(self.key, other.key),
-            value: f(self.value, other.value),
-        }
-    }
-
-    /// The same tensors, contiguous in memory.
-    pub(crate) fn contiguous(self) -> Self {
-        self.map(|tensor| {
-            let [batch, n_heads, len, d_head] = tensor.dims();
-            let rows: Tensor<B, 3> = tensor.reshape([batch * n_heads, len, d_head]);
-            rows.reshape([batch, n_heads, len, d_head])
-        })
     }
 
     fn select(&mut self, rows: &Tensor<B, 1, Int>) {
-        *self = self.clone().map(|tensor| tensor.select(0, rows.clone()));
-    }
-}
-
-/// Keys and values of the memory, for cross-attention.
-#[derive(Debug, Clone)]
-pub(crate) enum MemoryKeyValue<B: Backend> {
-    /// The projection's output, keys of all heads and then values:
-    /// `[batch, src_len, n_heads · (d_k + d_v)]`.
-    Packed(Tensor<B, 3>),
-    /// Split into contiguous heads, for decoding, which reads them for every token.
-    Split(KeyValue<B>),
-}
-
-impl<B: Backend> MemoryKeyValue<B> {
-    pub(crate) fn select(&mut self, rows: &Tensor<B, 1, Int>) {
-        match self {
-            Self::Packed(packed) => *packed = packed.clone().select(0, rows.clone()),
-            Self::Split(key_value) => key_value.select(rows),
+        for tensor in [&mut self.key, &mut self.value] {
+            *tensor = tensor.clone().select(0, rows.clone());
         }
     }
 }
 
-/// Keys and values of each source's targets so far, for self-attention, with slots for more.
+/// The same tensor, contiguous in memory: decoding reads it for every token.
+fn contiguous<B: Backend>(tensor: Tensor<B, 4>) -> Tensor<B, 4> {
+    let [batch, n_heads, len, d_head] = tensor.dims();
+    let rows: Tensor<B, 3> = tensor.reshape([batch * n_heads, len, d_head]);
+    rows.reshape([batch, n_heads, len, d_head])
+}
+
+/// The state of a [`Layer`](crate::Layer).
+#[derive(Debug, Clone)]
+pub struct LayerState<B: Backend> {
+    /// Keys and values of the memory, of each source; `None` in a layer without one.
+    pub memory: Option<KeyValue<B>>,
+    /// Keys and values of the positions so far, of each row; `None` before the first.
+    pub rows: Option<KeyValue<B>>,
+}
+
+impl<B: Backend> Default for LayerState<B> {
+    fn default() -> Self {
+        Self {
+            memory: None,
+            rows: None,
+        }
+    }
+}
+
+impl<B: Backend> BlockState<B> for LayerState<B> {
+    fn select(&mut self, sources: Option<&Tensor<B, 1, Int>>, rows: Option<&Tensor<B, 1, Int>>) {
+        if let (Some(memory), Some(sources)) = (&mut self.memory, sources) {
+            memory.select(sources);
+        }
+        if let (Some(own), Some(rows)) = (&mut self.rows, rows) {
+            own.select(rows);
+        }
+    }
+}
+
+/// The state of a [`Stack`](crate::Stack) between calls of [`Stack::next`](crate::Stack::next): with it, each token's
+/// keys and values are computed once.
 ///
-/// They are in two parts: `past`, which changes only when the cache grows, and `recent`, into which new
-/// ones are written. So `past` is copied only now and then, and a backend that copies a tensor to write
-/// into it copies the few slots of `recent`.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct TargetCache<B: Backend> {
-    past: Option<KeyValue<B>>,
-    /// `None` before the first token.
-    recent: Option<KeyValue<B>>,
-    /// Slots of `recent` that are filled; the others are zeros, which a mask must block.
-    filled: usize,
-}
-
-impl<B: Backend> TargetCache<B> {
-    /// Writes keys and values, from rows as in [`KeyValue::of_rows`], into the next slots. The first
-    /// call allocates no further slots.
-    pub(crate) fn append(&mut self, rows: &Tensor<B, 3>, column: usize, heads: Heads) {
-        let [_, new_len, _] = rows.dims();
-        let Some(recent) = self.recent.take() else {
-            self.filled = new_len;
-            self.recent = Some(KeyValue::of_rows(rows, column, heads));
-            return;
-        };
-        let recent = match self.filled + new_len > recent.len() {
-            true => self.grow(recent, new_len, heads, rows),
-            false => recent,
-        };
-        let values = column + heads.n_heads * heads.d_k;
-        self.recent = Some(KeyValue {
-            key: ops::write_heads(recent.key, self.filled, rows, column),
-            value: ops::write_heads(recent.value, self.filled, rows, values),
-        });
-        self.filled += new_len;
-    }
-
-    /// Allocates slots after those of `recent`, which is full.
-    fn grow(
-        &mut self,
-        recent: KeyValue<B>,
-        new_len: usize,
-        heads: Heads,
-        rows: &Tensor<B, 3>,
-    ) -> KeyValue<B> {
-        let [batch, ..] = rows.dims();
-        let filled = recent.map(|tensor| tensor.slice_dim(2, 0..self.filled));
-        let past_len = self.past.as_ref().map_or(0, KeyValue::len);
-        let moved = moved_slots(past_len + self.filled);
-        let capacity = capacity(moved + new_len);
-        let zeros =
-            |d_head| Tensor::zeros([batch, heads.n_heads, capacity, d_head], &rows.device());
-        let slots = KeyValue {
-            key: zeros(heads.d_k),
-            value: zeros(heads.d_v),
-        };
-        self.filled = moved;
-        if moved > 0 {
-            return slots.zip(filled, |slots, filled| write(slots, 2, 0, filled));
-        }
-        self.past = Some(match self.past.take() {
-            Some(past) => past.zip(filled, |past, filled| Tensor::cat(vec![past, filled], 2)),
-            None => filled.contiguous(),
-        });
-        slots
-    }
-
-    /// The parts that there are: one or both.
-    pub(crate) fn parts(&self) -> Vec<KeyValue<B>> {
-        self.past.iter().chain(&self.recent).cloned().collect()
-    }
-
-    pub(crate) fn select(&mut self, sources: &Tensor<B, 1, Int>) {
-        for part in self.past.iter_mut().chain(&mut self.recent) {
-            part.select(sources);
-        }
-    }
-}
-
-/// Slots that a cache grows by, at least.
-const GROWTH: usize = 64;
-
-/// How many of the filled slots move into the new part when the cache grows. Tokens, keys and values
-/// all follow this rule, so that one mask fits them all.
-pub(crate) fn moved_slots(filled: usize) -> usize {
-    if filled < GROWTH { filled } else { 0 }
-}
-
-/// Capacity of a new part that needs this many slots.
-pub(crate) fn capacity(needed: usize) -> usize {
-    needed.max(GROWTH)
-}
-
-/// Writes `next` into a tensor along the dimension `dim`, from a slot on.
-pub(crate) fn write<B: Backend, const D: usize, K: BasicOps<B>>(
-    slots: Tensor<B, D, K>,
-    dim: usize,
-    first: usize,
-    next: Tensor<B, D, K>,
-) -> Tensor<B, D, K> {
-    let mut range = next.dims().map(|size| 0..size);
-    range[dim] = first..first + next.dims()[dim];
-    slots.slice_assign(range, next)
-}
-
-/// The cache of one decoder layer.
+/// A row is a target. A source may have several, as in beam search; they attend to one memory, which is kept once for
+/// each source.
+///
+/// The cache belongs to the caller, so that one model serves any number of decodings at a time.
 #[derive(Debug, Clone)]
-pub(crate) struct LayerCache<B: Backend> {
-    /// Keys and values of the memory; `None` in a decoder without one.
-    pub memory: Option<MemoryKeyValue<B>>,
-    /// Keys and values of the targets; `None` if a whole target is read at once, as in training.
-    pub target: Option<TargetCache<B>>,
+pub struct Cache<B: Backend, S> {
+    pub(crate) layers: Vec<S>,
+    sources: usize,
+    /// The memory's padding, `[sources, src_len]`, `true` = blocked, and its mask.
+    memory: Option<(Tensor<B, 2, Bool>, AttentionMask<B>)>,
+    /// The padding of each row so far, `[rows, len]`; `None` before the first token.
+    padding: Option<Tensor<B, 2, Bool>>,
 }
 
-/// The content of a cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keep {
-    /// The memory's keys and values, if a whole target is read at once.
-    Memory,
-    /// The targets' keys and values, too, if targets are read token by token.
-    MemoryAndTargets,
+impl<B: Backend, S> Cache<B, S> {
+    pub(crate) fn new(layers: Vec<S>, memory: Option<&Memory<B>>, sources: usize) -> Self {
+        let memory = memory.map(|memory| {
+            let padding = memory.padding.clone();
+            let [found, _] = padding.dims();
+            assert_eq!(found, sources, "sources of the memory");
+            (padding.clone(), AttentionMask::padding(padding))
+        });
+        Self {
+            layers,
+            sources,
+            memory,
+            padding: None,
+        }
+    }
+
+    /// Number of tokens of each row in the cache.
+    pub fn len(&self) -> usize {
+        self.padding.as_ref().map_or(0, |padding| padding.dims()[1])
+    }
+
+    /// Whether no token has been read yet.
+    pub fn is_empty(&self) -> bool {
+        self.padding.is_none()
+    }
+
+    /// Number of sources in the cache.
+    pub fn sources(&self) -> usize {
+        self.sources
+    }
+
+    /// Number of rows in the cache, the same for each source.
+    pub fn rows(&self) -> usize {
+        self.padding
+            .as_ref()
+            .map_or(self.sources, |padding| padding.dims()[0])
+    }
+
+    /// Records the next tokens, and returns the mask of all positions so far.
+    ///
+    /// # Shapes
+    /// - next: `[rows, new_len]`
+    pub(crate) fn append(
+        &mut self,
+        next: Tensor<B, 2, Int>,
+        special_tokens: SpecialTokens,
+    ) -> AttentionMask<B> {
+        let [rows, new_len] = next.dims();
+        assert!(new_len > 0, "no token to read");
+        let fits = match self.is_empty() {
+            true => rows.is_multiple_of(self.sources),
+            false => rows == self.rows(),
+        };
+        assert!(fits, "targets and sources must pair up");
+        let first = self.len();
+        let next = match self.padding.take() {
+            None => padding_positions(with_start(next, special_tokens), special_tokens.pad),
+            Some(padding) => {
+                let next = padding_positions(next, special_tokens.pad);
+                Tensor::cat(vec![padding, next], 1)
+            }
+        };
+        self.padding = Some(next.clone());
+        AttentionMask::causal_padding_from(first, new_len, next)
+    }
+
+    /// Blocks the source's padding; `None` without a memory.
+    pub(crate) fn memory_mask(&self) -> Option<AttentionMask<B>> {
+        self.memory.as_ref().map(|(_, mask)| mask.clone())
+    }
+}
+
+impl<B: Backend, S: BlockState<B>> Cache<B, S> {
+    /// Keeps the given sources, in the given order, and the given rows: the same number of each source, those of a
+    /// source together. Indices may repeat.
+    ///
+    /// # Panics
+    /// When no source is given, an index is out of range, or a row is not one of its source.
+    pub fn select(&mut self, sources: &[usize], rows: &[usize]) {
+        assert!(!sources.is_empty(), "no source to keep");
+        let (old, new) = (self.rows() / self.sources, rows.len() / sources.len());
+        let sources_of_rows = sources.iter().flat_map(|&source| vec![source; new]);
+        assert!(
+            sources_of_rows.eq(rows.iter().map(|row| row / old)),
+            "targets {rows:?} of sources {sources:?}, each of which has {old}"
+        );
+        let device = match (&self.memory, &self.padding) {
+            (Some((padding, _)), _) | (None, Some(padding)) => padding.device(),
+            (None, None) => {
+                self.sources = sources.len();
+                return;
+            }
+        };
+        let indices = |kept: &[usize], all: usize| {
+            let is_same = kept.iter().copied().eq(0..all);
+            let kept: Vec<i64> = kept.iter().map(|&index| index as i64).collect();
+            (!is_same).then(|| Tensor::<B, 1, Int>::from_data(kept.as_slice(), &device))
+        };
+        let kept_sources = indices(sources, self.sources);
+        let kept_rows = indices(rows, self.rows());
+        for state in &mut self.layers {
+            state.select(kept_sources.as_ref(), kept_rows.as_ref());
+        }
+        self.sources = sources.len();
+        if let (Some((padding, mask)), Some(kept)) = (&mut self.memory, kept_sources) {
+            *padding = padding.clone().select(0, kept);
+            *mask = AttentionMask::padding(padding.clone());
+        }
+        if let (Some(padding), Some(kept)) = (&mut self.padding, kept_rows) {
+            *padding = padding.clone().select(0, kept);
+        }
+    }
 }

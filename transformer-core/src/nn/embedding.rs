@@ -5,9 +5,9 @@ use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 
+use crate::nn::error::assert_sizes;
 use crate::nn::init::WeightInit;
 use transformer_kernels as ops;
-use crate::nn::sizes::assert_sizes;
 
 /// The configuration of [`TokenEmbedding`].
 #[derive(Config, Debug)]

@@ -7,13 +7,14 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::nn::dropout::Dropout;
+use crate::nn::error::{ConfigError, assert_sizes, check_dropout, check_sizes};
 use crate::nn::init::WeightInit;
 use crate::nn::linear::linear;
+use crate::nn::parameters::{Parameter, linear_parameters, within};
 use transformer_kernels::{self as ops, Activation, ProductPrecision, WeightLayout};
-use crate::nn::sizes::assert_sizes;
 
-/// The configuration of [`PositionwiseFeedForward`].
-#[derive(Config, Debug)]
+/// The configuration of [`FeedForward`].
+#[derive(Config, Debug, PartialEq)]
 pub struct FeedForwardConfig {
     /// Width of input and output.
     pub d_model: usize,
@@ -28,11 +29,28 @@ pub struct FeedForwardConfig {
 }
 
 impl FeedForwardConfig {
+    /// Checks that the configuration describes a network.
+    ///
+    /// # Errors
+    /// The first contradiction found, with its values.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        check_sizes(&[("d_model", self.d_model), ("d_ff", self.d_ff)])?;
+        check_dropout("activation_dropout", self.dropout)
+    }
+
+    /// The parameters of a [`FeedForward`].
+    pub(crate) fn parameters(&self) -> Vec<Parameter> {
+        let mut parameters = within("inner", linear_parameters(self.d_model, self.d_ff, true));
+        let outer = linear_parameters(self.d_ff, self.d_model, true);
+        parameters.extend(within("outer", outer));
+        parameters
+    }
+
     /// A network with weights drawn from the backend's generator.
     ///
     /// # Panics
     /// When a size is zero, or the dropout is not in [0, 1).
-    pub fn init<B: Backend>(&self, device: &B::Device) -> PositionwiseFeedForward<B> {
+    pub fn init<B: Backend>(&self, device: &B::Device) -> FeedForward<B> {
         self.init_from(&mut WeightInit::from_backend::<B>(device), device)
     }
 
@@ -44,9 +62,9 @@ impl FeedForwardConfig {
         &self,
         init: &mut WeightInit,
         device: &B::Device,
-    ) -> PositionwiseFeedForward<B> {
+    ) -> FeedForward<B> {
         assert_sizes(&[("d_model", self.d_model), ("d_ff", self.d_ff)]);
-        PositionwiseFeedForward {
+        FeedForward {
             inner: init.linear(self.d_model, self.d_ff, true, device),
             outer: init.linear(self.d_ff, self.d_model, true, device),
             dropout: Dropout::new(self.dropout),
@@ -69,7 +87,7 @@ impl FeedForwardConfig {
 /// assert_eq!(y.dims(), [2, 5, 32]);
 /// ```
 #[derive(Module, Debug)]
-pub struct PositionwiseFeedForward<B: Backend> {
+pub struct FeedForward<B: Backend> {
     /// `W₁` and `b₁`: `[d_model, d_ff]`.
     pub inner: Linear<B>,
     /// `W₂` and `b₂`: `[d_ff, d_model]`.
@@ -82,7 +100,7 @@ pub struct PositionwiseFeedForward<B: Backend> {
     pub(crate) precision: ProductPrecision,
 }
 
-impl<B: Backend> PositionwiseFeedForward<B> {
+impl<B: Backend> FeedForward<B> {
     /// Applies the network to every position.
     ///
     /// # Shapes

@@ -6,9 +6,9 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::nn::embedding::TokenEmbedding;
+use crate::nn::error::assert_sizes;
 use crate::nn::init::WeightInit;
 use transformer_kernels::{self as ops, ProductPrecision, WeightLayout};
-use crate::nn::sizes::assert_sizes;
 
 /// The configuration of [`Generator`].
 #[derive(Config, Debug)]

@@ -3,9 +3,11 @@
 //! **`true` means blocked**, in every mask of this crate and of [`ops`].
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{Bool, Int, Tensor, TensorData};
+use burn::tensor::{Bool, Int, Tensor};
 
 use transformer_kernels as ops;
+
+use crate::special_tokens::SpecialTokens;
 
 /// The positions of `tokens` that hold `pad_id`, which no query may attend to.
 ///
@@ -14,6 +16,42 @@ use transformer_kernels as ops;
 /// - output: `[batch, len]`, `true` = blocked
 pub fn padding_positions<B: Backend>(tokens: Tensor<B, 2, Int>, pad_id: u32) -> Tensor<B, 2, Bool> {
     tokens.equal_elem(pad_id as i64)
+}
+
+/// The mask of the decoder's self-attention in a whole target (§3.2.3): no position attends to those after it or to
+/// `<pad>`, unless that is `<bos>`, too, and begins the target.
+///
+/// # Shapes
+/// - tokens: `[batch, len]`
+/// - the mask: `[batch, 1, len, len]`
+pub fn target_mask<B: Backend>(
+    tokens: Tensor<B, 2, Int>,
+    special_tokens: SpecialTokens,
+) -> AttentionMask<B> {
+    let [_, len] = tokens.dims();
+    let tokens = with_start(tokens, special_tokens);
+    AttentionMask::causal_padding(len, padding_positions(tokens, special_tokens.pad))
+}
+
+/// Sequences with another token in place of a first token that is `<bos>` and `<pad>`, so that no mask takes it for
+/// padding.
+///
+/// # Shapes
+/// - tokens and output: `[batch, len]`
+pub(crate) fn with_start<B: Backend>(
+    tokens: Tensor<B, 2, Int>,
+    SpecialTokens { pad, bos, .. }: SpecialTokens,
+) -> Tensor<B, 2, Int> {
+    if bos != pad {
+        return tokens;
+    }
+    let [batch, len] = tokens.dims();
+    let other_than_pad = u32::from(pad == 0);
+    let start = Tensor::full([batch, 1], other_than_pad, &tokens.device());
+    match len {
+        1 => start,
+        len => Tensor::cat(vec![start, tokens.slice_dim(1, 1..len)], 1),
+    }
 }
 
 /// An attention mask (§3.2.3): the keys that a query may not attend to, and, if there is one, a bias on the
@@ -86,36 +124,6 @@ impl<B: Backend> AttentionMask<B> {
     ) -> Self {
         let mask = ops::Mask::causal_padding(first, query_len, padding);
         Self { mask }
-    }
-
-    /// [`causal_padding`](Self::causal_padding) for several targets of each source, as in a beam, whose
-    /// tokens share the slots of a cache: a query attends to the tokens of its own target only, up to its
-    /// own. `paths` has the slots of each target's tokens, those of a source together; the last
-    /// `query_len` tokens of a target are its queries.
-    ///
-    /// # Shapes
-    /// - padding: `[sources, slots]`, `true` = blocked
-    /// - the mask: `[sources, 1, targets of each · query_len, slots]`
-    pub(crate) fn causal_padding_along(
-        paths: &[Vec<usize>],
-        query_len: usize,
-        padding: Tensor<B, 2, Bool>,
-    ) -> Self {
-        let [sources, slots] = padding.dims();
-        let queries = paths.len() * query_len;
-        let mut blocked = vec![true; queries * slots];
-        let attended = paths.iter().flat_map(|path| {
-            let first = path.len() - query_len;
-            (first..path.len()).map(move |own| &path[..=own])
-        });
-        for (blocked, attended) in blocked.chunks_mut(slots).zip(attended) {
-            attended.iter().for_each(|&slot| blocked[slot] = false);
-        }
-        let shape = [sources, 1, queries / sources, slots];
-        let future = TensorData::new(blocked, shape);
-        let future = Tensor::<B, 4, Bool>::from_data(future, &padding.device());
-        let padding: Tensor<B, 4, Bool> = padding.unsqueeze_dims(&[1, 1]);
-        Self::from_blocked(future.bool_or(padding.expand(shape)))
     }
 
     /// Any mask.

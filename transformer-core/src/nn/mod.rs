@@ -2,20 +2,19 @@
 
 pub mod attention;
 pub mod cache;
-pub mod decoder;
-pub mod decoder_cache;
 pub mod dropout;
 pub mod embedding;
-pub mod encoder;
+pub mod error;
 pub mod feed_forward;
 pub mod generator;
 pub mod init;
-pub mod layer_config;
+pub mod layer;
 pub mod linear;
 pub mod mask;
 pub mod multi_head_attention;
 pub mod norm;
+pub mod parameters;
 pub mod positions;
 pub mod self_attention;
-pub mod sizes;
+pub mod stack;
 pub mod sublayer;

@@ -7,14 +7,15 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::nn::attention::{AttentionHeads, AttentionOutput, MultiHeadAttentionConfig};
-use crate::nn::cache::{KeyValue, MemoryKeyValue};
+use crate::nn::attention::{AttentionConfig, AttentionHeads, AttentionOutput};
+use crate::nn::cache::KeyValue;
 use crate::nn::init::WeightInit;
+use crate::nn::layer::Context;
 use crate::nn::linear::linear;
 use crate::nn::mask::AttentionMask;
 use transformer_kernels::{self as ops, AttentionWeights, Heads, Operands, WeightLayout};
 
-impl MultiHeadAttentionConfig {
+impl AttentionConfig {
     /// Multi-head attention with weights drawn from the backend's generator.
     ///
     /// # Panics
@@ -111,10 +112,10 @@ impl<'a, B: Backend> AttentionInput<'a, B> {
 /// ```
 /// use burn_ndarray::NdArray;
 /// use burn::tensor::Tensor;
-/// use transformer_core::{AttentionInput, MultiHeadAttentionConfig};
+/// use transformer_core::{AttentionInput, AttentionConfig};
 ///
 /// let device = Default::default();
-/// let attention = MultiHeadAttentionConfig::new(32, 4).init::<NdArray>(&device);
+/// let attention = AttentionConfig::new(32, 4).init::<NdArray>(&device);
 ///
 /// let (query, memory) = (Tensor::zeros([2, 5, 32], &device), Tensor::zeros([2, 7, 32], &device));
 /// let input = AttentionInput::to_memory(query, memory).with_weights();
@@ -145,24 +146,29 @@ impl<B: Backend> MultiHeadAttention<B> {
             None => self.project_memory(input.key),
             Some(value) => self.project_keys_and_values(input.key, value),
         };
-        let key_value = MemoryKeyValue::Packed(key_value);
-        self.attend(input.query, &key_value, input.mask, input.weights)
+        let query = &linear(&self.query, input.query, self.heads.precision);
+        let operands = Operands::CrossPacked {
+            query,
+            key_value: &key_value,
+        };
+        self.heads.forward(operands, input.mask, input.weights)
     }
 
-    /// Keys and values of a memory, side by side: computed once for any number of decoded tokens.
+    /// Keys and values of a memory, split into heads: computed once for any number of decoded tokens.
+    ///
+    /// # Shapes
+    /// - memory: `[sources, key_len, d_model]`
+    pub fn key_value(&self, memory: Tensor<B, 3>) -> KeyValue<B> {
+        KeyValue::of_rows(&self.project_memory(memory), 0, self.heads.sizes())
+    }
+
+    /// Keys and values of a memory, side by side.
     ///
     /// # Shapes
     /// - memory: `[batch, key_len, d_model]`
     /// - output: `[batch, key_len, n_heads · (d_k + d_v)]`
-    pub(crate) fn project_memory(&self, memory: Tensor<B, 3>) -> Tensor<B, 3> {
+    fn project_memory(&self, memory: Tensor<B, 3>) -> Tensor<B, 3> {
         linear(&self.key_value, memory, self.heads.precision)
-    }
-
-    /// Splits projected keys and values into contiguous heads, for decoding, which reads them for every
-    /// token.
-    pub(crate) fn split(&self, key_value: &Tensor<B, 3>) -> MemoryKeyValue<B> {
-        let key_value = KeyValue::of_rows(key_value, 0, self.heads.sizes());
-        MemoryKeyValue::Split(key_value.contiguous())
     }
 
     /// [`project_memory`](Self::project_memory) of separate keys and values.
@@ -181,29 +187,61 @@ impl<B: Backend> MultiHeadAttention<B> {
         Tensor::cat(vec![project(key, 0..keys), project(value, keys..width)], 2)
     }
 
-    /// [`forward`](Self::forward) with projected keys and values.
+    /// Attends to the memory of a [`Context`], which has a source for each row.
     ///
     /// # Shapes
-    /// - x: `[batch, query_len, d_model]`
-    /// - output: `[batch, query_len, d_model]`
-    pub(crate) fn attend(
+    /// - x: `[batch, len, d_model]`
+    ///
+    /// # Panics
+    /// When there is no memory; when the shapes do not agree.
+    pub(crate) fn forward_at(&self, x: Tensor<B, 3>, at: &Context<'_, B>) -> AttentionOutput<B> {
+        let memory = at.memory.expect("a memory for a layer that attends to one");
+        let ([batch, ..], [sources, ..]) = (x.dims(), memory.dims());
+        assert_eq!(batch, sources, "targets and sources must pair up");
+        self.forward(AttentionInput {
+            mask: at.memory_mask,
+            weights: at.weights,
+            ..AttentionInput::to_memory(x, memory.clone())
+        })
+    }
+
+    /// Attends to a memory whose keys and values are known. The rows of a source are queries side by side.
+    ///
+    /// # Shapes
+    /// - x: `[rows, len, d_model]`, as many rows of each source
+    /// - output: see [`AttentionOutput`], with `batch` = rows
+    pub(crate) fn forward_to(
         &self,
+        memory: &KeyValue<B>,
         x: Tensor<B, 3>,
-        key_value: &MemoryKeyValue<B>,
-        mask: Option<&AttentionMask<B>>,
-        weights: AttentionWeights,
+        at: &Context<'_, B>,
     ) -> AttentionOutput<B> {
-        let query = &linear(&self.query, x, self.heads.precision);
-        match key_value {
-            MemoryKeyValue::Packed(key_value) => {
-                let operands = Operands::CrossPacked { query, key_value };
-                self.heads.forward(operands, mask, weights)
-            }
-            MemoryKeyValue::Split(key_value) => {
-                let parts = &[[&key_value.key, &key_value.value]];
-                let operands = Operands::Cached { query, parts };
-                self.heads.forward(operands, mask, weights)
-            }
+        let [rows, len, d_model] = x.dims();
+        let [sources, ..] = memory.key.dims();
+        let x = x.reshape([sources, rows / sources * len, d_model]);
+        let operands = Operands::Cached {
+            query: &linear(&self.query, x, self.heads.precision),
+            parts: &[[&memory.key, &memory.value]],
+        };
+        let attended = self.heads.forward(operands, at.memory_mask, at.weights);
+        AttentionOutput {
+            output: attended.output.reshape([rows, len, d_model]),
+            weights: attended.weights.map(|weights| by_row(weights, rows)),
         }
     }
+}
+
+/// Turns weights by source, with its rows side by side, into weights by row.
+///
+/// # Shapes
+/// - weights: `[sources, n_heads, rows of each · len, key_len]`
+/// - output: `[rows, n_heads, len, key_len]`
+fn by_row<B: Backend>(weights: Tensor<B, 4>, rows: usize) -> Tensor<B, 4> {
+    let [sources, n_heads, positions, key_len] = weights.dims();
+    let of_each = rows / sources;
+    let len = positions / of_each;
+    let weights: Tensor<B, 5> = weights.reshape([sources, n_heads, of_each, len, key_len]);
+    weights
+        .swap_dims(1, 2)
+        .reshape([rows, n_heads, len, key_len])
 }

@@ -4,13 +4,60 @@ use burn::config::Config;
 use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
+use serde::{Deserialize, Serialize};
 
+use crate::nn::error::{ConfigError, assert_sizes};
 use crate::nn::init::WeightInit;
-use crate::nn::layer_config::Positions;
-use crate::nn::sizes::assert_sizes;
 
 /// Positions whose sines and cosines are stored; longer sequences compute theirs.
 pub(crate) const TABLE_LEN: usize = 512;
+
+/// Kind of positional encoding (§3.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Positions {
+    /// Fixed sines and cosines, for any length, the sine and the cosine of a frequency side by side.
+    Sinusoidal,
+    /// Fixed sines in the first half of the features, cosines in the second, for any length.
+    ///
+    /// The frequency i of each half is `10000^(-i/n)`, from 0 on.
+    SinesThenCosines {
+        /// Whether n is `⌊d_model/2⌋ - 1`, so that the last frequency is exactly 1/10000, as in tensor2tensor and
+        /// fairseq; the last feature of an odd `d_model` is then 0. Otherwise n is `d_model/2`, as in the paper; an odd
+        /// `d_model` has one sine more than cosines.
+        inclusive: bool,
+        /// The position of the first token.
+        first: usize,
+    },
+    /// One learned vector per position (Table 3 row E).
+    Learned {
+        /// Number of positions; no sequence may be longer.
+        max_len: usize,
+    },
+}
+
+impl Positions {
+    /// The position of the first token.
+    pub(crate) fn first(self) -> usize {
+        match self {
+            Self::Sinusoidal | Self::Learned { .. } => 0,
+            Self::SinesThenCosines { first, .. } => first,
+        }
+    }
+
+    /// Checks that they have features for vectors of this width.
+    pub(crate) fn check(self, d_model: usize) -> Result<(), ConfigError> {
+        match self {
+            Self::Sinusoidal if !d_model.is_multiple_of(2) => {
+                Err(ConfigError::OddWidth { d_model })
+            }
+            Self::SinesThenCosines { inclusive, .. } if inclusive && d_model < 4 => {
+                Err(ConfigError::OneFrequency { d_model })
+            }
+            _ => Ok(()),
+        }
+    }
+}
 
 /// Sines and cosines of geometrically decreasing frequencies (§3.5):
 ///

@@ -5,14 +5,15 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::nn::attention::{AttentionHeads, AttentionOutput, MultiHeadAttentionConfig};
-use crate::nn::cache::TargetCache;
+use crate::nn::attention::{AttentionConfig, AttentionHeads, AttentionOutput};
+use crate::nn::cache::KeyValue;
 use crate::nn::init::WeightInit;
+use crate::nn::layer::Context;
 use crate::nn::linear::linear;
 use crate::nn::mask::AttentionMask;
 use transformer_kernels::{AttentionWeights, Heads, Operands};
 
-impl MultiHeadAttentionConfig {
+impl AttentionConfig {
     /// Multi-head attention of a sequence to itself, with weights drawn from the backend's generator.
     ///
     /// # Panics
@@ -77,29 +78,30 @@ impl<B: Backend> SelfAttention<B> {
         self.heads.forward(operands, mask, weights)
     }
 
-    /// [`forward`](Self::forward) for positions after those in a cache; writes their keys and values
-    /// into it.
+    /// [`forward`](Self::forward) for the positions after some whose keys and values are known; adds their own.
     ///
     /// # Shapes
     /// - x: `[batch, new_len, d_model]`
-    /// - mask: over all slots of the cache; it blocks the empty ones
     /// - output: see [`AttentionOutput`], `query_len` being `new_len`
-    pub(crate) fn forward_cached(
+    pub(crate) fn forward_after(
         &self,
         x: Tensor<B, 3>,
-        mask: Option<&AttentionMask<B>>,
-        cache: &mut TargetCache<B>,
-        weights: AttentionWeights,
+        at: &Context<'_, B>,
+        known: &mut Option<KeyValue<B>>,
     ) -> AttentionOutput<B> {
         let packed = linear(&self.query_key_value, x, self.heads.precision);
         let sizes = self.heads.sizes();
-        cache.append(&packed, sizes.n_heads * sizes.d_k, sizes);
-        let parts = cache.parts();
-        let parts: Vec<_> = parts.iter().map(|part| [&part.key, &part.value]).collect();
+        let new = KeyValue::of_rows(&packed, sizes.n_heads * sizes.d_k, sizes);
+        let all = match known.take() {
+            Some(known) => known.followed_by(new),
+            None => new,
+        };
         let operands = Operands::Cached {
             query: &packed,
-            parts: &parts,
+            parts: &[[&all.key, &all.value]],
         };
-        self.heads.forward(operands, mask, weights)
+        let attended = self.heads.forward(operands, at.mask, at.weights);
+        *known = Some(all);
+        attended
     }
 }

@@ -4,16 +4,27 @@ use burn::config::Config;
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use serde::{Deserialize, Serialize};
 
 use crate::nn::dropout::Dropout;
-use crate::nn::layer_config::NormPlacement;
-use crate::nn::norm::{LayerNorm, LayerNormConfig};
+use crate::nn::error::{ConfigError, check_dropout};
+use crate::nn::norm::{Norm, NormConfig};
+
+/// Placement of layer normalisation in a sub-layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NormPlacement {
+    /// `LayerNorm(x + Sublayer(x))`, as in the paper (§3.1).
+    Post,
+    /// `x + Sublayer(LayerNorm(x))`, which trains without warm-up.
+    Pre,
+}
 
 /// The configuration of [`Sublayer`].
-#[derive(Config, Debug)]
+#[derive(Config, Debug, PartialEq)]
 pub struct SublayerConfig {
     /// The layer normalisation.
-    pub layer_norm: LayerNormConfig,
+    pub norm: NormConfig,
     /// Its placement.
     #[config(default = "NormPlacement::Post")]
     pub placement: NormPlacement,
@@ -23,13 +34,22 @@ pub struct SublayerConfig {
 }
 
 impl SublayerConfig {
+    /// Checks that the configuration describes a connection.
+    ///
+    /// # Errors
+    /// The first contradiction found, with its values.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.norm.validate()?;
+        check_dropout("dropout", self.dropout)
+    }
+
     /// A new connection, whose layer normalisation has scale 1 and shift 0.
     ///
     /// # Panics
     /// When `d_model` is zero, or the dropout is not in [0, 1).
     pub fn init<B: Backend>(&self, device: &B::Device) -> Sublayer<B> {
         Sublayer {
-            norm: self.layer_norm.init(device),
+            norm: self.norm.init(device),
             dropout: Dropout::new(self.dropout),
             placement: self.placement,
         }
@@ -41,7 +61,7 @@ impl SublayerConfig {
 #[derive(Module, Debug)]
 pub struct Sublayer<B: Backend> {
     /// Layer normalisation over `d_model`.
-    pub norm: LayerNorm<B>,
+    pub norm: Norm<B>,
     dropout: Dropout,
     #[module(skip)]
     placement: NormPlacement,

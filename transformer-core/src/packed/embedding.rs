@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
+use crate::models::config::TransformerConfig;
+use crate::nn::positions::Positions;
+use crate::nn::positions::TABLE_LEN;
 use crate::packed::layers::{Norm, PackedLinear};
 use crate::packed::weights::NamedWeights;
 use crate::packed::workspace::Products;
-use crate::models::config::TransformerConfig;
-use crate::nn::layer_config::Positions;
 use transformer_kernels::WeightLayout::{InputByOutput, OutputByInput};
 use transformer_kernels::host::PackedMatrix;
 use transformer_kernels::host::rows;
-use crate::nn::positions::TABLE_LEN;
 
 /// The tables of source and target embeddings and of the generator, those that are tied as one.
-pub(super) struct Tables {
+pub struct Tables {
     pub src: Arc<PackedMatrix>,
     pub tgt: Arc<PackedMatrix>,
     pub generator: Arc<PackedMatrix>,
@@ -48,7 +48,7 @@ impl Tables {
 }
 
 /// The vectors of positions: learned ones, or the sines and cosines of the first.
-pub(super) struct PositionVectors {
+pub struct PositionVectors {
     kind: Positions,
     /// `[max_len or TABLE_LEN, d_model]`
     vectors: Vec<f32>,
@@ -98,7 +98,7 @@ impl PositionVectors {
 }
 
 /// The input of a stack: each token's embedding, its position added, normed where the configuration says so.
-pub(super) struct Embedding {
+pub struct Embedding {
     /// `[vocab_size, d_model]`
     table: Arc<PackedMatrix>,
     /// √d_model, by which embeddings are multiplied; `None` where they are not.
@@ -130,7 +130,7 @@ impl Embedding {
         config: &TransformerConfig,
     ) -> Result<Self, W::Error> {
         if config.embedding_norm {
-            self.norm = Some(Norm::read(weights, path, &config.encoder_layer())?);
+            self.norm = Some(Norm::read(weights, path, &config.norm_config())?);
         }
         Ok(self)
     }
@@ -158,7 +158,7 @@ impl Embedding {
 }
 
 /// The log-probabilities of next tokens, from the decoder's output.
-pub(super) struct Generator {
+pub struct Generator {
     linear: PackedLinear,
     /// Tokens without a probability: the others share all of it.
     excluded: Vec<u32>,

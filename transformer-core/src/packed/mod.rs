@@ -10,7 +10,7 @@
 //!   and a large model, all threads compute one product together; a small model's step is one thread's.
 //! - Memory is reused from one operation and one step to the next.
 //!
-//! The files are those of the model, for inference only: `embedding`, `attention`, `encoder` and `decoder` are the
+//! The files are those of the model, for inference only: `embedding`, `attention` and `stack` are the
 //! paper's sections, `model` puts them together; `weights` has the sources of weights, `state` the state between two
 //! tokens. Every formula here has its counterpart in [`Transformer`], and tests compare the two.
 //!
@@ -18,14 +18,13 @@
 //! bit.
 
 mod attention;
-mod decoder;
 mod embedding;
-mod encoder;
 mod layers;
-mod model;
+pub mod model;
+mod stack;
 mod state;
 mod tasks;
-mod weights;
+pub mod weights;
 mod workspace;
 
 use std::fmt;
@@ -38,12 +37,12 @@ use self::model::Model;
 pub use self::state::PackedState;
 use self::weights::ModelWeights;
 use self::workspace::Workspace;
-use crate::models::config::TransformerConfig;
 use crate::decoding::{NextToken, NextTokenOutput, Vocabulary, check_batch};
 use crate::error::RequestProblem;
+use crate::models::config::TransformerConfig;
+use crate::models::transformer::Transformer;
 use transformer_kernels::AttentionWeights;
 use transformer_kernels::host::{PackedPrecision, Threads};
-use crate::models::transformer::Transformer;
 
 /// A [`Transformer`] for decoding on the host's processor: its weights are laid out for the processor, in single
 /// precision or in 8 bits, and its steps need no tensors but for their results.
@@ -88,6 +87,11 @@ impl<B: Backend> PackedTransformer<B> {
     pub fn new(model: Transformer<B>, precision: PackedPrecision) -> Self {
         let (config, device) = (model.config().clone(), model.device());
         let Ok(model) = Model::read(&mut ModelWeights::new(model, precision), &config);
+        Self::of(model, precision, device)
+    }
+
+    /// A packed model, whose log-probabilities are on a device.
+    pub(crate) fn of(model: Model, precision: PackedPrecision, device: B::Device) -> Self {
         Self {
             model: Arc::new(model),
             precision,

@@ -1,20 +1,21 @@
 //! The whole model (§3), of no backend: sources to memories, and tokens to the log-probabilities of next tokens.
 
-use crate::packed::decoder::Decoder;
+use crate::decoding::read_before;
+use crate::models::config::TransformerConfig;
+use crate::nn::layer::LayerConfig;
+use crate::nn::stack::StackConfig;
 use crate::packed::embedding::{Embedding, Generator, PositionVectors, Tables};
-use crate::packed::encoder::Encoder;
+use crate::packed::stack::Stack;
 use crate::packed::state::{Memory, Queries, Reading, Source, TokenKind};
 use crate::packed::weights::NamedWeights;
 use crate::packed::workspace::Workspace;
-use crate::models::config::TransformerConfig;
-use crate::decoding::read_before;
 use transformer_kernels::host::{Threads, sized};
 
 /// Rows of log-probabilities that are computed at a time where most of each row is not kept.
 const SCORED_ROWS: usize = 64;
 
 /// A packed model.
-pub(super) struct Model {
+pub(crate) struct Model {
     pub config: TransformerConfig,
     /// Weights that a token of a source is multiplied with, without those of the memory's keys and values.
     pub source_weights: usize,
@@ -22,13 +23,13 @@ pub(super) struct Model {
     pub target_weights: usize,
     src_embedding: Embedding,
     tgt_embedding: Embedding,
-    encoder: Encoder,
-    decoder: Decoder,
+    encoder: Stack,
+    decoder: Stack,
     generator: Generator,
 }
 
 /// The next token of some sources' targets.
-pub(super) struct Step<'a> {
+pub(crate) struct Step<'a> {
     pub sources: &'a mut [Source],
     /// For each target, the slot of its last token; those of a source together.
     pub tips: &'a mut [Option<u32>],
@@ -54,12 +55,13 @@ impl Model {
         let src = Embedding::new(tables.src, src_positions, config);
         let tgt = Embedding::new(tables.tgt, tgt_positions, config);
         Ok(Self {
-            source_weights: source_weights(config),
-            target_weights: target_weights(config),
+            source_weights: weights_of_token(&config.encoder()),
+            target_weights: weights_of_token(&config.decoder())
+                + config.d_model * config.tgt_vocab_size,
             src_embedding: src.with_norm(weights, "src_embedding_norm", config)?,
             tgt_embedding: tgt.with_norm(weights, "tgt_embedding_norm", config)?,
-            encoder: Encoder::read(weights, config)?,
-            decoder: Decoder::read(weights, config)?,
+            encoder: Stack::read(weights, "encoder", &config.encoder())?,
+            decoder: Stack::read(weights, "decoder", &config.decoder())?,
             generator: Generator::read(weights, tables.generator, config)?,
             config: config.clone(),
         })
@@ -105,7 +107,7 @@ impl Model {
             attention: step.attention,
             src_len: step.src_len,
         };
-        self.decoder.forward(x, reading, buffers);
+        self.decoder.next(x, reading, buffers);
         self.generator
             .forward(x, step.log_probs, &mut buffers.products);
     }
@@ -138,7 +140,7 @@ impl Model {
             attention: &mut [],
             src_len: 0,
         };
-        self.decoder.forward(x, reading, buffers);
+        self.decoder.next(x, reading, buffers);
 
         let (d_model, vocab_size) = (self.config.d_model, self.config.tgt_vocab_size);
         let labels = targets.concat();
@@ -178,18 +180,22 @@ impl Model {
     }
 }
 
-fn source_weights(config: &TransformerConfig) -> usize {
-    let layer = config.encoder_layer();
-    let attention = 2 * layer.d_model * (layer.keys() + layer.values());
-    config.n_encoder_layers * (attention + 2 * layer.d_model * layer.d_ff)
-}
-
-fn target_weights(config: &TransformerConfig) -> usize {
-    let layer = config.decoder_layer();
-    // To its own target all four matrices, to the memory those of the query and of the output.
-    let attention = 3 * layer.d_model * (layer.keys() + layer.values());
-    let layers = config.n_decoder_layers * (attention + 2 * layer.d_model * layer.d_ff);
-    layers + config.d_model * config.tgt_vocab_size
+/// Weights that a token is multiplied with in a stack, without those of the memory's keys and values.
+fn weights_of_token(stack: &StackConfig) -> usize {
+    let LayerConfig {
+        self_attention,
+        cross_attention,
+        feed_forward,
+        ..
+    } = &stack.layer;
+    let [keys, values] = self_attention.widths();
+    // All four matrices of self-attention; those of the query and of the output of attention to a memory.
+    let own = 2 * (keys + values);
+    let memory = cross_attention.as_ref().map_or(0, |attention| {
+        let [keys, values] = attention.widths();
+        keys + values
+    });
+    stack.n_layers * stack.layer.d_model() * (own + memory + 2 * feed_forward.d_ff)
 }
 
 /// All tokens of some sequences, one sequence after the other, each with its position.

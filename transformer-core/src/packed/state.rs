@@ -17,21 +17,21 @@ use transformer_kernels::host::Threads;
 /// The state of a [`PackedTransformer`](crate::PackedTransformer) between two tokens.
 #[derive(Debug, Clone)]
 pub struct PackedState {
-    pub(super) sources: Vec<Source>,
+    pub(crate) sources: Vec<Source>,
     /// For each target, the slot of its last token that is attended to; those of a source together, the same number
     /// for each source.
-    pub(super) tips: Vec<Option<u32>>,
+    pub(crate) tips: Vec<Option<u32>>,
     /// Number of tokens of each target.
-    pub(super) len: usize,
+    pub(crate) len: usize,
     /// Tokens of the longest source that the batch began with.
-    pub(super) src_len: usize,
+    pub(crate) src_len: usize,
     /// The memory of each task.
-    pub(super) workspaces: Vec<Workspace>,
+    pub(crate) workspaces: Vec<Workspace>,
 }
 
 impl PackedState {
     /// Sources that have one empty target each.
-    pub(super) fn new(memories: Vec<Memory>, workspaces: Vec<Workspace>) -> Self {
+    pub(crate) fn new(memories: Vec<Memory>, workspaces: Vec<Workspace>) -> Self {
         Self {
             tips: vec![None; memories.len()],
             len: 0,
@@ -47,7 +47,7 @@ impl PackedState {
     /// - last: a token for each target
     /// - log_probs: `[rows, tgt_vocab_size]`, where the results go
     /// - attention: `[rows, src_len]`, zeros; empty unless requested
-    pub(super) fn steps<'a>(
+    pub(crate) fn steps<'a>(
         &'a mut self,
         last: &'a [u32],
         threads: Threads,
@@ -87,7 +87,7 @@ impl PackedState {
     ///
     /// # Panics
     /// When no source is given, an index is out of range, or a row is not a target of its source.
-    pub(super) fn select(&mut self, sources: &[usize], rows: &[usize]) {
+    pub(crate) fn select(&mut self, sources: &[usize], rows: &[usize]) {
         assert!(!sources.is_empty(), "no source to keep");
         let (old, new) = (
             self.tips.len() / self.sources.len(),
@@ -129,7 +129,7 @@ impl PackedState {
 
 /// A source as the decoder attends to it.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     /// Number of tokens.
     pub len: usize,
     /// The positions of tokens that are not padding.
@@ -168,7 +168,7 @@ const FEW_SLOTS: usize = 256;
 
 /// A source of a batch, and the slots of its targets' tokens.
 #[derive(Debug, Clone)]
-pub(super) struct Source {
+pub(crate) struct Source {
     memory: Arc<Memory>,
     /// For each slot, the one before it in its target.
     before: Vec<Option<u32>>,
@@ -266,7 +266,7 @@ impl Source {
 
 /// Whether a token is attended to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TokenKind {
+pub(crate) enum TokenKind {
     Attended,
     /// It is read, and has a slot, but no token attends to it.
     Padding,
@@ -274,7 +274,7 @@ pub(super) enum TokenKind {
 
 /// The rows of a decoder call: new tokens of targets, and the slots that each attends to.
 #[derive(Debug, Default)]
-pub(super) struct Queries {
+pub(crate) struct Queries {
     /// The source of each row, by its index in the batch or task.
     sources: Vec<usize>,
     /// The slots of all rows, one row after the other, those of each in the order of its target.
@@ -319,7 +319,7 @@ impl Queries {
 }
 
 /// The data that a decoder call reads and writes beside its rows.
-pub(super) struct Reading<'a> {
+pub(crate) struct Reading<'a> {
     pub queries: &'a Queries,
     pub sources: &'a mut [Source],
     /// Each row's attention to its source, summed over layers and heads, that of attended tokens first:

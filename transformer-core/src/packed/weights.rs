@@ -8,12 +8,12 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::decoding::to_host;
+use crate::models::transformer::Transformer;
 use transformer_kernels::WeightLayout;
 use transformer_kernels::host::{PackedMatrix, PackedPrecision};
-use crate::models::transformer::Transformer;
 
 /// Weights by their names in `model.safetensors`. A packed model asks for each of them once.
-pub(super) trait NamedWeights {
+pub(crate) trait NamedWeights {
     /// The error of a weight that is missing or cannot be read.
     type Error;
 
@@ -33,7 +33,7 @@ pub(super) trait NamedWeights {
 }
 
 /// The weights of a model in memory. Each is freed as soon as it has been asked for.
-pub(super) struct ModelWeights<B: Backend> {
+pub(crate) struct ModelWeights<B: Backend> {
     tensors: HashMap<String, Tensor<B, 1>>,
     precision: PackedPrecision,
 }

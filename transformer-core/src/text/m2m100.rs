@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::formats::files;
 use crate::text::error::TextError;
 use crate::text::marian::{Vocabulary, is_space};
 use crate::text::sentence_piece::SentencePiece;
-use crate::formats::files;
 
 /// The languages of M2M100, in the order of their ids.
 const M2M100: &[&str] = &[

@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::text::tokenizer_json::entries::Entries;
+use crate::formats::files;
 use crate::text::error::TextError;
 use crate::text::languages::language;
 use crate::text::sentence_piece::SentencePiece;
-use crate::formats::files;
+use crate::text::tokenizer_json::entries::Entries;
 
 /// The end of a sentence, in every vocabulary.
 pub(super) const END: &str = "</s>";

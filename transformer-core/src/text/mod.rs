@@ -12,9 +12,9 @@ mod tokenizer_json;
 mod tokenizers;
 mod translator;
 
-pub use tokenizer_json::entries::MAX_TOKENS;
 pub use error::TextError;
-pub use tokenizers::Tokenizers;
 pub use text_search::{TextSearch, Translation};
 pub use tokenizer::Tokenizer;
+pub use tokenizer_json::entries::MAX_TOKENS;
+pub use tokenizers::Tokenizers;
 pub use translator::Translator;

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::text::error::TextError;
 use crate::formats::files;
 use crate::formats::names::TOKENIZER_SETTINGS_FILE;
+use crate::text::error::TextError;
 
 /// Where a text has its language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LanguagePlace {
+pub enum LanguagePlace {
     /// Before all other tokens.
     First,
     /// Behind `<eos>`.
@@ -22,7 +22,7 @@ pub(super) enum LanguagePlace {
 
 /// The settings of a model's tokenizers, which are kept as they are, but for the languages.
 #[derive(Debug, Clone, Default)]
-pub(super) struct TokenizerSettings {
+pub struct TokenizerSettings {
     /// Its file, if there is one.
     file: Option<Arc<[u8]>>,
     keys: Keys,

@@ -4,10 +4,10 @@ use std::ops::ControlFlow;
 
 use burn::tensor::backend::Backend;
 
-use crate::text::error::TextError;
-use crate::text::tokenizers::Tokenizers;
 use crate::decoding::{DecodeOptions, Hypothesis, NextToken, Request, Search};
 use crate::error::{DecodeError, DecodeOptionsError, RequestProblem};
+use crate::text::error::TextError;
+use crate::text::tokenizers::Tokenizers;
 
 /// A translation of a sentence.
 #[derive(Debug, Clone, PartialEq)]

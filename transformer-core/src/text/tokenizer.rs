@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use rand::Rng;
 
+use crate::formats::files::replace_file_with;
+use crate::special_tokens::SpecialTokens;
 use crate::text::error::TextError;
 use crate::text::languages;
 use crate::text::m2m100::M2m100;
 use crate::text::marian::{END, Marian, PADDING, Vocabulary};
 use crate::text::tokenizer_json::TokenizerJson;
-use crate::formats::files::replace_file_with;
-use crate::special_tokens::SpecialTokens;
 
 /// A tokenizer of pieces of words, of characters, or of words: one in Hugging Face's format, one side's of Marian's, or
 /// M2M100's.

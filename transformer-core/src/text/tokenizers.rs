@@ -5,22 +5,22 @@ use std::sync::Arc;
 
 use rand::Rng;
 
-use crate::text::error::TextError;
-use crate::text::languages::language;
-use crate::text::m2m100::{self, M2m100};
-use crate::text::marian::{Marian, PADDING, Vocabulary, begins_with_language};
-use crate::text::tokenizer::{Tokenizer, check_special};
-use crate::text::settings::TokenizerSettings;
 use crate::decoding::DecodeOptions;
 use crate::formats::files::replace_file_with;
-use crate::formats::hugging_face::start_token_of_directory;
-use crate::special_tokens::SpecialTokens;
 use crate::formats::names::{
     SHARED_PIECES_FILE, SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE,
     TARGET_TOKENIZER_FILE, TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE,
     VOCABULARY_FILE,
 };
+use crate::formats::options::start_token_of_directory;
 use crate::formats::own::weights::run_of_checkpoint;
+use crate::special_tokens::SpecialTokens;
+use crate::text::error::TextError;
+use crate::text::languages::language;
+use crate::text::m2m100::{self, M2m100};
+use crate::text::marian::{Marian, PADDING, Vocabulary, begins_with_language};
+use crate::text::settings::TokenizerSettings;
+use crate::text::tokenizer::{Tokenizer, check_special};
 
 /// The tokenizers of a model: one for source and target, or one for each.
 ///

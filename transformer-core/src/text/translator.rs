@@ -7,18 +7,18 @@ use std::path::Path;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::text::error::TextError;
-use crate::text::tokenizers::Tokenizers;
-use crate::text::text_search::{TextSearch, Translation, in_sentence, source_tokens};
-use crate::models::config::TransformerConfig;
 use crate::decoding::{DecodeOptions, Ensemble, NextToken, SourceTarget, TargetScore, score};
 use crate::error::{DecodeOptionsError, ModelError};
-use crate::formats::hugging_face::options_of_directory;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-use transformer_kernels::host::PackedPrecision;
+use crate::formats::options::options_of_directory;
+use crate::models::config::TransformerConfig;
+use crate::models::transformer::Transformer;
 #[cfg(any(feature = "flex", feature = "ndarray"))]
 use crate::packed::PackedTransformer;
-use crate::models::transformer::Transformer;
+use crate::text::error::TextError;
+use crate::text::text_search::{TextSearch, Translation, in_sentence, source_tokens};
+use crate::text::tokenizers::Tokenizers;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+use transformer_kernels::host::PackedPrecision;
 
 /// A model, or an ensemble of models, that translates sentences: by default as its directory's
 /// `generation_config.json` says ([`DecodeOptions::of_directory`]), without one with the paper's beam search

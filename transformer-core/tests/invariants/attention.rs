@@ -6,7 +6,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Tensor, TensorData};
 use rand::RngExt;
 use transformer_core::{
-    AttentionInput, AttentionMask, AttentionWeights, Dropout, MultiHeadAttentionConfig, WeightInit,
+    AttentionConfig, AttentionInput, AttentionMask, AttentionWeights, Dropout, WeightInit,
     scaled_dot_product_attention,
 };
 
@@ -235,8 +235,8 @@ const N_HEADS: usize = 3;
 const D_K: usize = 4;
 const D_V: usize = 5;
 
-fn config() -> MultiHeadAttentionConfig {
-    MultiHeadAttentionConfig::new(D_MODEL, N_HEADS)
+fn config() -> AttentionConfig {
+    AttentionConfig::new(D_MODEL, N_HEADS)
         .with_d_k(Some(D_K))
         .with_d_v(Some(D_V))
         .with_bias(true)

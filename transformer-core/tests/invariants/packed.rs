@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use burn::tensor::backend::Backend;
 use rayon::ThreadPoolBuilder;
 use transformer_core::{
-    Activation, AttentionWeights, DecodeOptions, Ensemble, LayerNormFormula, MaxLength, NextToken,
+    Activation, AttentionWeights, DecodeOptions, Ensemble, MaxLength, NextToken, NormKind,
     NormPlacement, PackedPrecision, PackedState, PackedTransformer, Positions, Request,
     RequestProblem, Search, SourceTarget, Transformer, TransformerConfig, WeightTying, greedy,
     score,
@@ -44,7 +44,7 @@ fn configs() -> Vec<TransformerConfig> {
             ..tied.clone()
         },
         TransformerConfig {
-            layer_norm: LayerNormFormula::UnbiasedDeviation,
+            layer_norm: NormKind::UnbiasedDeviation,
             layer_norm_eps: 1e-3,
             embedding_scale: false,
             ..tied.clone()

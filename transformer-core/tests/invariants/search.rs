@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use burn::tensor::Tensor;
 use proptest::prelude::*;
 use transformer_core::{
-    AttentionWeights, DecodeOptions, DecodeOptionsError, DecoderOutput, Ensemble, LengthPenalty,
-    MaxLength, Memory, NextToken, NextTokenOutput, NormPlacement, Positions, Request,
-    RequestProblem, Sampling, Search, SourceTarget, Transformer, TransformerConfig, Vocabulary,
+    AttentionWeights, DecodeOptions, DecodeOptionsError, Ensemble, LengthPenalty, MaxLength,
+    Memory, NextToken, NextTokenOutput, NormPlacement, Positions, Request, RequestProblem,
+    Sampling, Search, SourceTarget, StackOutput, Transformer, TransformerConfig, Vocabulary,
     greedy, score,
 };
 
@@ -823,10 +823,10 @@ fn several_targets_of_a_source_share_its_memory() {
     }
 }
 
-fn assert_same_weights(found: &DecoderOutput<NdArray>, expected: &DecoderOutput<NdArray>) {
+fn assert_same_weights(found: &StackOutput<NdArray>, expected: &StackOutput<NdArray>) {
     for kind in [
-        |output: &DecoderOutput<NdArray>| output.self_attention.clone(),
-        |output: &DecoderOutput<NdArray>| output.cross_attention.clone(),
+        |output: &StackOutput<NdArray>| output.self_attention.clone(),
+        |output: &StackOutput<NdArray>| output.cross_attention.clone(),
     ] {
         let (found, expected) = (kind(found), kind(expected));
         assert_eq!((found.len(), expected.len()), (3, 3));

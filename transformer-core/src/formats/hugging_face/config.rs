@@ -7,18 +7,22 @@
 
 use serde_json::{Map, Value};
 
+use crate::error::ModelError;
 use crate::formats::hugging_face::keys::{Keys, shown};
 use crate::models::config::TransformerConfig;
-use crate::error::{ConfigError, ModelError};
-use crate::nn::layer_config::{LayerNormFormula, NormPlacement, Positions, WeightTying};
+use crate::models::config::WeightTying;
+use crate::nn::error::ConfigError;
+use crate::nn::norm::NormKind;
+use crate::nn::positions::Positions;
+use crate::nn::sublayer::NormPlacement;
 use transformer_kernels::Activation;
 
 /// Positions that a class without learned ones computes when it is built: its default.
-pub(super) const MAX_POSITIONS: usize = 1024;
+pub(crate) const MAX_POSITIONS: usize = 1024;
 
 /// A type of model, as `model_type` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ModelType {
+pub(crate) enum ModelType {
     Marian,
     M2m100,
     Bart,
@@ -95,7 +99,7 @@ impl ModelType {
 
 /// The configuration of a model without the generator's bias, which only the weights show. `generation` is
 /// `generation_config.json`.
-pub(super) fn config(
+pub(crate) fn config(
     keys: &Keys,
     generation: Option<&Keys>,
 ) -> Result<(ModelType, TransformerConfig), ModelError> {
@@ -129,7 +133,7 @@ pub(super) fn config(
         n_decoder_layers: keys.size_of_all("decoder_layers")?,
         norm,
         final_norm: norm == NormPlacement::Pre,
-        layer_norm: LayerNormFormula::Variance,
+        layer_norm: NormKind::Variance,
         layer_norm_eps: 1e-5,
         positions: model_type.positions(pad_id, max_len.unwrap_or(MAX_POSITIONS)),
         attention_bias: true,

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
+use crate::error::ModelError;
 use crate::formats::hugging_face::config::{MAX_POSITIONS, ModelType, config};
 use crate::formats::hugging_face::keys::{Keys, shown};
 use crate::models::config::TransformerConfig;
-use crate::error::ModelError;
-use crate::nn::layer_config::{NormPlacement, Positions, WeightTying};
+use crate::models::config::WeightTying;
+use crate::nn::positions::Positions;
+use crate::nn::sublayer::NormPlacement;
 use transformer_kernels::Activation;
 
 /// The keys of a `config.json` at `path` for a configuration, from which [`config()`] reads it back. Those that are no
@@ -16,7 +18,7 @@ use transformer_kernels::Activation;
 ///
 /// # Errors
 /// When no type can have it; the key that does not fit is named.
-pub(super) fn to_keys(
+pub(crate) fn to_keys(
     path: PathBuf,
     config: &TransformerConfig,
     original: Option<&Keys>,

@@ -8,20 +8,21 @@ use std::path::Path;
 use burn::tensor::TensorData;
 use burn::tensor::backend::Backend;
 
-use crate::formats::hugging_face::config::ModelType;
-use crate::formats::options::GENERATION_FILE;
-use crate::formats::hugging_face::keys::Keys;
-use crate::formats::hugging_face::{config_export, full_map, generation, names};
-use crate::models::config::TransformerConfig;
-use crate::formats::own::config::{CONFIG_FILE, is_of_hugging_face};
 use crate::error::ModelError;
 use crate::formats::files::replace_file;
-use crate::nn::layer_config::WeightTying;
-use crate::formats::name_map::TiedNames;
 use crate::formats::fill::collected;
-use crate::formats::state_dict::write_safetensors;
-use crate::models::transformer::Transformer;
+use crate::formats::hugging_face::config::ModelType;
+use crate::formats::hugging_face::keys::Keys;
+use crate::formats::hugging_face::{config_export, full_map, names};
+use crate::formats::name_map::TiedNames;
+use crate::formats::options;
+use crate::formats::options::GENERATION_FILE;
+use crate::formats::own::config::{CONFIG_FILE, is_of_hugging_face};
 use crate::formats::own::weights::WEIGHTS_FILE;
+use crate::formats::state_dict::write_safetensors;
+use crate::models::config::TransformerConfig;
+use crate::models::config::WeightTying;
+use crate::models::transformer::Transformer;
 
 impl TransformerConfig {
     /// Checks that a model with this configuration, which the `config.json` of `directory` has, can be written by
@@ -79,7 +80,7 @@ impl<B: Backend> Transformer<B> {
         let [config_path, generation_path, weights_path] = &paths;
         let (model_type, config_keys) =
             config_export::to_keys(config_path.clone(), self.config(), original)?;
-        let generation_keys = generation::to_keys(generation_path, None, self.config())?;
+        let generation_keys = options::to_keys(generation_path, None, self.config())?;
         let map = full_map(self.config(), usize::MAX).map_err(|unnamed| ModelError::Weights {
             path: weights_path.clone(),
             problem: format!("no names for `{}`", unnamed.join("`, `")),

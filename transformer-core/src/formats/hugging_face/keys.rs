@@ -13,7 +13,7 @@ const MOST_SHOWN: usize = 60;
 
 /// The keys of a file, with their values.
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     path: PathBuf,
     values: Map<String, Value>,
 }
@@ -142,7 +142,7 @@ fn token(value: &Value) -> Option<u32> {
 }
 
 /// A value as an error shows it.
-pub(super) fn shown(value: Option<&Value>) -> String {
+pub(crate) fn shown(value: Option<&Value>) -> String {
     let Some(value) = value else {
         return "absent".to_owned();
     };

@@ -8,10 +8,10 @@
 //!
 //! A model that was read is an ordinary one: nothing else in the crate knows these names and keys.
 
-mod config;
+pub mod config;
 mod config_export;
 mod export;
-mod keys;
+pub mod keys;
 mod names;
 #[cfg(test)]
 mod tests;
@@ -19,20 +19,18 @@ mod weights;
 
 use std::path::{Path, PathBuf};
 
-use crate::models::config::TransformerConfig;
-use crate::formats::own::config::{CONFIG_FILE, is_of_hugging_face};
 use crate::error::{ModelError, TensorProblem};
-use crate::nn::layer_config::WeightTying;
 use crate::formats::name_map::{Import, Map};
+use crate::formats::options::GENERATION_FILE;
+use crate::formats::own::config::{CONFIG_FILE, is_of_hugging_face};
 use crate::formats::state_dict::StateDict;
+use crate::models::config::TransformerConfig;
+use crate::models::config::WeightTying;
 use config::ModelType;
 use keys::Keys;
 
 #[cfg(feature = "text")]
 pub(crate) use config::key_of;
-pub use generation::GENERATION_FILE;
-#[cfg(feature = "text")]
-pub(crate) use generation::{options_of_directory, start_token_of_directory};
 pub(crate) use weights::open as open_weights;
 
 /// A directory whose tensors are those of its configuration, by name, type and shape. No number has been read

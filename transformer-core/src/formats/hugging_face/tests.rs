@@ -13,16 +13,18 @@ use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::formats::hugging_face::{GENERATION_FILE, names, unused_tensors};
-use crate::models::config::TransformerConfig;
-use crate::formats::own::config::CONFIG_FILE;
 use crate::error::ModelError;
-use crate::nn::layer_config::{NormPlacement, Positions, WeightTying};
-use transformer_kernels::Activation;
 use crate::formats::fill::collected;
-use crate::formats::state_dict::write;
-use crate::models::transformer::Transformer;
+use crate::formats::hugging_face::{GENERATION_FILE, names, unused_tensors};
+use crate::formats::own::config::CONFIG_FILE;
 use crate::formats::own::weights::WEIGHTS_FILE;
+use crate::formats::state_dict::write;
+use crate::models::config::TransformerConfig;
+use crate::models::config::WeightTying;
+use crate::models::transformer::Transformer;
+use crate::nn::positions::Positions;
+use crate::nn::sublayer::NormPlacement;
+use transformer_kernels::Activation;
 
 const TYPES: [&str; 4] = ["marian", "m2m_100", "bart", "mbart"];
 
@@ -1029,7 +1031,7 @@ fn configurations_that_no_type_can_have_are_refused_by_key() {
     });
     assert_eq!(generation, expected);
     let read = TransformerConfig::load(out.path()).unwrap();
-    assert_eq!(read.decoder_layer(), marian.decoder_layer());
+    assert_eq!(read.decoder(), marian.decoder());
 }
 
 #[test]

@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use crate::error::ModelError;
 use crate::formats::files::{is_there, read_json};
-use crate::formats::state_dict::StateDict;
 use crate::formats::own::weights::WEIGHTS_FILE;
+use crate::formats::state_dict::StateDict;
 
 /// PyTorch's own format, from before safetensors.
 const PYTORCH_FILE: &str = "pytorch_model.bin";

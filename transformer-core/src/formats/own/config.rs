@@ -21,12 +21,13 @@ use std::path::Path;
 use serde::de::value::StringDeserializer;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use crate::models::config::TransformerConfig;
-use crate::error::{ConfigError, ModelError};
+use crate::error::ModelError;
 use crate::formats::files::{read_json, replace_file_with};
 use crate::formats::hugging_face;
-use crate::models::language_model_config::LanguageModelConfig;
+use crate::models::config::{TransformerConfig, WeightTying};
+use crate::nn::error::ConfigError;
 
 /// The configuration's file in a model directory.
 pub const CONFIG_FILE: &str = "config.json";
@@ -263,23 +264,13 @@ impl TransformerConfig {
         Ok(config)
     }
 
-    /// Writes `config.json` into a model directory, which is created if missing.
+    /// Reads the configuration of a language model's directory.
     ///
     /// # Errors
-    /// When the file cannot be written; an older one then stays as it was.
-    pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
-        save_config(directory, TRANSFORMER, self)
-    }
-}
-
-impl LanguageModelConfig {
-    /// Reads `config.json` from a model directory.
-    ///
-    /// # Errors
-    /// As [`TransformerConfig::load`].
-    pub fn load(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
+    /// As [`load`](Self::load).
+    pub fn load_language_model(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
         let directory = directory.as_ref();
-        let config: Self = load_config(directory, LANGUAGE_MODEL)?;
+        let LanguageModelFile(config) = load_config(directory, LANGUAGE_MODEL)?;
         sound(directory, config.validate())?;
         Ok(config)
     }
@@ -289,7 +280,46 @@ impl LanguageModelConfig {
     /// # Errors
     /// When the file cannot be written; an older one then stays as it was.
     pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
-        save_config(directory, LANGUAGE_MODEL, self)
+        save_config(directory, self.kind(), self)
+    }
+
+    /// The `model` of its file.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.is_language_model() {
+            true => LANGUAGE_MODEL,
+            false => TRANSFORMER,
+        }
+    }
+}
+
+/// The configuration of a language model, with the names that three keys had in files of version 0.1.
+#[derive(Deserialize)]
+#[serde(try_from = "Map<String, Value>")]
+struct LanguageModelFile(TransformerConfig);
+
+impl TryFrom<Map<String, Value>> for LanguageModelFile {
+    type Error = serde_json::Error;
+
+    fn try_from(mut keys: Map<String, Value>) -> Result<Self, serde_json::Error> {
+        if let Some(vocab_size) = keys.remove("vocab_size") {
+            keys.insert("src_vocab_size".to_owned(), vocab_size.clone());
+            keys.insert("tgt_vocab_size".to_owned(), vocab_size);
+        }
+        if let Some(n_layers) = keys.remove("n_layers") {
+            keys.insert("n_decoder_layers".to_owned(), n_layers);
+        }
+        let tied = keys
+            .remove("tied")
+            .map(serde_json::from_value::<bool>)
+            .transpose()?;
+        keys.entry("n_encoder_layers").or_insert(Value::from(0));
+        let mut config: TransformerConfig = serde_json::from_value(Value::Object(keys))?;
+        match tied {
+            Some(true) => config.tying = WeightTying::TargetGenerator,
+            Some(false) => config.tying = WeightTying::None,
+            None => {}
+        }
+        Ok(Self(config))
     }
 }
 

@@ -14,20 +14,20 @@ use burn::tensor::{BoolStore, DType, TensorData};
 use burn_store::{ModuleSnapshot, ModuleStore, SafetensorsStore, SafetensorsStoreError};
 use serde::Serialize;
 
-use crate::models::config::TransformerConfig;
+use crate::error::{ModelError, TensorProblem};
+use crate::formats::files::{replace_file, system_error};
+use crate::formats::fill::{Readable, fill};
 use crate::formats::own::config::{
     CONFIG_FILE, FORMAT, LANGUAGE_MODEL, TRANSFORMER, is_of_hugging_face, is_quantized, to_json,
 };
-use crate::error::{ConfigError, ModelError, TensorProblem};
-use crate::formats::files::{replace_file, system_error};
-use crate::nn::init::WeightInit;
-use crate::models::language_model::LanguageModel;
-use crate::models::language_model_config::LanguageModelConfig;
-use crate::formats::fill::{Readable, fill};
 use crate::formats::state_dict::StateDict;
 use crate::formats::state_dict::stored::StoredTensor;
-use crate::models::transformer::Transformer;
 use crate::formats::weights::{WeightFiles, check_matched, take};
+use crate::models::config::TransformerConfig;
+use crate::models::language_model::LanguageModel;
+use crate::models::transformer::Transformer;
+use crate::nn::error::ConfigError;
+use crate::nn::init::WeightInit;
 
 /// The weights' file in a model directory.
 pub const WEIGHTS_FILE: &str = "model.safetensors";
@@ -156,13 +156,9 @@ impl<B: Backend> LanguageModel<B> {
     /// As [`Transformer::load`].
     pub fn load(directory: impl AsRef<Path>, device: &B::Device) -> Result<Self, ModelError> {
         let directory = directory.as_ref();
-        let config = LanguageModelConfig::load(directory)?;
-        let size = ModelSize {
-            parameters: config.num_params(),
-            layers: config.n_layers,
-        };
-        load_model(directory, size, || {
-            config.init_from(&mut WeightInit::zeros(), device)
+        let config = TransformerConfig::load_language_model(directory)?;
+        load_model(directory, config.size(), || {
+            config.init_language_model_from(&mut WeightInit::zeros(), device)
         })
     }
 }

@@ -19,16 +19,15 @@ use burn::tensor::backend::Backend;
 use burn_store::ModuleSnapshot;
 use serde::{Deserialize, Serialize};
 
-use crate::models::config::TransformerConfig;
-use crate::nn::encoder::EncoderLayer;
 use crate::error::PytorchError;
-use crate::nn::init::WeightInit;
-use crate::nn::layer_config::LayerConfig;
+use crate::formats::fill::{collected, fill};
+use crate::formats::name_map::{Map, TiedNames};
+use crate::formats::state_dict::{self, StateDict};
+use crate::models::config::TransformerConfig;
 use crate::models::transformer::Transformer;
+use crate::nn::init::WeightInit;
+use crate::nn::layer::{Layer, LayerConfig};
 use names::Names;
-use crate::formats::fill::fill;
-use crate::formats::name_map::Map;
-use crate::formats::state_dict::{StateDict, write_safetensors};
 
 /// A PyTorch implementation of the whole model, by the names of its parameters.
 ///
@@ -45,7 +44,7 @@ use crate::formats::state_dict::{StateDict, write_safetensors};
 /// | `TorchNn` | [`torch_nn`](TransformerConfig::torch_nn) | `transformer.encoder.layers.0.self_attn.in_proj_weight` |
 /// | `Annotated` | [`annotated`](TransformerConfig::annotated) | `encoder.layers.0.self_attn.linears.0.weight` |
 ///
-/// An encoder layer on its own has names, too: [`EncoderLayer::from_pytorch`].
+/// An encoder layer on its own has names, too: [`Layer::from_pytorch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -219,7 +218,7 @@ impl<B: Backend> Transformer<B> {
     }
 }
 
-impl<B: Backend> EncoderLayer<B> {
+impl<B: Backend> Layer<B> {
     /// Reads a layer from a PyTorch state dict under the names of the reference system encoder-layer,
     /// such as `self_attn.Wq.weight` and `fc1.bias`.
     ///
@@ -236,7 +235,7 @@ impl<B: Backend> EncoderLayer<B> {
         let map = Map::encoder_layer(&names::ENCODER_LAYER, config);
         check(path, &map, &dict)?;
         let init = &mut WeightInit::zeros();
-        let mut layer = config.init_encoder_layer_from(init, device);
+        let mut layer = config.init_from(init, device);
         import(path, &map, &dict, &mut layer)?;
         Ok(layer)
     }

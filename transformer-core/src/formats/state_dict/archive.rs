@@ -10,13 +10,13 @@ use burn::tensor::TensorData;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-use crate::formats::state_dict::pickle;
 use crate::formats::state_dict::StateDict;
+use crate::formats::state_dict::pickle;
 use crate::formats::state_dict::stored::Storage;
 use crate::formats::state_dict::zip_directory::{self, Entry};
 
 /// The first bytes of a ZIP archive.
-pub(super) const MAGIC: &[u8] = b"PK\x03\x04";
+pub const MAGIC: &[u8] = b"PK\x03\x04";
 
 /// Alignment of storages, which PyTorch's own reader expects for memory maps.
 const ALIGNMENT: u16 = 64;
@@ -28,7 +28,7 @@ const MOST_BYTES: usize = 1 << 24;
 ///
 /// # Errors
 /// When it is not a state dict.
-pub(super) fn read(file: File, size: u64) -> Result<StateDict, String> {
+pub fn read(file: File, size: u64) -> Result<StateDict, String> {
     let file = Rc::new(file);
     let archive = Archive::open(&file, size)?;
     if let Some(order) = archive.bytes("byteorder")?
@@ -61,7 +61,7 @@ pub(super) fn read(file: File, size: u64) -> Result<StateDict, String> {
 ///
 /// # Errors
 /// When the file cannot be written.
-pub(super) fn write<'a>(
+pub fn write<'a>(
     path: &Path,
     tensors: impl Iterator<Item = (&'a str, &'a TensorData)> + Clone,
 ) -> std::io::Result<()> {

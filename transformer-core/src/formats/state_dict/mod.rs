@@ -16,14 +16,14 @@ use burn::tensor::TensorData;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError};
 
-use crate::formats::state_dict::pickle::Entry;
-use crate::formats::state_dict::stored::{ElementType, Storage, StoredTensor};
 use crate::error::{ModelError, PytorchError};
 use crate::formats::files::{self, replace_file};
+use crate::formats::state_dict::pickle::Entry;
+use crate::formats::state_dict::stored::{ElementType, Storage, StoredTensor};
 
 /// The content of a file, whose numbers are left in it.
 #[derive(Default)]
-pub(crate) struct StateDict {
+pub struct StateDict {
     /// Its tensors, by name.
     pub tensors: BTreeMap<String, StoredTensor>,
     /// Names of entries that are not tensors.
@@ -89,7 +89,7 @@ impl StateDict {
     }
 
     /// The entries of a pickle, in the storages of the file, which are all there.
-    pub(super) fn of_pickle(
+    pub fn of_pickle(
         entries: Vec<(Rc<str>, Entry)>,
         storages: &HashMap<Rc<str>, Rc<Storage>>,
     ) -> Self {

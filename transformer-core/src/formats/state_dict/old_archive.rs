@@ -12,12 +12,12 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::rc::Rc;
 
-use crate::formats::state_dict::pickle;
 use crate::formats::state_dict::StateDict;
+use crate::formats::state_dict::pickle;
 use crate::formats::state_dict::stored::Storage;
 
 /// The first pickle: a long number of ten bytes.
-pub(super) const MAGIC: &[u8] = &[
+pub const MAGIC: &[u8] = &[
     0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, b'.',
 ];
 
@@ -28,7 +28,7 @@ const VERSION: usize = 1001;
 ///
 /// # Errors
 /// When it is not a state dict.
-pub(super) fn read(file: File, size: u64) -> Result<StateDict, String> {
+pub fn read(file: File, size: u64) -> Result<StateDict, String> {
     let file = Rc::new(file);
     let reader: &File = &file;
     let mut input = BufReader::new(reader);

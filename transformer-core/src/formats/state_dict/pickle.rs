@@ -20,7 +20,7 @@ const MOST_BYTES: u64 = 1 << 24;
 
 /// A tensor as the pickle describes it: a strided view of a storage.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct PickledTensor {
+pub struct PickledTensor {
     pub storage: Rc<Storage>,
     /// Elements of the storage before the first one.
     pub offset: usize,
@@ -31,7 +31,7 @@ pub(super) struct PickledTensor {
 
 /// A file of numbers.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Storage {
+pub struct Storage {
     pub key: Rc<str>,
     pub dtype: DType,
     /// Elements.
@@ -47,7 +47,7 @@ impl Storage {
 
 /// An entry of a state dict.
 #[derive(Debug, PartialEq)]
-pub(super) enum Entry {
+pub enum Entry {
     Tensor(Rc<PickledTensor>),
     /// Not a tensor.
     Other,
@@ -55,7 +55,7 @@ pub(super) enum Entry {
 
 /// The contents of a state dict's pickle.
 #[derive(Debug)]
-pub(super) struct Pickle {
+pub struct Pickle {
     pub entries: Vec<(Rc<str>, Entry)>,
     /// Every storage, by its key.
     pub storages: BTreeMap<Rc<str>, Rc<Storage>>,
@@ -65,7 +65,7 @@ pub(super) struct Pickle {
 ///
 /// # Errors
 /// When it is not one.
-pub(super) fn read(input: impl BufRead) -> Result<Pickle, String> {
+pub fn read(input: impl BufRead) -> Result<Pickle, String> {
     let machine = Machine::executed(input)?;
     Ok(Pickle {
         entries: machine.state_dict()?,
@@ -77,7 +77,7 @@ pub(super) fn read(input: impl BufRead) -> Result<Pickle, String> {
 ///
 /// # Errors
 /// When it is not one.
-pub(super) fn read_names(input: impl BufRead) -> Result<Vec<Rc<str>>, String> {
+pub fn read_names(input: impl BufRead) -> Result<Vec<Rc<str>>, String> {
     let machine = Machine::executed(input)?;
     let names = match &machine.values[machine.root()?] {
         Value::List(items) => items
@@ -93,7 +93,7 @@ pub(super) fn read_names(input: impl BufRead) -> Result<Vec<Rc<str>>, String> {
 ///
 /// # Errors
 /// When it is not one.
-pub(super) fn read_number(input: impl BufRead) -> Result<usize, String> {
+pub fn read_number(input: impl BufRead) -> Result<usize, String> {
     let machine = Machine::executed(input)?;
     let number = machine.as_size(machine.root()?);
     Ok(number.ok_or("not a whole number")?)
@@ -103,7 +103,7 @@ pub(super) fn read_number(input: impl BufRead) -> Result<usize, String> {
 ///
 /// # Errors
 /// When it has none.
-pub(super) fn read_flag(input: impl BufRead, name: &str) -> Result<bool, String> {
+pub fn read_flag(input: impl BufRead, name: &str) -> Result<bool, String> {
     let machine = Machine::executed(input)?;
     let Value::Dict(items) = &machine.values[machine.root()?] else {
         return Err("not a dictionary".to_owned());
@@ -120,7 +120,7 @@ pub(super) fn read_flag(input: impl BufRead, name: &str) -> Result<bool, String>
 
 /// Writes the pickle of a state dict of tensors in single precision, each in a storage of its own
 /// whose key is its index in the list.
-pub(super) fn write<'a>(tensors: impl Iterator<Item = (&'a str, &'a [usize])>) -> Vec<u8> {
+pub fn write<'a>(tensors: impl Iterator<Item = (&'a str, &'a [usize])>) -> Vec<u8> {
     let mut out = Writer(vec![op::PROTO, 2, op::EMPTY_DICT, op::MARK]);
     for (key, (name, shape)) in tensors.enumerate() {
         out.string(name);

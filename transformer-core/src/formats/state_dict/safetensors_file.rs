@@ -17,7 +17,7 @@ const MOST_HEADER: u64 = 100_000_000;
 ///
 /// # Errors
 /// When the header is damaged, or describes other sizes than the file's.
-pub(super) fn read(mut file: File, size: u64) -> Result<StateDict, String> {
+pub fn read(mut file: File, size: u64) -> Result<StateDict, String> {
     let mut header_len = [0; 8];
     file.read_exact(&mut header_len)
         .map_err(|_| "too short for a header")?;

@@ -12,7 +12,7 @@ use burn::tensor::{DType, bf16, f16};
 const PART: usize = 1 << 18;
 
 /// Bytes that lie side by side in a file.
-pub(super) struct Storage {
+pub struct Storage {
     file: Rc<File>,
     /// Position of the first byte in the file.
     start: u64,
@@ -155,7 +155,7 @@ pub(crate) struct StoredTensor {
 
 impl StoredTensor {
     /// A tensor, all of which is inside the storage.
-    pub(super) fn new(
+    pub fn new(
         storage: Rc<Storage>,
         element: ElementType,
         offset: usize,
@@ -351,7 +351,7 @@ impl Parts<'_> {
 }
 
 /// The strides of a contiguous tensor, in elements.
-pub(super) fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
+pub fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1_usize; shape.len()];
     for dimension in (1..shape.len()).rev() {
         strides[dimension - 1] = strides[dimension].saturating_mul(shape[dimension]);

@@ -34,7 +34,7 @@ const LARGE_PART: u64 = 1;
 
 /// A file in an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
+pub struct Entry {
     pub is_stored: bool,
     pub checksum: u32,
     pub len: u64,
@@ -46,7 +46,7 @@ pub(super) struct Entry {
 ///
 /// # Errors
 /// When the table is missing or damaged.
-pub(super) fn read(file: &File, size: u64) -> Result<BTreeMap<String, Entry>, String> {
+pub fn read(file: &File, size: u64) -> Result<BTreeMap<String, Entry>, String> {
     let (start, len) = place(file, size)?;
     let is_inside = start.checked_add(len).is_some_and(|end| end <= size);
     if !is_inside || len > MOST_TABLE {
@@ -67,7 +67,7 @@ pub(super) fn read(file: &File, size: u64) -> Result<BTreeMap<String, Entry>, St
 ///
 /// # Errors
 /// When there is no header where the table says.
-pub(super) fn start(file: &File, entry: &Entry) -> Result<u64, String> {
+pub fn start(file: &File, entry: &Entry) -> Result<u64, String> {
     let header = read_at(file, entry.header, FILE_BYTES);
     let after = header
         .ok()

@@ -1,8 +1,8 @@
 //! Comparison with Python's sentencepiece 0.2.3 on the same models.
 
+use super::*;
 use crate::text::sentence_piece::character_map::tests::map_of_bytes;
 use crate::text::sentence_piece::normalizer::NormalizerSpec;
-use super::*;
 
 /// A small model, with the settings that the tests change.
 #[derive(Clone)]

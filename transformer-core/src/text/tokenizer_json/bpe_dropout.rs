@@ -184,8 +184,8 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
     use tokenizers::ModelWrapper;
 
-    use super::super::tokenizer::Tokenizer;
     use super::*;
+    use crate::text::tokenizer::Tokenizer;
 
     /// Characters `a`, `b` and `c`, special tokens, and merges in the order in which they were learned.
     const MERGES: [(&str, &str); 6] = [
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn another_model_is_named_and_encodes_without_dropout() {
-        let words = super::super::tokenizer::tests::words(&["a", "b"]);
+        let words = crate::text::tokenizer::tests::words(&["a", "b"]);
         let error = words.encode_with_dropout("a b", 0.1, &mut rng(0));
         assert_eq!(
             error.unwrap_err().to_string(),

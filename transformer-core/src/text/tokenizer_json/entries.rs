@@ -12,7 +12,7 @@ pub const MAX_TOKENS: usize = 1 << 20;
 
 /// Tokens and their ids, in the order of the file.
 #[derive(Debug, Default)]
-pub(super) struct Entries {
+pub(crate) struct Entries {
     pub list: Vec<(String, u32)>,
     /// The file has tokens with ids, not a list of tokens, whose places are their ids.
     pub has_ids: bool,

@@ -4,15 +4,15 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokenizers::utils::SysRegex;
 
-use crate::text::tokenizer_json::entries::Entries;
 use crate::text::sentence_piece::CharacterMap;
+use crate::text::tokenizer_json::entries::Entries;
 use crate::text::tokenizer_json::parts::{
     DECODER, NORMALIZER, PRE_TOKENIZER, UniqueKeys, growth, pattern_cost,
 };
 
 /// The parts of the file that are checked.
 #[derive(Debug, Deserialize)]
-pub(super) struct TokenizerFile {
+pub(crate) struct TokenizerFile {
     #[serde(default)]
     added_tokens: Vec<AddedToken>,
     #[serde(default)]
@@ -266,8 +266,8 @@ fn check_post_processor(part: &Value) -> Result<(), String> {
 mod tests {
     use serde_json::json;
 
-    use super::super::sentence_piece::map_of_bytes;
     use super::*;
+    use crate::text::sentence_piece::map_of_bytes;
 
     fn file() -> Value {
         json!({

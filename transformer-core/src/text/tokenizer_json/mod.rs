@@ -14,19 +14,19 @@ use serde_json::{Map, Value, json};
 use tokenizers::models::unigram::Unigram;
 use tokenizers::{Encoding, ModelWrapper, PostProcessorWrapper, PreTokenizerWrapper, Token};
 
-use crate::text::tokenizer_json::bpe_dropout::Merges;
+use crate::formats::files::read_text;
+use crate::special_tokens::SpecialTokens;
 use crate::text::error::TextError;
 use crate::text::languages::language;
 use crate::text::sentence_piece::most_normalized;
+use crate::text::settings::LanguagePlace;
+use crate::text::tokenizer_json::bpe_dropout::Merges;
 use crate::text::tokenizer_json::file::TokenizerFile;
 use crate::text::tokenizer_json::parts::{NORMALIZER, PRE_TOKENIZER, growth};
-use crate::text::settings::LanguagePlace;
-use crate::formats::files::read_text;
-use crate::special_tokens::SpecialTokens;
 
 /// A tokenizer of the crate. Text that spells a special token is text.
 #[derive(Debug, Clone)]
-pub(super) struct TokenizerJson {
+pub(crate) struct TokenizerJson {
     inner: tokenizers::Tokenizer,
     /// `None` if the file's template does not have the text exactly once.
     template: Option<Template>,

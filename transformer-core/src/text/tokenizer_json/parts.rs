@@ -9,7 +9,7 @@ use crate::text::sentence_piece::CharacterMap;
 
 /// A section of the file: the place of a part, or of a list of parts.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Section {
+pub(crate) struct Section {
     pub name: &'static str,
     /// The key of the list that a part of the type `Sequence` has.
     list: &'static str,
@@ -19,7 +19,7 @@ pub(super) struct Section {
     by_keys: Option<(&'static str, &'static [&'static str])>,
 }
 
-pub(super) const NORMALIZER: Section = Section {
+pub(crate) const NORMALIZER: Section = Section {
     name: "normalizer",
     list: "normalizers",
     types: &[
@@ -47,7 +47,7 @@ pub(super) const NORMALIZER: Section = Section {
     )),
 };
 
-pub(super) const PRE_TOKENIZER: Section = Section {
+pub(crate) const PRE_TOKENIZER: Section = Section {
     name: "pre-tokenizer",
     list: "pretokenizers",
     types: &[
@@ -65,7 +65,7 @@ pub(super) const PRE_TOKENIZER: Section = Section {
     by_keys: Some(("CharDelimiterSplit", &["delimiter"])),
 };
 
-pub(super) const DECODER: Section = Section {
+pub(crate) const DECODER: Section = Section {
     name: "decoder",
     list: "decoders",
     types: &[
@@ -131,7 +131,7 @@ fn shortened(json: &Value) -> String {
 }
 
 /// The factor by which parts can multiply the length of a text.
-pub(super) fn growth(parts: &[&Value]) -> f64 {
+pub(crate) fn growth(parts: &[&Value]) -> f64 {
     parts.iter().copied().map(growth_of).product()
 }
 
@@ -171,7 +171,7 @@ fn growth_of(part: &Value) -> f64 {
 
 /// The memory that the compiled regular expression of a part may take, in bytes of pattern: those of its text, times
 /// its repetitions.
-pub(super) fn pattern_cost(part: &Value) -> usize {
+pub(crate) fn pattern_cost(part: &Value) -> usize {
     part["pattern"]["Regex"].as_str().map_or(0, |pattern| {
         // The fixed cost of a pattern, however short.
         const OF_EACH: usize = 64;
@@ -210,7 +210,7 @@ fn repetitions(pattern: &str) -> usize {
 
 /// JSON in which no key is there twice. Which of the two counts would depend on who reads it.
 #[derive(Debug, Default)]
-pub(super) struct UniqueKeys(pub Value);
+pub(crate) struct UniqueKeys(pub Value);
 
 impl<'de> Deserialize<'de> for UniqueKeys {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -3,9 +3,9 @@ use std::fs;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::*;
 use crate::text::sentence_piece::tests::Model;
 use crate::text::tokenizer::tests::words;
-use super::*;
 
 /// The tokens of the smallest models of Marian's: `</s>`, `<unk>`, pieces, languages, `<pad>`.
 fn vocabulary() -> Value {

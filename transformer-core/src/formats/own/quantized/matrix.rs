@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use burn::tensor::TensorData;
 
-use crate::formats::own::quantized::{layout, rows_by_width, scale_name, transposed};
 use crate::error::TensorProblem;
-use transformer_kernels::WeightLayout;
-use crate::models::parameters::Parameter;
-use crate::formats::state_dict::stored::{ElementType, StoredTensor};
 use crate::formats::fill::Readable;
+use crate::formats::own::quantized::{layout, rows_by_width, scale_name, transposed};
+use crate::formats::state_dict::stored::{ElementType, StoredTensor};
 use crate::formats::weights::take;
+use crate::nn::parameters::Parameter;
+use transformer_kernels::WeightLayout;
 
 /// A matrix in 8 bits and its scales. They have the type and shape of a model's parameter; no number has been read.
 pub(crate) struct QuantizedMatrix {

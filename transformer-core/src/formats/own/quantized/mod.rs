@@ -20,7 +20,7 @@ pub(crate) use matrix::QuantizedMatrix;
 
 /// How the matrix at a path lies in a module; `None` for parameters that stay in 32 bits: norms, biases and learned
 /// positions.
-fn layout(path: &str) -> Option<WeightLayout> {
+pub(crate) fn layout(path: &str) -> Option<WeightLayout> {
     let module = path.strip_suffix(".weight")?;
     Some(match module.ends_with("embedding") {
         true => WeightLayout::OutputByInput,
@@ -29,12 +29,12 @@ fn layout(path: &str) -> Option<WeightLayout> {
 }
 
 /// The name of the scales of a matrix.
-fn scale_name(path: &str) -> String {
+pub(crate) fn scale_name(path: &str) -> String {
     format!("{path}.scale")
 }
 
 /// The shape `[d_output, d_input]` of a matrix that has this shape in a module.
-fn rows_by_width(shape: &[usize], layout: WeightLayout) -> [usize; 2] {
+pub(crate) fn rows_by_width(shape: &[usize], layout: WeightLayout) -> [usize; 2] {
     match (layout, shape) {
         (WeightLayout::InputByOutput, &[d_input, d_output]) => [d_output, d_input],
         (WeightLayout::OutputByInput, &[d_output, d_input]) => [d_output, d_input],
@@ -43,7 +43,7 @@ fn rows_by_width(shape: &[usize], layout: WeightLayout) -> [usize; 2] {
 }
 
 /// `[rows, columns]` as `[columns, rows]`.
-fn transposed(numbers: &[f32], columns: usize) -> Vec<f32> {
+pub(crate) fn transposed(numbers: &[f32], columns: usize) -> Vec<f32> {
     let mut transposed = Vec::with_capacity(numbers.len());
     for column in 0..columns {
         transposed.extend(numbers[column..].iter().step_by(columns));
@@ -55,7 +55,8 @@ fn transposed(numbers: &[f32], columns: usize) -> Vec<f32> {
 mod tests {
     use super::*;
     use crate::models::config::TransformerConfig;
-    use crate::nn::layer_config::{Positions, WeightTying};
+    use crate::models::config::WeightTying;
+    use crate::nn::positions::Positions;
 
     /// Every parameter with two dimensions but the learned positions.
     #[test]

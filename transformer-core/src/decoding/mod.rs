@@ -19,11 +19,10 @@ mod targets;
 mod teacher_forcing;
 
 pub use batches::padded;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 pub(crate) use batches::to_host;
 pub(crate) use batches::{column, unknown_token};
 pub(crate) use next_token::check_batch;
-pub use next_token::{Ensemble, NextToken, NextTokenOutput, Vocabulary};
+pub use next_token::{Ensemble, Next, NextToken, Vocabulary};
 pub use options::{DecodeOptions, LengthPenalty, MaxLength, Sampling, Strategy};
 pub use request::{Request, SourceTarget};
 pub use scoring::{TargetScore, score};

@@ -3,22 +3,16 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
 
-use crate::decoding::{
-    NextToken, NextTokenOutput, SourceTarget, Vocabulary, check_batch, column, label_log_probs,
-    log_probs_without, padded, read_before, unknown_token,
-};
+use crate::decoding::{Next, NextToken, SourceTarget, Vocabulary, check_batch, column, label_log_probs, log_probs_without, padded, read_before, to_host, unknown_token};
 use crate::error::{DecodeError, RequestProblem};
 use crate::models::config::TransformerConfig;
 use crate::models::transformer::Transformer;
 use crate::nn::cache::{Cache, LayerState};
+use crate::threads::Threads;
 use transformer_kernels::AttentionWeights;
 
-impl<B: Backend> NextToken<B> for Transformer<B> {
+impl<B: Backend> NextToken for Transformer<B> {
     type State = Cache<B, LayerState<B>>;
-
-    fn device(&self) -> B::Device {
-        self.device()
-    }
 
     fn vocabulary(&self) -> Vocabulary {
         self.config().vocabulary()
@@ -32,41 +26,39 @@ impl<B: Backend> NextToken<B> for Transformer<B> {
         self.config().check_source(source)
     }
 
-    fn start(&self, sources: &[&[u32]]) -> Cache<B, LayerState<B>> {
+    fn start(&self, sources: &[&[u32]], _: Threads) -> Cache<B, LayerState<B>> {
         check_batch(sources);
         let src = padded(sources, self.config().pad_id, &self.device());
         self.start_decoding(&self.encode(src))
     }
 
-    fn next_token(
+    fn next(
         &self,
         last: &[u32],
         cache: &mut Cache<B, LayerState<B>>,
         attention: AttentionWeights,
-    ) -> NextTokenOutput<B> {
+    ) -> Next {
         let output = self.decode_next(column(last, &self.device()), cache, attention);
         let logits = self.generate(output.hidden).squeeze_dim::<2>(1);
-        let log_probs = log_probs_without(logits, &self.config().excluded_tokens);
-        let next = NextTokenOutput::new(log_probs);
+        let next = Next::from(log_probs_without(logits, &self.config().excluded_tokens));
         match attention {
             AttentionWeights::Discard => next,
-            AttentionWeights::Return => next.with_attention(mean(output.cross_attention)),
+            AttentionWeights::Return => next.with_attention(to_host(mean(output.cross_attention))),
         }
+    }
+
+    fn read(&self, targets: &[&[u32]], cache: &mut Cache<B, LayerState<B>>) -> Vec<Vec<f32>> {
+        label_log_probs(
+            targets,
+            self.config().special_tokens(),
+            &self.device(),
+            |tokens| self.decode_next(tokens, cache, AttentionWeights::Discard).hidden,
+            |rows| log_probs_without(self.generate(rows), &self.config().excluded_tokens),
+        )
     }
 
     fn select(&self, cache: &mut Cache<B, LayerState<B>>, sources: &[usize], rows: &[usize]) {
         cache.select(sources, rows);
-    }
-
-    fn target_log_probs(&self, sources: &[&[u32]], targets: &[&[u32]]) -> Tensor<B, 2> {
-        let src = padded(sources, self.config().pad_id, &self.device());
-        let memory = self.encode(src);
-        label_log_probs(
-            self,
-            targets,
-            |tgt| self.decode(tgt, &memory),
-            |rows| log_probs_without(self.generate(rows), &self.config().excluded_tokens),
-        )
     }
 }
 
@@ -81,6 +73,12 @@ impl TransformerConfig {
 
     pub(crate) fn check_source(&self, source: &[u32]) -> Result<(), RequestProblem> {
         let length = source.len();
+        if self.is_language_model() {
+            return match length {
+                0 => Ok(()),
+                length => Err(RequestProblem::Unread { length }),
+            };
+        }
         if length == 0 {
             return Err(RequestProblem::Empty);
         }

@@ -4,9 +4,7 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 
-use crate::decoding::{
-    NextToken, NextTokenOutput, Vocabulary, check_batch, column, label_log_probs, log_probs_without,
-};
+use crate::decoding::{Next, NextToken, Vocabulary, check_batch, column, label_log_probs, log_probs_without};
 use crate::error::RequestProblem;
 use crate::models::config::TransformerConfig;
 use crate::nn::cache::{Cache, LayerState};
@@ -19,6 +17,7 @@ use crate::nn::layer::{Context, Layer};
 use crate::nn::mask::target_mask;
 use crate::nn::norm::Norm;
 use crate::nn::positions::PositionalEncoding;
+use crate::threads::Threads;
 use crate::nn::stack::{Stack, StackOutput};
 use transformer_kernels::AttentionWeights;
 
@@ -195,12 +194,8 @@ impl<B: Backend> LanguageModel<B> {
     }
 }
 
-impl<B: Backend> NextToken<B> for LanguageModel<B> {
+impl<B: Backend> NextToken for LanguageModel<B> {
     type State = Cache<B, LayerState<B>>;
-
-    fn device(&self) -> B::Device {
-        self.device()
-    }
 
     fn vocabulary(&self) -> Vocabulary {
         self.config.vocabulary()
@@ -211,39 +206,37 @@ impl<B: Backend> NextToken<B> for LanguageModel<B> {
     }
 
     fn check_source(&self, source: &[u32]) -> Result<(), RequestProblem> {
-        match source.len() {
-            0 => Ok(()),
-            length => Err(RequestProblem::Unread { length }),
-        }
+        self.config.check_source(source)
     }
 
-    fn start(&self, sources: &[&[u32]]) -> Cache<B, LayerState<B>> {
+    fn start(&self, sources: &[&[u32]], _: Threads) -> Cache<B, LayerState<B>> {
         check_batch(sources);
         self.start_decoding(sources.len())
     }
 
-    fn next_token(
+    fn next(
         &self,
         last: &[u32],
         cache: &mut Cache<B, LayerState<B>>,
         _: AttentionWeights,
-    ) -> NextTokenOutput<B> {
+    ) -> Next {
         let tokens = column(last, &self.device());
         let output = self.decode_next(tokens, cache, AttentionWeights::Discard);
         let logits = self.generate(output.hidden).squeeze_dim::<2>(1);
-        NextTokenOutput::new(log_probs_without(logits, &self.config.excluded_tokens))
+        Next::from(log_probs_without(logits, &self.config.excluded_tokens))
+    }
+
+    fn read(&self, targets: &[&[u32]], cache: &mut Cache<B, LayerState<B>>) -> Vec<Vec<f32>> {
+        label_log_probs(
+            targets,
+            self.config.special_tokens(),
+            &self.device(),
+            |tokens| self.decode_next(tokens, cache, AttentionWeights::Discard).hidden,
+            |rows| log_probs_without(self.generate(rows), &self.config.excluded_tokens),
+        )
     }
 
     fn select(&self, cache: &mut Cache<B, LayerState<B>>, sources: &[usize], rows: &[usize]) {
         cache.select(sources, rows);
-    }
-
-    fn target_log_probs(&self, _: &[&[u32]], targets: &[&[u32]]) -> Tensor<B, 2> {
-        label_log_probs(
-            self,
-            targets,
-            |tokens| self.decode(tokens),
-            |rows| log_probs_without(self.generate(rows), &self.config.excluded_tokens),
-        )
     }
 }

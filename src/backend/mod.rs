@@ -273,7 +273,7 @@ fn processor() -> Result<String, BackendError> {
 /// Checks that our kernels know the level of instructions that the environment may name.
 #[cfg(any(feature = "ndarray", feature = "flex", feature = "tch"))]
 fn check_instructions() -> Result<(), BackendError> {
-    transformer_core::ops::host::check_simd().map_err(BackendError::Instructions)
+    transformer_cpu::check_simd().map_err(BackendError::Instructions)
 }
 
 #[cfg(any(feature = "ndarray", feature = "flex", feature = "tch"))]

@@ -12,7 +12,6 @@ use transformer_core::{
     AttentionMask, AttentionWeights, EncoderLayer, LayerConfig, MaxLength, NextToken,
     PytorchExport, Request, Transformer, greedy, padded, sinusoidal_encoding,
 };
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 use transformer_core::{PackedPrecision, PackedTransformer};
 use transformer_train::{Labels, PaperAdam, RateSchedule};
 
@@ -57,7 +56,6 @@ impl ModelSystem {
 
         let trained = model.valid();
         rows.push(self.greedy_row("greedy rows", &trained, io)?);
-        #[cfg(any(feature = "flex", feature = "ndarray"))]
         {
             let packed = PackedTransformer::new(trained, PackedPrecision::F32);
             rows.push(self.greedy_row("greedy rows, packed", &packed, io)?);

@@ -16,7 +16,7 @@
 //! | [`TransformerConfig`] | Table 3 |
 //! | [`Search`]: greedy decoding, beam search, sampling, on a [`DecoderCache`] | §6.1 |
 //!
-//! `PackedTransformer`, with the feature `flex` or `ndarray`, is the model once more, for decoding on a CPU only.
+//! [`PackedTransformer`] is the model once more, for decoding on a CPU only.
 //!
 //! The same parts make other models: [`LanguageModel`] is the decoder alone, an [`Encoder`] can be used
 //! without a decoder, and decoding works with any model that is a [`NextToken`].
@@ -62,7 +62,6 @@ mod layer_norm;
 mod linear;
 mod mask;
 mod multi_head_attention;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 mod packed;
 mod parameters;
 mod positional_encoding;
@@ -119,10 +118,7 @@ pub use layer_config::{LayerConfig, LayerNormFormula, NormPlacement, Positions, 
 pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use mask::{AttentionMask, padding_positions};
 pub use multi_head_attention::{AttentionInput, MultiHeadAttention};
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-pub use ops::host::PackedPrecision;
 pub use ops::{Activation, AttentionWeights, ProductPrecision};
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 pub use packed::{PackedState, PackedTransformer};
 pub use positional_encoding::{PositionalEncoding, PositionalEncodingConfig, sinusoidal_encoding};
 pub use precision::MixedPrecision;
@@ -141,4 +137,5 @@ pub use tokenizer_files::{
     TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE,
 };
 pub use transformer::{Encoded, Transformer};
+pub use transformer_cpu::PackedPrecision;
 pub use weights::{WEIGHTS_FILE, load_weights, run_of_checkpoint, save_weights};

@@ -5,10 +5,9 @@ use std::fmt::Debug;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor, ModuleOps};
 
-use crate::adam::AdamStep;
-use crate::heads::Heads;
-use crate::linear::WeightLayout;
-use crate::precision::ProductPrecision;
+use transformer_cpu::{
+    AdamStep, AttentionParents, Heads, NormParents, ProductPrecision, WeightLayout,
+};
 
 /// Attention's inputs: queries, keys and values side by side in rows, as projections leave them.
 #[derive(Debug, Clone)]
@@ -44,24 +43,6 @@ pub struct MaskTensors<I: Backend> {
     pub bias: Option<FloatTensor<I>>,
     /// Queries whose every key the bias blocks: one boolean for each row of the bias.
     pub blocked_rows: Option<BoolTensor<I>>,
-}
-
-/// Which gradients of attention are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AttentionParents {
-    /// The gradient of the queries.
-    pub query: bool,
-    /// The gradients of keys and values.
-    pub key_value: bool,
-}
-
-/// Which gradients of layer normalisation are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NormParents {
-    /// The gradient of the rows.
-    pub x: bool,
-    /// The gradients of gamma and beta.
-    pub parameters: bool,
 }
 
 /// The kernels of a backend, on tensors that it [`accepts`](Self::accepts).

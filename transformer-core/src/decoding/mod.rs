@@ -19,7 +19,6 @@ mod targets;
 mod teacher_forcing;
 
 pub use batches::padded;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 pub(crate) use batches::to_host;
 pub(crate) use batches::{column, unknown_token};
 pub(crate) use next_token::check_batch;

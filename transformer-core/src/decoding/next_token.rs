@@ -281,7 +281,7 @@ impl<M> Ensemble<M> {
     }
 
     /// The ensemble with each model changed, which must keep its vocabulary.
-    #[cfg(all(feature = "text", any(feature = "flex", feature = "ndarray")))]
+    #[cfg(feature = "text")]
     pub(crate) fn map<N>(self, change: impl FnMut(M) -> N) -> Ensemble<N> {
         let models = self.models.into_iter().map(change).collect();
         Ensemble { models }

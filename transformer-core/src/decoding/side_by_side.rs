@@ -1,5 +1,7 @@
 //! Batches decoded side by side, each by one thread.
 
+use rayon::prelude::*;
+
 use super::batches::batches;
 
 /// Tokens of a batch, at least: with fewer, most of its time would go into reading the weights.
@@ -13,7 +15,7 @@ pub(super) fn batches_for_threads(
     lengths: &[usize],
     batch_tokens: usize,
 ) -> Option<Vec<Vec<usize>>> {
-    let threads = threads();
+    let threads = rayon::current_num_threads();
     let wanted = PER_THREAD * threads;
     let all: usize = lengths.iter().sum();
     if threads == 1 || all < wanted * TOKENS.min(batch_tokens) {
@@ -23,34 +25,15 @@ pub(super) fn batches_for_threads(
 }
 
 /// The result of every batch, in the order of the batches.
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 pub(super) fn map<R: Send>(
     batches: &[Vec<usize>],
     decode: impl Fn(&[usize]) -> R + Send + Sync,
 ) -> Vec<R> {
-    use rayon::prelude::*;
-
     let batches = batches.par_iter().with_max_len(1);
     batches.map(|batch| decode(batch)).collect()
 }
 
-#[cfg(not(any(feature = "flex", feature = "ndarray")))]
-pub(super) fn map<R>(batches: &[Vec<usize>], decode: impl Fn(&[usize]) -> R) -> Vec<R> {
-    batches.iter().map(|batch| decode(batch)).collect()
-}
-
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-fn threads() -> usize {
-    rayon::current_num_threads()
-}
-
-/// Without a backend for the host there are no threads of ours.
-#[cfg(not(any(feature = "flex", feature = "ndarray")))]
-fn threads() -> usize {
-    1
-}
-
-#[cfg(all(test, any(feature = "flex", feature = "ndarray")))]
+#[cfg(test)]
 mod tests {
     use rayon::ThreadPoolBuilder;
 

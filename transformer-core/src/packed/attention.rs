@@ -1,13 +1,14 @@
 //! Multi-head attention (§3.2): the projections, and for each query its weighted sums.
 
+use transformer_cpu::rows::{self, Slots};
+use transformer_cpu::sized;
+
 use super::layers::PackedLinear;
 use super::state::{Memory, Reading};
 use super::weights::NamedWeights;
 use super::workspace::{Buffers, Products};
 use crate::layer_config::LayerConfig;
 use crate::ops::Heads;
-use crate::ops::host::rows::{self, Slots};
-use crate::ops::host::sized;
 
 /// Multi-head attention of a sequence to itself: in the encoder, and causal in the decoder (§3.2.3).
 pub(super) struct SelfAttention {

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
+use transformer_cpu::{PackedMatrix, PackedPrecision, Threads};
 
 use super::PackedTransformer;
 use super::model::Model;
 use super::weights::NamedWeights;
 use crate::error::ModelError;
 use crate::ops::WeightLayout;
-use crate::ops::host::{PackedMatrix, PackedPrecision, Threads};
 use crate::pytorch::Readable;
 use crate::weight_files::{StoredParameter, WeightFiles};
 

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use transformer_cpu::{PackedMatrix, rows};
+
 use super::layers::{Norm, PackedLinear};
 use super::weights::NamedWeights;
 use super::workspace::Products;
 use crate::config::TransformerConfig;
 use crate::layer_config::Positions;
 use crate::ops::WeightLayout::{InputByOutput, OutputByInput};
-use crate::ops::host::PackedMatrix;
-use crate::ops::host::rows;
 use crate::positional_encoding::TABLE_LEN;
 
 /// The tables of source and target embeddings and of the generator, those that are tied as one.

@@ -3,11 +3,12 @@
 use std::mem;
 use std::sync::Arc;
 
+use transformer_cpu::rows::{self, Spread};
+use transformer_cpu::{PackedMatrix, sized};
+
 use super::weights::NamedWeights;
 use super::workspace::{Buffers, Products};
 use crate::layer_config::{LayerConfig, LayerNormFormula, NormPlacement};
-use crate::ops::host::rows::{self, Spread};
-use crate::ops::host::{PackedMatrix, sized};
 use crate::ops::{Activation, WeightLayout};
 
 /// `x W + b`

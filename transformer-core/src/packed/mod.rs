@@ -34,6 +34,7 @@ use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor, TensorData};
+use transformer_cpu::{PackedPrecision, Threads};
 
 use self::model::Model;
 pub use self::state::PackedState;
@@ -43,7 +44,6 @@ use crate::config::TransformerConfig;
 use crate::decoding::{NextToken, NextTokenOutput, Vocabulary, check_batch};
 use crate::error::RequestProblem;
 use crate::ops::AttentionWeights;
-use crate::ops::host::{PackedPrecision, Threads};
 use crate::transformer::Transformer;
 
 /// A [`Transformer`] for decoding on the host's processor: its weights are laid out for the processor, in single
@@ -51,8 +51,8 @@ use crate::transformer::Transformer;
 ///
 /// It is made from a model that is not trained any more, and has no parameters. [`Search`](crate::Search),
 /// [`score`](crate::score) and [`Ensemble`](crate::Ensemble) decode with it as with the model; in single precision
-/// the results are the model's, beyond the rounding of sums. Clones share the weights. It is there with the feature
-/// `flex` or `ndarray`, for any backend.
+/// the results are the model's, beyond the rounding of sums. Clones share the weights. It decodes on the host with
+/// any backend.
 ///
 /// ```
 /// use burn_ndarray::NdArray;

@@ -1,5 +1,7 @@
 //! The whole model (§3), of no backend: sources to memories, and tokens to the log-probabilities of next tokens.
 
+use transformer_cpu::{Threads, sized};
+
 use super::decoder::Decoder;
 use super::embedding::{Embedding, Generator, PositionVectors, Tables};
 use super::encoder::Encoder;
@@ -8,7 +10,6 @@ use super::weights::NamedWeights;
 use super::workspace::Workspace;
 use crate::config::TransformerConfig;
 use crate::decoding::read_before;
-use crate::ops::host::{Threads, sized};
 
 /// Rows of log-probabilities that are computed at a time where most of each row is not kept.
 const SCORED_ROWS: usize = 64;

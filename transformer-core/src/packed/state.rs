@@ -9,10 +9,11 @@ use std::iter;
 use std::mem;
 use std::sync::Arc;
 
+use transformer_cpu::Threads;
+
 use super::model::Step;
 use super::tasks;
 use super::workspace::Workspace;
-use crate::ops::host::Threads;
 
 /// The state of a [`PackedTransformer`](crate::PackedTransformer) between two tokens.
 #[derive(Debug, Clone)]

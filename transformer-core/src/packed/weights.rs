@@ -6,10 +6,10 @@ use std::convert::Infallible;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use transformer_cpu::{PackedMatrix, PackedPrecision};
 
 use crate::decoding::to_host;
 use crate::ops::WeightLayout;
-use crate::ops::host::{PackedMatrix, PackedPrecision};
 use crate::transformer::Transformer;
 
 /// Weights by their names in `model.safetensors`. A packed model asks for each of them once.

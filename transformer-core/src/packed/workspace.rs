@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use transformer_cpu::{ProductBuffer, Threads};
+
 use super::state::Queries;
-use crate::ops::host::{ProductBuffer, Threads};
 
 /// The memory of a task.
 #[derive(Default)]

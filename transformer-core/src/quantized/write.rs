@@ -6,13 +6,14 @@ use std::path::Path;
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError};
+use transformer_cpu::quantized_rows;
 
 use super::{layout, rows_by_width, scale_name, transposed};
 use crate::config_file::{CONFIG_FILE, QUANTIZED_FORMAT, TRANSFORMER, is_quantized};
 use crate::decoding::DecodeOptions;
 use crate::error::{ModelError, TensorProblem};
 use crate::files::{self, replace_file_with};
-use crate::ops::{WeightLayout, quantized_rows};
+use crate::ops::WeightLayout;
 use crate::pytorch::Readable;
 use crate::tokenizer_files::TOKENIZER_FILES;
 use crate::weight_files::WeightFiles;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use transformer_cpu::PackedPrecision;
 
 use super::error::TextError;
 use super::model_tokenizers::Tokenizers;
@@ -14,9 +15,6 @@ use crate::config::TransformerConfig;
 use crate::decoding::{DecodeOptions, Ensemble, NextToken, SourceTarget, TargetScore, score};
 use crate::error::{DecodeOptionsError, ModelError};
 use crate::hugging_face::options_of_directory;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-use crate::ops::host::PackedPrecision;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 use crate::packed::PackedTransformer;
 use crate::transformer::Transformer;
 
@@ -133,7 +131,6 @@ impl<B: Backend> Translator<B> {
     }
 
     /// The translator with its models packed, each weight of which is freed as soon as it is packed.
-    #[cfg(any(feature = "flex", feature = "ndarray"))]
     pub fn packed(self, precision: PackedPrecision) -> Translator<B, PackedTransformer<B>> {
         let pack = |model| PackedTransformer::new(model, precision);
         Translator {
@@ -173,7 +170,6 @@ impl<B: Backend> Translator<B> {
     }
 }
 
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 impl<B: Backend> Translator<B, PackedTransformer<B>> {
     /// Reads the model directories of an ensemble, as [`load_ensemble`](Translator::load_ensemble) does, and packs
     /// model by model: none is ever whole in another form. [`quantize`](crate::quantize) writes directories that are

@@ -1,4 +1,4 @@
-//! libtorch's own fused operations, and attention in the tiles of [`host`](crate::host).
+//! libtorch's own fused operations, and attention in the tiles of `transformer-cpu`.
 
 mod adam;
 mod attention;
@@ -12,12 +12,10 @@ mod slices;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn_tch::{LibTorch, TchTensor};
 use tch::{Kind, Tensor};
+use transformer_cpu::{AdamStep, AttentionParents, NormParents, ProductPrecision, WeightLayout};
 
 use self::dropout::Dropped;
-use crate::adam::AdamStep;
-use crate::kernels::{Attendable, AttentionParents, Kernels, MaskTensors, NormParents, Packed};
-use crate::linear::WeightLayout;
-use crate::precision::ProductPrecision;
+use crate::kernels::{Attendable, Kernels, MaskTensors, Packed};
 
 impl Kernels for LibTorch {
     type Dropped = Dropped;
@@ -227,5 +225,34 @@ fn owned(tensor: TchTensor) -> Tensor {
         tensor.tensor
     } else {
         tensor.tensor.contiguous().copy()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Device;
+    use transformer_cpu::{PackedMatrix, PackedPrecision, ProductBuffer, Threads};
+
+    use super::*;
+
+    /// libtorch sets up a thread's tiles once for several products.
+    #[test]
+    fn libtorch_multiplies_by_amx_on_the_same_thread() {
+        let x = Tensor::ones([64, 64], (Kind::BFloat16, Device::Cpu));
+        // Numbers that 8 bits represent exactly, and as many as AMX needs for whole tiles.
+        let (rows, sizes) = ([127.0; 16 * 64], [64, 32]);
+        let (layout, precision) = (WeightLayout::InputByOutput, PackedPrecision::Int8);
+        let packed = PackedMatrix::new(&[127.0; 64 * 32], sizes, layout, precision);
+        let mut buffer = ProductBuffer::default();
+        for _ in 0..3 {
+            let sums = x.matmul(&x).to_kind(Kind::Float);
+            assert_eq!(
+                (sums.min().double_value(&[]), sums.max().double_value(&[])),
+                (64.0, 64.0)
+            );
+            let mut out = [0.0; 16 * 32];
+            packed.product(&rows, None, &mut out, &mut buffer, Threads::This);
+            assert_eq!(out, [127.0 * 127.0 * 64.0; 16 * 32]);
+        }
     }
 }

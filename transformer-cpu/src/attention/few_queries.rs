@@ -10,8 +10,10 @@ use crate::attention::heads::score_scale;
 use crate::attention::mask::LOWEST;
 use crate::attention::mask::{HeadMask, Mask};
 use crate::products::matrix::Matrix;
+use crate::products::product;
 use crate::simd::{exp, max, sum, vectorised};
 use crate::sizes::count;
+use crate::types::ProductPrecision;
 
 /// The outputs of all heads: `[batch, n_heads, query_len, d_v]`.
 pub fn attention(query: HeadRows<'_>, parts: &[[HeadRows<'_>; 2]], mask: Mask<'_>) -> Vec<f32> {
@@ -29,7 +31,7 @@ pub fn attention(query: HeadRows<'_>, parts: &[[HeadRows<'_>; 2]], mask: Mask<'_
             let width = keys.len();
             let mut weights = vec![0.0; query_len * width];
             for portion in Portion::all(parts, index, keys.clone()) {
-                let scores = query.product(portion.key.transposed());
+                let scores = product(query, portion.key.transposed(), ProductPrecision::F32);
                 let columns = columns(&portion, &keys);
                 for (row, scores) in weights
                     .chunks_exact_mut(width)
@@ -43,7 +45,7 @@ pub fn attention(query: HeadRows<'_>, parts: &[[HeadRows<'_>; 2]], mask: Mask<'_
                 let columns = columns(&portion, &keys);
                 let weights = &weights[columns.start..];
                 let weights = Matrix::new(weights, query_len, columns.len(), width);
-                let sums = weights.product(portion.value);
+                let sums = product(weights, portion.value, ProductPrecision::F32);
                 output.iter_mut().zip(sums).for_each(|(y, sum)| *y += sum);
             }
         });

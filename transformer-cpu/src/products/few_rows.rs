@@ -6,6 +6,7 @@
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
+use super::matrix::Matrix;
 use crate::simd::arch;
 
 /// Rows up to which the products here are mostly faster than gemm's.
@@ -21,6 +22,14 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
+    /// The rows of a matrix, where each is contiguous.
+    pub fn of(matrix: Matrix<'a>) -> Option<Self> {
+        (matrix.column_stride == 1).then(|| {
+            let (rows, columns) = (matrix.rows, matrix.columns);
+            Self::new(matrix.values, rows, columns, matrix.row_stride)
+        })
+    }
+
     /// `count` rows of `width` numbers, each `stride` numbers after the one before.
     pub fn new(values: &'a [f32], count: usize, width: usize, stride: usize) -> Self {
         Self {

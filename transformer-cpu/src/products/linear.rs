@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use super::matrix::Matrix;
+use super::product;
 use crate::buffer::task_of_rows;
 use crate::simd::vectorised;
 use crate::sizes::count;
@@ -76,9 +77,7 @@ fn whole(values: &[f32], rows: usize, columns: usize) -> Matrix<'_> {
 /// assert_eq!(y, [15.0, 18.0, 121.0]);
 /// ```
 pub fn linear(x: &[f32], weight: &[f32], bias: Option<&[f32]>, shape: LinearShape) -> Vec<f32> {
-    let mut output = shape
-        .input(x)
-        .product_at(shape.weight(weight), shape.precision);
+    let mut output = product(shape.input(x), shape.weight(weight), shape.precision);
     let d_output = shape.d_output;
     if let Some(bias) = bias {
         assert_eq!(bias.len(), d_output, "a bias, and the width of the output");
@@ -100,9 +99,8 @@ pub fn linear(x: &[f32], weight: &[f32], bias: Option<&[f32]>, shape: LinearShap
 /// # Panics
 /// When a slice is not as long as its shape.
 pub fn linear_input_gradient(grad: &[f32], weight: &[f32], shape: LinearShape) -> Vec<f32> {
-    shape
-        .output(grad)
-        .product_at(shape.weight(weight).transposed(), shape.precision)
+    let weight = shape.weight(weight).transposed();
+    product(shape.output(grad), weight, shape.precision)
 }
 
 /// Gradient of the weight, in its layout: `xᵀ dY`.
@@ -112,8 +110,8 @@ pub fn linear_input_gradient(grad: &[f32], weight: &[f32], shape: LinearShape) -
 pub fn linear_weight_gradient(grad: &[f32], x: &[f32], shape: LinearShape) -> Vec<f32> {
     let (grad, x) = (shape.output(grad), shape.input(x));
     match shape.layout {
-        WeightLayout::InputByOutput => x.transposed().product_at(grad, shape.precision),
-        WeightLayout::OutputByInput => grad.transposed().product_at(x, shape.precision),
+        WeightLayout::InputByOutput => product(x.transposed(), grad, shape.precision),
+        WeightLayout::OutputByInput => product(grad.transposed(), x, shape.precision),
     }
 }
 

@@ -5,10 +5,7 @@ use std::ops::Range;
 
 use gemm::Parallelism;
 
-use super::bf16;
-use super::few_rows::{self, FEW, Rows};
 use crate::sizes::count;
-use crate::types::ProductPrecision;
 
 /// Multiplications from which on a product is computed on several threads.
 pub const LARGE: usize = 1 << 22;
@@ -108,60 +105,18 @@ impl<'a> Matrix<'a> {
         );
     }
 
-    /// The rows, where each is contiguous.
-    fn contiguous_rows(self) -> Option<Rows<'a>> {
-        (self.column_stride == 1)
-            .then(|| Rows::new(self.values, self.rows, self.columns, self.row_stride))
-    }
-
-    /// [`product`](Self::product), in that precision.
+    /// `self · other`, row after row, by the crate gemm, on all threads where `is_large`.
     ///
     /// # Panics
     /// When the sizes do not agree.
-    pub fn product_at(self, other: Matrix<'_>, precision: ProductPrecision) -> Vec<f32> {
-        match precision {
-            ProductPrecision::F32 => self.product(other),
-            ProductPrecision::Bf16 => bf16::product(self, other),
-        }
-    }
-
-    /// `self · other`, row after row, on all threads where it is large.
-    ///
-    /// # Panics
-    /// When the sizes do not agree.
-    pub fn product(self, other: Matrix<'_>) -> Vec<f32> {
-        assert_eq!(self.columns, other.rows, "inner sizes of a product");
-        if let Some(product) = self.few_rows_product(other) {
-            return product;
-        }
-        let size = count(&[self.rows, other.columns]);
-        let is_large = size.saturating_mul(self.columns) >= LARGE;
-        #[cfg(target_arch = "x86_64")]
-        if is_large && let Some(product) = super::panels::product(self, other) {
-            return product;
-        }
-        self.gemm_product(other, threads_of(is_large))
-    }
-
-    fn few_rows_product(self, other: Matrix<'_>) -> Option<Vec<f32>> {
-        if self.rows > FEW || self.columns == 0 {
-            return None;
-        }
-        let x = self.contiguous_rows()?;
-        let parallel = other.rows * other.columns >= LARGE_MATRIX;
-        match other.contiguous_rows() {
-            Some(rows) => Some(few_rows::product(x, rows, parallel)),
-            None => {
-                let rows = other.transposed().contiguous_rows()?;
-                Some(few_rows::transposed_product(x, rows, parallel))
-            }
-        }
-    }
-
-    fn gemm_product(self, other: Matrix<'_>, threads: Parallelism) -> Vec<f32> {
+    pub fn product(self, other: Matrix<'_>, is_large: bool) -> Vec<f32> {
         let count = count(&[self.rows, other.columns]);
         let mut out = Vec::with_capacity(count);
         let spare = &mut out.spare_capacity_mut()[..count];
+        let threads = match is_large {
+            true => Parallelism::Rayon(0),
+            false => Parallelism::None,
+        };
         self.compute(other, 1.0, Destination::Initialise(spare), threads);
         #[allow(unsafe_code, reason = "gemm writes into uninitialised memory")]
         // SAFETY: the capacity is `count` at least, and `compute` has initialised the first `count` numbers.
@@ -233,14 +188,6 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// All threads, or this one.
-fn threads_of(is_large: bool) -> Parallelism {
-    match is_large {
-        true => Parallelism::Rayon(0),
-        false => Parallelism::None,
-    }
-}
-
 /// Where a product goes.
 enum Destination<'a> {
     /// Into uninitialised memory: every number is written, and none is read.
@@ -254,13 +201,16 @@ enum Destination<'a> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::products::few_rows::FEW;
+    use crate::products::product;
+    use crate::types::ProductPrecision::F32;
 
     /// In a release build, the number of results would wrap to zero, and gemm write past it.
     #[test]
     #[should_panic(expected = "are more numbers than memory can hold")]
     fn counts_that_wrap_are_refused() {
         let many = 1 << (usize::BITS / 2);
-        Matrix::new(&[], many, 0, 0).product(Matrix::new(&[], 0, many, many));
+        Matrix::new(&[], many, 0, 0).product(Matrix::new(&[], 0, many, many), false);
     }
 
     /// Sizes and strides that gemm has a path of its own for: few inner columns, one row or column, whole and broken
@@ -283,7 +233,10 @@ pub(super) mod tests {
         ] {
             let sizes = [rows, inner, columns];
             in_each_layout(sizes, |x, w, expected| {
-                assert_eq!(x.product(w), expected, "{sizes:?}");
+                assert_eq!(product(x, w, F32), expected, "{sizes:?}");
+                for is_large in [false, true] {
+                    assert_eq!(x.product(w, is_large), expected, "{sizes:?}");
+                }
                 // Not at the beginning of a vector.
                 let mut out = vec![f32::NAN; rows * columns + 10];
                 let (before, after) = (3, 3 + rows * columns);
@@ -407,8 +360,10 @@ pub(super) mod tests {
     #[test]
     fn an_inner_size_of_zero_gives_zeros() {
         for rows in [2, FEW + 1] {
-            let product = Matrix::new(&[], rows, 0, 0).product(Matrix::new(&[], 0, 3, 3));
-            assert_eq!(product, vec![0.0; 3 * rows]);
+            let (x, w) = (Matrix::new(&[], rows, 0, 0), Matrix::new(&[], 0, 3, 3));
+            for product in [product(x, w, F32), x.product(w, false)] {
+                assert_eq!(product, vec![0.0; 3 * rows]);
+            }
         }
         let mut out = [1.0; 6];
         Matrix::new(&[], 2, 0, 0).multiply(Matrix::new(&[], 0, 3, 3), 1.0, &mut out);

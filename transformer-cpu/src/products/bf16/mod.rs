@@ -15,21 +15,20 @@ mod panels;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
-use crate::products::matrix::Matrix;
+pub use self::panels::rounded;
+use super::matrix::Matrix;
 
-/// `x · other` of factors that are rounded to bf16.
-///
-/// With AMX and AVX512-BF16, factors and sums that are smaller than the smallest normal number are zero. Elsewhere the
-/// factors are rounded, and multiplied in single precision.
+/// `x · other` of factors that are rounded to bf16, where this processor multiplies them faster than in single
+/// precision. Factors and sums that are smaller than the smallest normal number are zero.
 ///
 /// # Panics
 /// When the sizes do not agree.
-pub fn product(x: Matrix<'_>, other: Matrix<'_>) -> Vec<f32> {
+pub fn product(x: Matrix<'_>, other: Matrix<'_>) -> Option<Vec<f32>> {
     #[cfg(target_arch = "x86_64")]
-    if let Some(product) = tiles::product(x, other) {
-        return product;
-    }
-    rounded_product(x, other)
+    let product = tiles::product(x, other);
+    #[cfg(not(target_arch = "x86_64"))]
+    let product = None;
+    product
 }
 
 /// Whether this processor has instructions by which products of bf16 are faster than in single precision.
@@ -41,23 +40,20 @@ pub fn multiplies_bf16_fast() -> bool {
     is_fast
 }
 
-fn rounded_product(x: Matrix<'_>, other: Matrix<'_>) -> Vec<f32> {
-    let [x_values, other_values] = [x, other].map(|factor| panels::rounded(factor.values));
-    x.of(&x_values).product(other.of(&other_values))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::products::matrix::tests::in_each_layout;
+    use crate::products::{product, product_of_rounded};
+    use crate::types::ProductPrecision::Bf16;
 
     type Product<'a> = &'a (dyn Fn(Matrix<'_>, Matrix<'_>) -> Vec<f32> + Sync);
 
     /// Tests the product by each of the instructions that this processor has, up to the level that `TRANSFORMER_SIMD`
     /// names, and the product without them.
     fn on_each(test: impl Fn(Product<'_>)) {
-        test(&product);
-        test(&rounded_product);
+        test(&|x, other| product(x, other, Bf16));
+        test(&product_of_rounded);
         #[cfg(target_arch = "x86_64")]
         {
             match tiles::Dot::new() {
@@ -179,6 +175,6 @@ mod tests {
     #[should_panic(expected = "inner sizes of a product")]
     fn sizes_that_do_not_agree_are_refused() {
         let x = Matrix::new(&[0.0; 6], 3, 2, 2);
-        product(x, x);
+        product(x, x, Bf16);
     }
 }

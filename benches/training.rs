@@ -14,7 +14,7 @@ use burn::tensor::{Bool, Distribution, Int, Tensor, TensorData};
 use burn::train::TrainStep;
 use burn_autodiff::Autodiff;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use transformer_core::ops::{self, Heads, Operands};
+use transformer_core::ops::{self, Heads, Operands, ProductPrecision};
 use transformer_core::{
     AttentionMask, AttentionWeights, Transformer, TransformerConfig, WeightInit,
 };
@@ -144,8 +144,14 @@ impl Benches<'_> {
                 self.measure::<B>(&name, size, device, || {
                     let operands = Operands::SelfPacked(&packed);
                     let mask = Some(mask.parts());
-                    let attended =
-                        ops::attention(operands, heads, mask, p, AttentionWeights::Discard);
+                    let attended = ops::attention(
+                        operands,
+                        heads,
+                        mask,
+                        p,
+                        AttentionWeights::Discard,
+                        ProductPrecision::F32,
+                    );
                     attended.output.sum().backward();
                 });
             }

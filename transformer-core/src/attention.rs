@@ -219,7 +219,7 @@ impl<B: Backend> AttentionHeads<B> {
         let p = self.dropout.probability(operands.query());
         let mask = mask.map(AttentionMask::parts);
         let (sizes, precision) = (self.sizes(), self.precision);
-        let heads = ops::attention_at(operands, sizes, mask, p, weights, precision);
+        let heads = ops::attention(operands, sizes, mask, p, weights, precision);
         AttentionOutput {
             output: linear(&self.projection, heads.output, precision),
             weights: heads.weights,

@@ -176,7 +176,7 @@ impl<B: Backend> MultiHeadAttention<B> {
             let weight = weight.clone().slice_dim(1, columns.clone());
             let bias = bias.clone().map(|bias| bias.slice_dim(0, columns));
             let layout = WeightLayout::InputByOutput;
-            ops::linear_at(x, weight, bias, layout, self.heads.precision)
+            ops::linear(x, weight, bias, layout, self.heads.precision)
         };
         Tensor::cat(vec![project(key, 0..keys), project(value, keys..width)], 2)
     }

@@ -46,7 +46,7 @@ mod torch;
 pub use ops::activation::activation_dropout;
 pub use ops::adam::{Moments, adam};
 pub use ops::attention::{
-    AttentionOutput, AttentionWeights, attention, attention_at, scaled_dot_product_attention,
+    AttentionOutput, AttentionWeights, attention, scaled_dot_product_attention,
 };
 pub use ops::cross_entropy::{RowLosses, cross_entropy, log_softmax};
 pub use ops::dropout::{add_dropout, dropout};
@@ -54,7 +54,7 @@ pub use ops::embedding::embedding;
 pub use ops::gather_rows::gather_rows;
 pub use ops::heads::{join_heads, split_heads, write_heads};
 pub use ops::layer_norm::layer_norm;
-pub use ops::linear::{linear, linear_at};
+pub use ops::linear::linear;
 pub use ops::mask::Mask;
 pub use ops::operands::Operands;
 pub use ops::sums::sum_of_squares;

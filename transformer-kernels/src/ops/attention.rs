@@ -45,6 +45,12 @@ pub struct AttentionOutput<B: Backend> {
 /// composition. The memory of fused attention grows with the lengths, not with their product: the backward
 /// pass computes the weights again.
 ///
+/// Products have the given precision where gradients are taken. In bf16, `Q Kᵀ`, the product of weights and values, and
+/// their gradients have rounded factors; softmax, dropout and mask are in f32. Where attention is computed in blocks of
+/// queries or keys, to keep fewer weights in memory, each block's part of a sum is rounded when it is complete. Products
+/// are in f32 where attention is composed, where the backend does not compute in this precision
+/// ([`multiplies_in`](crate::multiplies_in)), and in tiles, with which libtorch computes long attention with dropout.
+///
 /// # Shapes
 /// - operands: queries, keys and values of all heads, see [`Operands`]
 /// - mask: `[batch or 1, n_heads or 1, query_len or 1, key_len]`, see [`Mask`]
@@ -54,29 +60,6 @@ pub struct AttentionOutput<B: Backend> {
 /// # Panics
 /// When the shapes do not agree, or `p` is not in [0, 1).
 pub fn attention<B: Backend>(
-    operands: Operands<'_, B>,
-    heads: Heads,
-    mask: Option<&Mask<B>>,
-    p: f64,
-    weights: AttentionWeights,
-) -> AttentionOutput<B> {
-    attention_at(operands, heads, mask, p, weights, ProductPrecision::F32)
-}
-
-/// Like [`attention`], with products in that precision where gradients are taken.
-///
-/// In bf16, `Q Kᵀ`, the product of weights and values, and their gradients have rounded factors; softmax, dropout
-/// and mask are in f32. Where attention is computed in blocks of queries or keys, to keep fewer weights in memory,
-/// each block's part of a sum is rounded when it is complete. Products are in f32 where attention is composed, where
-/// the backend does not compute in this precision ([`multiplies_in`](crate::multiplies_in)), and in tiles, with which
-/// libtorch computes long attention with dropout.
-///
-/// # Shapes
-/// As [`attention`].
-///
-/// # Panics
-/// As [`attention`].
-pub fn attention_at<B: Backend>(
     operands: Operands<'_, B>,
     heads: Heads,
     mask: Option<&Mask<B>>,

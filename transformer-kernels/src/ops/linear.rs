@@ -19,6 +19,10 @@ use crate::sizes::{check_vector, described, reshaped};
 /// All other dimensions are flattened into the rows of one matrix: with a batch dimension, Burn would
 /// multiply sentence by sentence and, in the backward pass, add up one gradient of `W` per sentence.
 ///
+/// The product has the given precision where gradients are taken. In bf16, the gradients of `x` and of the weight are
+/// products of rounded factors, too; the gradient of the bias is a sum in f32. A backend without this precision
+/// ([`multiplies_in`](crate::multiplies_in)) computes in f32.
+///
 /// # Shapes
 /// - x: `[.., d_input]`
 /// - weight: `[d_input, d_output]` or `[d_output, d_input]`, by its layout
@@ -31,36 +35,18 @@ use crate::sizes::{check_vector, described, reshaped};
 /// ```
 /// use burn::tensor::Tensor;
 /// use burn_ndarray::NdArray;
-/// use transformer_kernels::{WeightLayout, linear};
+/// use transformer_kernels::{ProductPrecision, WeightLayout, linear};
 ///
 /// let device = Default::default();
 /// let x = Tensor::<NdArray, 2>::from_data([[1.0, 2.0]], &device);
 /// let weight = Tensor::from_data([[3.0, 4.0, 5.0], [6.0, 7.0, 8.0]], &device);
 /// let bias = Tensor::from_data([0.0, 0.0, 100.0], &device);
 /// // 1·3 + 2·6 = 15, 1·4 + 2·7 = 18, 1·5 + 2·8 + 100 = 121
-/// let y = linear(x, weight, Some(bias), WeightLayout::InputByOutput);
+/// let layout = WeightLayout::InputByOutput;
+/// let y = linear(x, weight, Some(bias), layout, ProductPrecision::F32);
 /// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [15.0, 18.0, 121.0]);
 /// ```
 pub fn linear<B: Backend, const D: usize>(
-    x: Tensor<B, D>,
-    weight: Tensor<B, 2>,
-    bias: Option<Tensor<B, 1>>,
-    layout: WeightLayout,
-) -> Tensor<B, D> {
-    linear_at(x, weight, bias, layout, ProductPrecision::F32)
-}
-
-/// Like [`linear`], with products in that precision where gradients are taken.
-///
-/// In bf16, the gradients of `x` and of the weight are products of rounded factors, too; the gradient of the bias
-/// is a sum in f32. A backend without this precision ([`multiplies_in`](crate::multiplies_in)) computes in f32.
-///
-/// # Shapes
-/// As [`linear`].
-///
-/// # Panics
-/// As [`linear`].
-pub fn linear_at<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     weight: Tensor<B, 2>,
     bias: Option<Tensor<B, 1>>,
@@ -330,7 +316,7 @@ mod tests {
             let weight = tensor::<Autodiff<I>, 2>(2, layout.oriented([d_input, d_output]));
             let bias = with_bias.then(|| tensor::<Autodiff<I>, 1>(3, [d_output]));
             let bf16 = ProductPrecision::Bf16;
-            let output = linear_at(x.clone(), weight.clone(), bias.clone(), layout, bf16);
+            let output = linear(x.clone(), weight.clone(), bias.clone(), layout, bf16);
             let grads = gradients(output.clone());
             let [x_grad, weight_grad] =
                 [&x, &weight].map(|factor| factor.grad(&grads).expect("a gradient"));
@@ -379,8 +365,14 @@ mod tests {
 
             // Without gradients, in f32.
             let (x, weight) = (x.inner(), weight.inner());
-            let plain = linear(x.clone(), weight.clone(), None, layout);
-            let at = linear_at(x, weight, None, layout, bf16);
+            let plain = linear(
+                x.clone(),
+                weight.clone(),
+                None,
+                layout,
+                ProductPrecision::F32,
+            );
+            let at = linear(x, weight, None, layout, bf16);
             assert_eq!(values(at), values(plain));
         }
     }

@@ -279,6 +279,7 @@ mod tests {
     use burn_ndarray::NdArray;
 
     use super::*;
+    use crate::ProductPrecision::F32;
     use crate::testing::{on_each, plain, tensor, values};
     use crate::{AttentionWeights, Heads, Operands, attention};
 
@@ -295,7 +296,7 @@ mod tests {
         let operands = Operands::SelfPacked(&packed);
         let padding = Tensor::<Autodiff<I>, 2, Bool>::zeros([3, 6], &Default::default());
         let mask = Mask::causal_padding(0, 6, padding);
-        let attend = |wanted| attention(operands, heads, Some(&mask), 0.0, wanted);
+        let attend = |wanted| attention(operands, heads, Some(&mask), 0.0, wanted, F32);
         attend(AttentionWeights::Discard).output.sum().backward();
         assert!(mask.expanded.get().is_none());
         attend(AttentionWeights::Return);

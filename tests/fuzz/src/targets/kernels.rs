@@ -267,7 +267,7 @@ impl LinearCase {
 
     fn forward<B: Backend>(&self) -> Vec<f64> {
         let (x, weight, bias) = self.tensors::<B>();
-        values(ops::linear_at(
+        values(ops::linear(
             x,
             weight,
             bias,
@@ -282,7 +282,7 @@ impl LinearCase {
         let bias = bias.map(Tensor::require_grad);
         let operands = (x.clone(), weight.clone(), bias.clone());
         let (layout, precision) = (self.weight_layout, self.precision);
-        let output = ops::linear_at(operands.0, operands.1, operands.2, layout, precision);
+        let output = ops::linear(operands.0, operands.1, operands.2, layout, precision);
         let gradients = backward_by(&output, &self.output_gradient);
         let mut all = vec![gradient(&x, &gradients), gradient(&weight, &gradients)];
         all.extend(bias.map(|bias| gradient(&bias, &gradients)));
@@ -377,7 +377,8 @@ pub fn linear(_folder: &Path) -> Target {
             x,
             weight,
             None,
-            WeightLayout::InputByOutput
+            WeightLayout::InputByOutput,
+            ProductPrecision::F32
         ))));
     })
 }
@@ -456,7 +457,7 @@ impl AttentionCase {
             Some(key_value) => Operands::CrossPacked { query, key_value },
         };
         let (mask, weights) = (self.mask(), AttentionWeights::Discard);
-        ops::attention_at(operands, self.heads, mask.as_ref(), p, weights, precision).output
+        ops::attention(operands, self.heads, mask.as_ref(), p, weights, precision).output
     }
 
     fn forward<B: Backend>(&self) -> Vec<f64> {
@@ -497,7 +498,17 @@ impl AttentionCase {
         };
         let mask = self.mask();
         let weights = AttentionWeights::Discard;
-        values(ops::attention(operands, self.heads, mask.as_ref(), 0.0, weights).output)
+        values(
+            ops::attention(
+                operands,
+                self.heads,
+                mask.as_ref(),
+                0.0,
+                weights,
+                ProductPrecision::F32,
+            )
+            .output,
+        )
     }
 }
 

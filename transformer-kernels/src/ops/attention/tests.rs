@@ -283,7 +283,15 @@ fn packed_attention_without_gradients_is_the_composition<I: Kernels>() {
         heads: Heads,
         mask: Option<&Mask<B>>,
     ) -> Tensor<B, 3> {
-        attention(operands, heads, mask, 0.0, AttentionWeights::Discard).output
+        attention(
+            operands,
+            heads,
+            mask,
+            0.0,
+            AttentionWeights::Discard,
+            ProductPrecision::F32,
+        )
+        .output
     }
     for heads in [HEADS, EQUAL_WIDTHS] {
         for kind in masks([2, heads.n_heads, 7, 7]) {
@@ -322,7 +330,14 @@ fn attend_with<B: Backend>(mask: &Mask<B>) -> AttentionOutput<B> {
     let packed = plain_numbers::<B, 3>(1, [2, 7, 2 * KEYS + VALUES]);
     let operands = Operands::SelfPacked(&packed);
     let discard = AttentionWeights::Discard;
-    attention(operands, HEADS, Some(mask), 0.0, discard)
+    attention(
+        operands,
+        HEADS,
+        Some(mask),
+        0.0,
+        discard,
+        ProductPrecision::F32,
+    )
 }
 
 /// A kernel counts positions from query to query: one query's mask is not that of all.
@@ -439,7 +454,7 @@ fn bf16_is_off_by_its_roundings<I: Kernels>() {
         <Autodiff<I> as Backend>::seed(&device, 5);
         let attend = |operands, mask: Option<&Mask<Autodiff<I>>>| {
             let discard = AttentionWeights::Discard;
-            attention_at(operands, heads, mask, p, discard, precision).output
+            attention(operands, heads, mask, p, discard, precision).output
         };
         let Heads { n_heads, d_k, d_v } = heads;
         let packed = tensor::<Autodiff<I>, 3>(1, [2, query_len, n_heads * (2 * d_k + d_v)]);

@@ -45,7 +45,7 @@ pub struct MaskTensors<I: Backend> {
     pub blocked_rows: Option<BoolTensor<I>>,
 }
 
-/// The kernels of a backend, on tensors that it [`accepts`](Self::accepts).
+/// The kernels of a backend, on tensors that it [`supports`](Self::supports), after [`prepare`](Self::prepare).
 ///
 /// Shapes and types have been checked. A gradient that is not wanted is not computed: its function is not
 /// called, or returns `None` for it.
@@ -70,9 +70,11 @@ pub trait Kernels: Backend {
         tensor.clone()
     }
 
-    /// Whether the kernels support the tensor's type. It is asked before each kernel, and makes preparations that are made
-    /// once in a process.
-    fn accepts(tensor: &FloatTensor<Self>) -> bool;
+    /// Whether there are kernels for the tensor's type.
+    fn supports(tensor: &FloatTensor<Self>) -> bool;
+
+    /// Makes the preparations that the backend's operations need once in a process.
+    fn prepare() {}
 
     /// The tokens' rows of a table `[vocab_size, d_model]`, times `scale`: `[batch, len, d_model]`.
     fn embed(table: &FloatTensor<Self>, tokens: &IntTensor<Self>, scale: f64) -> FloatTensor<Self> {

@@ -1,12 +1,10 @@
 //! The precision of products.
 
-use std::any::TypeId;
-
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use transformer_cpu::ProductPrecision;
 
-use crate::autodiff::{Tracked, first};
+use crate::autodiff::{first, is_over};
 use crate::kernels::Kernels;
 
 /// Whether the backend has products in this precision where gradients are taken; else they are in f32.
@@ -31,8 +29,7 @@ pub fn multiplies_in<B: Backend>(precision: ProductPrecision) -> bool {
 
 /// Whether `B` has products in bf16, if it takes gradients over `I`.
 fn multiplies_in_bf16<B: Backend, I: Kernels>() -> Option<bool> {
-    let is_over = TypeId::of::<FloatTensor<B>>() == TypeId::of::<Tracked<I>>();
-    is_over.then_some(I::BF16_LINEAR)
+    is_over::<B, I>().then_some(I::BF16_LINEAR)
 }
 
 /// A tensor as a factor of products in this precision.

@@ -76,7 +76,7 @@ impl<I: Host> Kernels for I {
 
     const BF16_LINEAR: bool = true;
 
-    fn accepts(tensor: &FloatTensor<I>) -> bool {
+    fn supports(tensor: &FloatTensor<I>) -> bool {
         I::is_f32(tensor)
     }
 

@@ -28,7 +28,7 @@ fn activate<B: Backend, const D: usize>(x: Tensor<B, D>, activation: Activation)
 /// `x Φ(x)`, where `Φ` is the normal distribution function. The derivative of Burn's own `gelu` is that of
 /// the approximation by `tanh`.
 fn gelu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
-    prepare(&x);
+    prepare::<B>();
     let phi = ((x.clone() * FRAC_1_SQRT_2).erf() + 1.0) * 0.5;
     x * phi
 }

@@ -28,9 +28,12 @@ impl Kernels for LibTorch {
         TchTensor::new(tensor.tensor.to_kind(Kind::BFloat16))
     }
 
-    fn accepts(tensor: &FloatTensor<Self>) -> bool {
-        mkl::start();
+    fn supports(tensor: &FloatTensor<Self>) -> bool {
         tensor.tensor.kind() == Kind::Float
+    }
+
+    fn prepare() {
+        mkl::start();
     }
 
     fn linear_forward(

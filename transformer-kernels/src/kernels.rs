@@ -45,6 +45,10 @@ pub struct MaskTensors<I: Backend> {
     pub blocked_rows: Option<BoolTensor<I>>,
 }
 
+/// Writes heads, from a column of rows on, into a cache `[batch, n_heads, capacity, d_head]`, from a slot on: of cache,
+/// slot, rows and column. Returns the cache.
+pub type WriteHeads<I> = fn(FloatTensor<I>, usize, &FloatTensor<I>, usize) -> FloatTensor<I>;
+
 /// The kernels of a backend, on tensors that it [`supports`](Self::supports), after [`prepare`](Self::prepare).
 ///
 /// Shapes and types have been checked. A gradient that is not wanted is not computed: its function is not
@@ -69,6 +73,9 @@ pub trait Kernels: Backend {
     fn bf16_factor(tensor: &FloatTensor<Self>) -> FloatTensor<Self> {
         tensor.clone()
     }
+
+    /// Writes columns of `[batch, new_len, ..]` into a cache; `None` where the backend's own operations are as fast.
+    const WRITE_HEADS: Option<WriteHeads<Self>> = None;
 
     /// Whether there are kernels for the tensor's type.
     fn supports(tensor: &FloatTensor<Self>) -> bool;
@@ -201,15 +208,6 @@ pub trait Kernels: Backend {
     ) -> [Option<FloatTensor<Self>>; 2]
     where
         Self: Sized;
-
-    /// Writes columns of `[batch, new_len, ..]` into a cache `[batch, n_heads, capacity, d_head]`; `Err`
-    /// returns the cache where the backend's own operations are as fast.
-    fn write_heads(
-        cache: FloatTensor<Self>,
-        slot: usize,
-        rows: &FloatTensor<Self>,
-        column: usize,
-    ) -> Result<FloatTensor<Self>, FloatTensor<Self>>;
 
     /// The logarithm of the softmax of each row.
     fn log_softmax_forward(x: &FloatTensor<Self>) -> FloatTensor<Self>;

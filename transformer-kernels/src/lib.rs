@@ -29,6 +29,14 @@
 //! | `vocab_size` | entries of a vocabulary |
 //! | `capacity`, `slot` | positions that a cache can hold, one of them |
 
+#![cfg_attr(
+    not(any(feature = "flex", feature = "ndarray")),
+    allow(
+        dead_code,
+        reason = "some items are used by some backends' kernels only"
+    )
+)]
+
 mod autodiff;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
 mod host;

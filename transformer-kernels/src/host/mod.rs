@@ -13,7 +13,7 @@ use transformer_cpu::{
 
 use self::attention::{KeptAttention, ReadMask, ReadPacked};
 use self::slices::{Slices, dims, into_vec, read, tensor};
-use crate::kernels::{Attendable, Kernels, MaskTensors, Packed};
+use crate::kernels::{Attendable, Kernels, MaskTensors, Packed, WriteHeads};
 use crate::ops::dropout::draw;
 
 /// A backend that has these kernels.
@@ -75,6 +75,8 @@ impl<I: Host> Kernels for I {
     type Attended = KeptAttention<I>;
 
     const BF16_LINEAR: bool = true;
+
+    const WRITE_HEADS: Option<WriteHeads<I>> = Some(write_heads::<I>);
 
     fn supports(tensor: &FloatTensor<I>) -> bool {
         I::is_f32(tensor)
@@ -274,21 +276,6 @@ impl<I: Host> Kernels for I {
         attention::backward(grad, packed, mask, attended, wanted)
     }
 
-    fn write_heads(
-        cache: FloatTensor<I>,
-        slot: usize,
-        rows: &FloatTensor<I>,
-        column: usize,
-    ) -> Result<FloatTensor<I>, FloatTensor<I>> {
-        let (shape, device) = (dims::<I, 4>(&cache), I::float_device(&cache));
-        let [_, n_heads, capacity, d_head] = shape;
-        let next = read::<I>(rows);
-        let next = HeadRows::in_rows(&next, dims::<I, 3>(rows), column, [n_heads, d_head]);
-        let mut values = take::<I>(cache);
-        cpu::write_heads(&mut values, capacity, slot, next);
-        Ok(I::float_from_data(TensorData::new(values, shape), &device))
-    }
-
     fn log_softmax_forward(x: &FloatTensor<I>) -> FloatTensor<I> {
         let output = cpu::log_softmax(&read::<I>(x), last_dim::<I>(x));
         tensor::<I>(output, x.shape(), x)
@@ -338,6 +325,21 @@ impl<I: Host> Kernels for I {
         cpu::adam(&mut values, [&mut first, &mut second], &grads, step);
         [values, first, second].map(|values| tensor::<I>(values, shape.clone(), &grad))
     }
+}
+
+fn write_heads<I: Host>(
+    cache: FloatTensor<I>,
+    slot: usize,
+    rows: &FloatTensor<I>,
+    column: usize,
+) -> FloatTensor<I> {
+    let (shape, device) = (dims::<I, 4>(&cache), I::float_device(&cache));
+    let [_, n_heads, capacity, d_head] = shape;
+    let next = read::<I>(rows);
+    let next = HeadRows::in_rows(&next, dims::<I, 3>(rows), column, [n_heads, d_head]);
+    let mut values = take::<I>(cache);
+    cpu::write_heads(&mut values, capacity, slot, next);
+    I::float_from_data(TensorData::new(values, shape), &device)
 }
 
 fn linear_shape(

@@ -40,14 +40,18 @@ pub fn adam<B: Backend, const D: usize>(
     check_alike(["gradient", "parameter"], &grad, &parameter);
     check_alike(["first moment", "parameter"], &moments.first, &parameter);
     check_alike(["second moment", "parameter"], &moments.second, &parameter);
-    let mut given = Some(Given {
+    let kernel: Option<Rule<B, D>> = first!(kernel::<B, D>(&parameter));
+    let rule = kernel.unwrap_or(composed);
+    let given = Given {
         parameter,
         grad,
         moments,
-    });
-    let fused: Option<(Tensor<B, D>, Moments<B, D>)> = first!(fused::<B, D>(&mut given, step));
-    fused.unwrap_or_else(|| composed(given.expect("no kernel consumed them"), step))
+    };
+    rule(given, step)
 }
+
+/// Adam's step in one way.
+type Rule<B, const D: usize> = fn(Given<B, D>, &AdamStep) -> (Tensor<B, D>, Moments<B, D>);
 
 /// The tensors that a step changes, and the gradient.
 struct Given<B: Backend, const D: usize> {
@@ -78,21 +82,26 @@ fn composed<B: Backend, const D: usize>(
     (parameter, Moments { first, second })
 }
 
-/// Consumes the tensors where there is a kernel for them.
+/// The kernel for a parameter.
+fn kernel<B: Backend, I: Kernels, const D: usize>(parameter: &Tensor<B, D>) -> Option<Rule<B, D>> {
+    plain::<B, I, D>(parameter)?;
+    Some(fused::<B, I, D>)
+}
+
+/// By the kernel that [`kernel`] has found. Nothing else of this operation holds the tensors.
 fn fused<B: Backend, I: Kernels, const D: usize>(
-    given: &mut Option<Given<B, D>>,
+    given: Given<B, D>,
     step: &AdamStep,
-) -> Option<(Tensor<B, D>, Moments<B, D>)> {
-    plain::<B, I, D>(&given.as_ref()?.parameter)?;
+) -> (Tensor<B, D>, Moments<B, D>) {
     let Given {
         parameter,
         grad,
         moments,
-    } = given.take()?;
+    } = given;
     let [parameter, grad, first, second] = [parameter, grad, moments.first, moments.second]
         .map(|tensor| same(tensor.into_primitive().tensor()).expect("all of one backend"));
     let [parameter, first, second] = I::adam(parameter, grad, [first, second], step).map(wrapped);
-    Some((parameter, Moments { first, second }))
+    (parameter, Moments { first, second })
 }
 
 #[cfg(test)]
@@ -167,7 +176,7 @@ mod tests {
 
     fn kernel_is_burns_adam<I: Kernels>() {
         let [found, expected] = five_steps::<I>(|given, step| {
-            fused::<I, I, 2>(&mut Some(given), step).expect("a kernel")
+            kernel::<I, I, 2>(&given.parameter).expect("a kernel")(given, step)
         });
         assert_close("parameter and moments", &found, &expected);
     }

@@ -66,12 +66,13 @@ pub fn write_heads<B: Backend>(
         column + n_heads * d_head <= width,
         "{n_heads} heads of {d_head} from column {column} of {width}"
     );
-    let mut cache = Some(cache);
-    let written: Option<Tensor<B, 4>> = first!(fused_write::<B>(&mut cache, slot, rows, column));
-    written.unwrap_or_else(|| {
-        composed_write(cache.expect("no kernel consumed it"), slot, rows, column)
-    })
+    let kernel: Option<Write<B>> = first!(write_kernel::<B>(&cache, rows));
+    let write = kernel.unwrap_or(composed_write);
+    write(cache, slot, rows, column)
 }
+
+/// [`write_heads`] in one way.
+type Write<B> = fn(Tensor<B, 4>, usize, &Tensor<B, 3>, usize) -> Tensor<B, 4>;
 
 /// [`write_heads`] by Burn's operations.
 fn composed_write<B: Backend>(
@@ -87,23 +88,29 @@ fn composed_write<B: Backend>(
     cache.slice_assign(slots, heads)
 }
 
-/// Consumes the cache where there is a kernel for it.
+/// The kernel for these tensors.
+fn write_kernel<B: Backend, I: Kernels>(
+    cache: &Tensor<B, 4>,
+    rows: &Tensor<B, 3>,
+) -> Option<Write<B>> {
+    I::WRITE_HEADS?;
+    plain::<B, I, 4>(cache)?;
+    plain::<B, I, 3>(rows)?;
+    Some(fused_write::<B, I>)
+}
+
+/// By the kernel that [`write_kernel`] has found. Nothing else of this operation holds the cache.
 fn fused_write<B: Backend, I: Kernels>(
-    cache: &mut Option<Tensor<B, 4>>,
+    cache: Tensor<B, 4>,
     slot: usize,
     rows: &Tensor<B, 3>,
     column: usize,
-) -> Option<Tensor<B, 4>> {
-    let rows = plain::<B, I, 3>(rows)?;
-    plain::<B, I, 4>(cache.as_ref()?)?;
-    let primitive = same(cache.take()?.into_primitive().tensor()).expect("of the same backend");
-    match I::write_heads(primitive, slot, &rows, column) {
-        Ok(written) => Some(wrapped(written)),
-        Err(primitive) => {
-            *cache = Some(wrapped(primitive));
-            None
-        }
-    }
+) -> Tensor<B, 4> {
+    const FOUND: &str = "of the backend whose kernel was found";
+    let write = I::WRITE_HEADS.expect(FOUND);
+    let rows = plain::<B, I, 3>(rows).expect(FOUND);
+    let cache = same(cache.into_primitive().tensor()).expect(FOUND);
+    wrapped(write(cache, slot, &rows, column))
 }
 
 #[cfg(test)]
@@ -120,10 +127,11 @@ mod tests {
         let kept = cache.clone();
         let before = values(cache.clone());
         let expected = values(composed_write(cache.clone(), 3, &rows, 5));
-        let written = fused_write::<I, I>(&mut Some(cache), 3, &rows, 5).expect("a kernel");
+        let write = write_kernel::<I, I>(&cache, &rows).expect("a kernel");
+        let written = write(cache, 3, &rows, 5);
         assert_eq!(values(written.clone()), expected);
         assert_eq!(values(kept), before);
-        let again = fused_write::<I, I>(&mut Some(written), 3, &rows, 5).expect("a kernel");
+        let again = write(written, 3, &rows, 5);
         assert_eq!(values(again), expected);
     }
 

@@ -166,15 +166,6 @@ impl Kernels for LibTorch {
         attention::backward(grad, packed, mask, attended, p, wanted)
     }
 
-    fn write_heads(
-        cache: TchTensor,
-        _slot: usize,
-        _rows: &TchTensor,
-        _column: usize,
-    ) -> Result<TchTensor, TchTensor> {
-        Err(cache)
-    }
-
     fn log_softmax_forward(x: &TchTensor) -> TchTensor {
         TchTensor::new(x.tensor.log_softmax(-1, Kind::Float))
     }

@@ -20,10 +20,10 @@ use burn_autodiff::Autodiff;
 use clap::ValueEnum;
 use transformer_core::ops::multiplies_in;
 use transformer_core::{
-    AttentionInput, AttentionMask, AttentionWeights, DecodeOptions, Hypothesis,
-    LanguageModelConfig, MaxLength, MultiHeadAttentionConfig, NextToken, NormPlacement, Positions,
-    ProductPrecision, Request, Sampling, Search, SourceTarget, Tokenizers, Transformer,
-    TransformerConfig, Translator, WeightInit, WeightTying, padded, padding_positions, score,
+    AttentionInput, AttentionWeights, DecodeOptions, Hypothesis, LanguageModelConfig, Mask,
+    MaxLength, MultiHeadAttentionConfig, NextToken, NormPlacement, Positions, ProductPrecision,
+    Request, Sampling, Search, SourceTarget, Tokenizers, Transformer, TransformerConfig,
+    Translator, WeightInit, WeightTying, padded, padding_positions, score,
 };
 use transformer_core::{PackedPrecision, PackedTransformer};
 use transformer_program::{BackendChoice, BackendTask, run_on};
@@ -236,7 +236,7 @@ fn blocked_rows<B: AutodiffBackend>(device: &B::Device) {
     let attention =
         MultiHeadAttentionConfig::new(D_MODEL, 2).init_from::<B>(&mut WeightInit::new(1), device);
     let padding = padding_positions::<B>(padded(&rows, PAD, device), PAD);
-    let mask = AttentionMask::causal_padding(4, padding);
+    let mask = Mask::causal_padding(4, padding);
     for weights in [AttentionWeights::Discard, AttentionWeights::Return] {
         let query = wave::<B, 3>([3, 4, D_MODEL], device).require_grad();
         let memory = wave::<B, 3>([3, 4, D_MODEL], device).require_grad();

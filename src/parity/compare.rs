@@ -9,8 +9,8 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Bool, BoolStore, DType, Int, Tensor};
 use burn_autodiff::Autodiff;
 use transformer_core::{
-    AttentionMask, AttentionWeights, EncoderLayer, LayerConfig, MaxLength, NextToken,
-    PytorchExport, Request, Transformer, greedy, padded, sinusoidal_encoding,
+    AttentionWeights, EncoderLayer, LayerConfig, Mask, MaxLength, NextToken, PytorchExport,
+    Request, Transformer, greedy, padded, sinusoidal_encoding,
 };
 use transformer_core::{PackedPrecision, PackedTransformer};
 use transformer_train::{Labels, PaperAdam, RateSchedule};
@@ -211,7 +211,7 @@ fn layer_rows<B: AutodiffBackend>(
     let layer = EncoderLayer::<B>::from_pytorch(path, config, device)?;
     let x = Tensor::<B, 3>::from_data(x.clone(), device);
     let blocked = Tensor::<B, 2, Bool>::from_data(blocked.clone(), device);
-    let mask = AttentionMask::padding(blocked.clone());
+    let mask = Mask::padding(blocked.clone());
     let output = layer.forward(x, Some(&mask), AttentionWeights::Return);
     let y = output.hidden;
     let weights = output.self_attention.ok_or("no attention weights")?;

@@ -9,7 +9,7 @@ use burn::tensor::backend::Backend;
 use crate::dropout::Dropout;
 use crate::init::WeightInit;
 use crate::linear::linear;
-use crate::mask::AttentionMask;
+use crate::mask::Mask;
 use crate::ops::{self, AttentionWeights, Heads, Operands, ProductPrecision};
 use crate::validation::assert_sizes;
 
@@ -48,11 +48,11 @@ pub fn scaled_dot_product_attention<B: Backend>(
     query: Tensor<B, 4>,
     key: Tensor<B, 4>,
     value: Tensor<B, 4>,
-    mask: Option<&AttentionMask<B>>,
+    mask: Option<&Mask<B>>,
     dropout: &Dropout,
 ) -> (Tensor<B, 4>, Tensor<B, 4>) {
     let p = dropout.probability(&query);
-    ops::scaled_dot_product_attention(query, key, value, mask.map(AttentionMask::parts), p)
+    ops::scaled_dot_product_attention(query, key, value, mask, p)
 }
 
 /// The output of multi-head attention (§3.2.2).
@@ -213,11 +213,10 @@ impl<B: Backend> AttentionHeads<B> {
     pub fn forward(
         &self,
         operands: Operands<'_, B>,
-        mask: Option<&AttentionMask<B>>,
+        mask: Option<&Mask<B>>,
         weights: AttentionWeights,
     ) -> AttentionOutput<B> {
         let p = self.dropout.probability(operands.query());
-        let mask = mask.map(AttentionMask::parts);
         let (sizes, precision) = (self.sizes(), self.precision);
         let heads = ops::attention(operands, sizes, mask, p, weights, precision);
         AttentionOutput {

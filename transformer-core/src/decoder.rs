@@ -10,7 +10,7 @@ use crate::feed_forward::PositionwiseFeedForward;
 use crate::init::WeightInit;
 use crate::layer_config::LayerConfig;
 use crate::layer_norm::LayerNorm;
-use crate::mask::AttentionMask;
+use crate::mask::Mask;
 use crate::multi_head_attention::MultiHeadAttention;
 use crate::ops::AttentionWeights;
 use crate::self_attention::SelfAttention;
@@ -30,10 +30,10 @@ pub struct Memory<B: Backend> {
 pub struct DecoderMasks<B: Backend> {
     /// Blocks the future, the target's padding, and the slots of other targets and empty ones:
     /// `[batch or 1, n_heads or 1, tgt_len or 1, key_len]`.
-    pub self_attention: AttentionMask<B>,
+    pub self_attention: Mask<B>,
     /// Blocks the source's padding, `[batch or 1, n_heads or 1, tgt_len or 1, src_len]`; `None` without a
     /// memory, or if no position is blocked.
-    pub cross_attention: Option<AttentionMask<B>>,
+    pub cross_attention: Option<Mask<B>>,
 }
 
 /// The output of a [`DecoderLayer`].

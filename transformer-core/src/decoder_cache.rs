@@ -5,7 +5,7 @@ use burn::tensor::{Bool, Int, Tensor, TensorData};
 
 use crate::cache::{Keep, LayerCache, capacity, moved_slots, write};
 use crate::decoder::{Decoder, DecoderMasks, DecoderOutput, Memory};
-use crate::mask::{AttentionMask, padding_positions};
+use crate::mask::{Mask, causal_padding_along, padding_positions};
 use crate::ops::AttentionWeights;
 use crate::special_tokens::SpecialTokens;
 
@@ -40,13 +40,13 @@ pub struct DecoderCache<B: Backend> {
 struct MemoryPadding<B: Backend> {
     /// `[sources, src_len]`, `true` = blocked.
     padding: Tensor<B, 2, Bool>,
-    mask: AttentionMask<B>,
+    mask: Mask<B>,
 }
 
 impl<B: Backend> MemoryPadding<B> {
     fn new(padding: Tensor<B, 2, Bool>) -> Self {
         Self {
-            mask: AttentionMask::padding(padding.clone()),
+            mask: Mask::padding(padding.clone()),
             padding,
         }
     }
@@ -227,7 +227,7 @@ impl<B: Backend> DecoderCache<B> {
         &mut self,
         next: Tensor<B, 2, Int>,
         SpecialTokens { pad, bos, .. }: SpecialTokens,
-    ) -> AttentionMask<B> {
+    ) -> Mask<B> {
         let [rows, new_len] = next.dims();
         assert!(new_len > 0, "no token to read");
         let sources = self.sources;
@@ -243,13 +243,13 @@ impl<B: Backend> DecoderCache<B> {
         let tokens = self.write_tokens(next.reshape([sources, new_slots]), pad);
         let padding = padding_positions(tokens, pad);
         let mask = match &mut self.paths {
-            None => AttentionMask::causal_padding_from(self.filled, new_len, padding),
+            None => Mask::causal_padding_from(self.filled, new_len, padding),
             Some(paths) => {
                 for (row, path) in paths.iter_mut().enumerate() {
                     let first = self.filled + row * new_len % new_slots;
                     path.extend(first..first + new_len);
                 }
-                AttentionMask::causal_padding_along(paths, new_len, padding)
+                causal_padding_along(paths, new_len, padding)
             }
         };
         self.filled += new_slots;
@@ -283,7 +283,7 @@ impl<B: Backend> DecoderCache<B> {
     }
 
     /// Blocks the source's padding; `None` without a memory.
-    pub(crate) fn memory_mask(&self) -> Option<AttentionMask<B>> {
+    pub(crate) fn memory_mask(&self) -> Option<Mask<B>> {
         self.memory.as_ref().map(|memory| memory.mask.clone())
     }
 

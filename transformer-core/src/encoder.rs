@@ -9,7 +9,7 @@ use crate::feed_forward::PositionwiseFeedForward;
 use crate::init::WeightInit;
 use crate::layer_config::LayerConfig;
 use crate::layer_norm::LayerNorm;
-use crate::mask::AttentionMask;
+use crate::mask::Mask;
 use crate::ops::AttentionWeights;
 use crate::self_attention::SelfAttention;
 use crate::sublayer::Sublayer;
@@ -104,7 +104,7 @@ impl<B: Backend> EncoderLayer<B> {
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
-        mask: Option<&AttentionMask<B>>,
+        mask: Option<&Mask<B>>,
         weights: AttentionWeights,
     ) -> EncoderLayerOutput<B> {
         let (x, self_attention) = self.self_attention_sublayer.forward_with(x, |x| {
@@ -185,7 +185,7 @@ impl<B: Backend> Encoder<B> {
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
-        mask: Option<&AttentionMask<B>>,
+        mask: Option<&Mask<B>>,
         weights: AttentionWeights,
     ) -> EncoderOutput<B> {
         let mut hidden = x;

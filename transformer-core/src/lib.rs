@@ -9,7 +9,7 @@
 //! | [`Encoder`], [`Decoder`] and their layers | §3.1 |
 //! | [`Sublayer`]: residual, dropout, [`LayerNorm`] | §3.1, §5.4 |
 //! | [`scaled_dot_product_attention`], [`MultiHeadAttention`], [`SelfAttention`] | §3.2 |
-//! | [`AttentionMask`] | §3.2.3 |
+//! | [`Mask`] | §3.2.3 |
 //! | [`PositionwiseFeedForward`] | §3.3 |
 //! | [`TokenEmbedding`], [`Generator`], [`WeightTying`] | §3.4 |
 //! | [`PositionalEncoding`] | §3.5 |
@@ -36,7 +36,7 @@
 //! | `src_vocab_size`, `tgt_vocab_size` | entries of a vocabulary |
 //!
 //! # Masks
-//! `true` means blocked in every mask; see [`AttentionMask`].
+//! `true` means blocked in every mask; see [`Mask`].
 
 mod attention;
 mod cache;
@@ -116,7 +116,7 @@ pub use language_model::LanguageModel;
 pub use language_model_config::LanguageModelConfig;
 pub use layer_config::{LayerConfig, LayerNormFormula, NormPlacement, Positions, WeightTying};
 pub use layer_norm::{LayerNorm, LayerNormConfig};
-pub use mask::{AttentionMask, padding_positions};
+pub use mask::{Mask, padding_positions};
 pub use multi_head_attention::{AttentionInput, MultiHeadAttention};
 pub use ops::{Activation, AttentionWeights, ProductPrecision};
 pub use packed::{PackedState, PackedTransformer};

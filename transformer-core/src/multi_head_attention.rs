@@ -11,7 +11,7 @@ use crate::attention::{AttentionHeads, AttentionOutput, MultiHeadAttentionConfig
 use crate::cache::{KeyValue, MemoryKeyValue};
 use crate::init::WeightInit;
 use crate::linear::linear;
-use crate::mask::AttentionMask;
+use crate::mask::Mask;
 use crate::ops::{self, AttentionWeights, Heads, Operands, WeightLayout};
 
 impl MultiHeadAttentionConfig {
@@ -51,7 +51,7 @@ pub struct AttentionInput<'a, B: Backend> {
     key: Tensor<B, 3>,
     /// `None` if the values are the keys.
     value: Option<Tensor<B, 3>>,
-    mask: Option<&'a AttentionMask<B>>,
+    mask: Option<&'a Mask<B>>,
     weights: AttentionWeights,
 }
 
@@ -87,7 +87,7 @@ impl<'a, B: Backend> AttentionInput<'a, B> {
     ///
     /// # Shapes
     /// - mask: `[batch or 1, n_heads or 1, query_len or 1, key_len]`
-    pub fn mask(self, mask: &'a AttentionMask<B>) -> Self {
+    pub fn mask(self, mask: &'a Mask<B>) -> Self {
         Self {
             mask: Some(mask),
             ..self
@@ -190,7 +190,7 @@ impl<B: Backend> MultiHeadAttention<B> {
         &self,
         x: Tensor<B, 3>,
         key_value: &MemoryKeyValue<B>,
-        mask: Option<&AttentionMask<B>>,
+        mask: Option<&Mask<B>>,
         weights: AttentionWeights,
     ) -> AttentionOutput<B> {
         let query = &linear(&self.query, x, self.heads.precision);

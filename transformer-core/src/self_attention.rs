@@ -9,7 +9,7 @@ use crate::attention::{AttentionHeads, AttentionOutput, MultiHeadAttentionConfig
 use crate::cache::TargetCache;
 use crate::init::WeightInit;
 use crate::linear::linear;
-use crate::mask::AttentionMask;
+use crate::mask::Mask;
 use crate::ops::{AttentionWeights, Heads, Operands};
 
 impl MultiHeadAttentionConfig {
@@ -69,7 +69,7 @@ impl<B: Backend> SelfAttention<B> {
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
-        mask: Option<&AttentionMask<B>>,
+        mask: Option<&Mask<B>>,
         weights: AttentionWeights,
     ) -> AttentionOutput<B> {
         let packed = linear(&self.query_key_value, x, self.heads.precision);
@@ -87,7 +87,7 @@ impl<B: Backend> SelfAttention<B> {
     pub(crate) fn forward_cached(
         &self,
         x: Tensor<B, 3>,
-        mask: Option<&AttentionMask<B>>,
+        mask: Option<&Mask<B>>,
         cache: &mut TargetCache<B>,
         weights: AttentionWeights,
     ) -> AttentionOutput<B> {

@@ -14,7 +14,7 @@ use crate::error::ConfigError;
 use crate::generator::Generator;
 use crate::init::WeightInit;
 use crate::layer_norm::LayerNorm;
-use crate::mask::{AttentionMask, padding_positions};
+use crate::mask::{Mask, padding_positions};
 use crate::ops::AttentionWeights;
 use crate::positional_encoding::PositionalEncoding;
 
@@ -157,7 +157,7 @@ impl<B: Backend> Transformer<B> {
     /// As [`encode`](Self::encode).
     pub fn encode_with(&self, src: Tensor<B, 2, Int>, weights: AttentionWeights) -> Encoded<B> {
         let padding = padding_positions(src.clone(), self.config.pad_id);
-        let mask = AttentionMask::padding(padding.clone());
+        let mask = Mask::padding(padding.clone());
         let x = self
             .src_positions
             .forward(self.src_embedding.forward(src), 0);

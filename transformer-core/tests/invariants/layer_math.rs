@@ -5,10 +5,10 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use transformer_core::{
-    Activation, AttentionInput, AttentionMask, AttentionWeights, CrossAttention, DecoderLayer,
-    DecoderMasks, EncoderLayer, FeedForwardConfig, LayerConfig, LayerNorm, LayerNormConfig,
-    LayerNormFormula, NormPlacement, Positions, PositionwiseFeedForward, Sublayer,
-    TransformerConfig, WeightInit, sinusoidal_encoding,
+    Activation, AttentionInput, AttentionWeights, CrossAttention, DecoderLayer, DecoderMasks,
+    EncoderLayer, FeedForwardConfig, LayerConfig, LayerNorm, LayerNormConfig, LayerNormFormula,
+    Mask, NormPlacement, Positions, PositionwiseFeedForward, Sublayer, TransformerConfig,
+    WeightInit, sinusoidal_encoding,
 };
 
 use crate::common::*;
@@ -205,7 +205,7 @@ fn an_encoder_layer_is_self_attention_then_feed_forward() {
         let layer = config.init_encoder_layer_from(init, &Default::default());
         let layer: EncoderLayer<NdArray> = shaken(layer, 1);
         let x = uniform(&mut rng(4), [2, 3, D_MODEL]);
-        let mask = AttentionMask::padding(tokens(&[[7, 7, 0], [7, 7, 7]]).equal_elem(0));
+        let mask = Mask::padding(tokens(&[[7, 7, 0], [7, 7, 7]]).equal_elem(0));
 
         let discard = AttentionWeights::Discard;
         let found = layer.forward(x.clone(), Some(&mask), discard).hidden;
@@ -233,8 +233,8 @@ fn a_decoder_layer_is_self_attention_cross_attention_feed_forward() {
         let x = uniform(&mut rng(5), [2, 3, D_MODEL]);
         let memory = uniform(&mut rng(6), [2, 4, D_MODEL]);
         let masks = DecoderMasks {
-            self_attention: AttentionMask::causal(3, 3, &Default::default()),
-            cross_attention: Some(AttentionMask::padding(
+            self_attention: Mask::causal(3, 3, &Default::default()),
+            cross_attention: Some(Mask::padding(
                 tokens(&[[7, 7, 7, 0], [7, 7, 7, 7]]).equal_elem(0),
             )),
         };
@@ -271,7 +271,7 @@ fn a_decoder_layer_alone_is_self_attention_and_feed_forward() {
         config.init_encoder_layer_from(&mut WeightInit::new(1), &device);
     let x = uniform(&mut rng(5), [2, 3, D_MODEL]);
     let masks = DecoderMasks {
-        self_attention: AttentionMask::causal(3, 3, &device),
+        self_attention: Mask::causal(3, 3, &device),
         cross_attention: None,
     };
     let discard = AttentionWeights::Discard;
@@ -368,7 +368,7 @@ fn decoding_is_embedding_position_norm_layers() {
     let x = model.target_embedding().forward(tokens(&targets)) + positions.unsqueeze();
     let x = model.tgt_embedding_norm.as_ref().unwrap().forward(x);
     let masks = DecoderMasks {
-        self_attention: AttentionMask::causal(3, 3, &device),
+        self_attention: Mask::causal(3, 3, &device),
         cross_attention: None,
     };
     let discard = AttentionWeights::Discard;

@@ -10,13 +10,29 @@ use transformer_cpu::LOWEST;
 use crate::autodiff::same;
 use crate::kernels::{Kernels, MaskTensors};
 
-/// Which keys a query may not attend to, and a bias on the scores of the others. **`true` means blocked.**
+/// An attention mask (§3.2.3): the keys that a query may not attend to, and, if there is one, a bias on the
+/// scores of the others. **`true` means blocked.** It is broadcast over dimensions of size 1.
 ///
-/// Kernels receive the structure of a mask that has one: causality and padding. They skip blocked keys, wholly or
-/// in part, and need no tensor of the size of the scores. Compositions receive a bias. A mask and its clones are
-/// expanded to a bias once, when it is first needed; for scores of another type than the first, at each use.
+/// A query whose every key is blocked attends to nothing: its weights and its output are zero, and its gradients are
+/// finite.
 ///
-/// A query whose every key is blocked attends to nothing: its weights are zero.
+/// Causality and padding are kept as such, and not as a tensor of the size of the scores. Kernels skip blocked
+/// keys, wholly or in part. Where there is no kernel, the mask is expanded to a bias when it is first needed, once
+/// for a mask and its clones: make one for all layers. For scores of another type than the first, it is expanded at each
+/// use.
+///
+/// ```
+/// use burn_ndarray::NdArray;
+/// use transformer_kernels::Mask;
+///
+/// // One query for each of three positions: the future is blocked.
+/// let mask = Mask::<NdArray>::causal(3, 3, &Default::default());
+/// let blocked = mask.blocked().into_data();
+/// assert_eq!(
+///     blocked.iter::<bool>().collect::<Vec<_>>(),
+///     [false, true, true, false, false, true, false, false, false],
+/// );
+/// ```
 #[derive(Debug, Clone)]
 pub struct Mask<B: Backend> {
     /// The position of the first query, where the keys after each query are blocked.
@@ -60,8 +76,24 @@ impl<B: Backend> Mask<B> {
         }
     }
 
-    /// Blocks the keys after each query; the first query is at the position `first` of the keys.
-    pub fn causal(first: usize, query_len: usize, key_len: usize, device: &B::Device) -> Self {
+    /// Blocks the keys after each query's own position.
+    ///
+    /// If there are more keys than queries, the queries are the last positions: query `i` is at position
+    /// `key_len - query_len + i`.
+    ///
+    /// # Panics
+    /// When there are more queries than keys.
+    pub fn causal(query_len: usize, key_len: usize, device: &B::Device) -> Self {
+        Self::causal_from(
+            first_of_last(query_len, key_len),
+            query_len,
+            key_len,
+            device,
+        )
+    }
+
+    /// [`causal`](Self::causal) for queries that begin at the position `first` of the keys.
+    pub fn causal_from(first: usize, query_len: usize, key_len: usize, device: &B::Device) -> Self {
         Self {
             causal: Some(first),
             ..Self::none([1, 1, query_len, key_len], device.clone())
@@ -71,7 +103,7 @@ impl<B: Backend> Mask<B> {
     /// Blocks the keys at padded positions, for every query.
     ///
     /// # Shapes
-    /// - padding: `[batch or 1, key_len]`
+    /// - padding: `[batch or 1, key_len]`, `true` = blocked
     pub fn padding(padding: Tensor<B, 2, Bool>) -> Self {
         let ([batch, key_len], device) = (padding.dims(), padding.device());
         Self {
@@ -80,11 +112,27 @@ impl<B: Backend> Mask<B> {
         }
     }
 
-    /// Blocks the keys of both [`causal`](Self::causal) and [`padding`](Self::padding).
+    /// Blocks both the future and the padded positions: [`causal`](Self::causal) and [`padding`](Self::padding).
     ///
     /// # Shapes
-    /// - padding: `[batch or 1, key_len]`
-    pub fn causal_padding(first: usize, query_len: usize, padding: Tensor<B, 2, Bool>) -> Self {
+    /// - padding: `[batch or 1, key_len]`, `true` = blocked
+    ///
+    /// # Panics
+    /// When there are more queries than keys.
+    pub fn causal_padding(query_len: usize, padding: Tensor<B, 2, Bool>) -> Self {
+        let [_, key_len] = padding.dims();
+        Self::causal_padding_from(first_of_last(query_len, key_len), query_len, padding)
+    }
+
+    /// [`causal_padding`](Self::causal_padding) for queries that begin at the position `first` of the keys.
+    ///
+    /// # Shapes
+    /// - padding: `[batch or 1, key_len]`, `true` = blocked
+    pub fn causal_padding_from(
+        first: usize,
+        query_len: usize,
+        padding: Tensor<B, 2, Bool>,
+    ) -> Self {
         let ([batch, key_len], device) = (padding.dims(), padding.device());
         Self {
             causal: Some(first),
@@ -96,7 +144,7 @@ impl<B: Backend> Mask<B> {
     /// Blocks any keys.
     ///
     /// # Shapes
-    /// - blocked: `[batch or 1, n_heads or 1, query_len or 1, key_len]`
+    /// - blocked: `[batch or 1, n_heads or 1, query_len or 1, key_len]`, `true` = blocked
     pub fn from_blocked(blocked: Tensor<B, 4, Bool>) -> Self {
         let (dims, device) = (blocked.dims(), blocked.device());
         Self {
@@ -105,7 +153,8 @@ impl<B: Backend> Mask<B> {
         }
     }
 
-    /// A bias on the scores of all keys, none of which is blocked.
+    /// A bias on the scores of all keys, none of which is blocked: [`with_bias`](Self::with_bias) of a mask
+    /// that blocks nothing.
     ///
     /// # Shapes
     /// - bias: `[batch or 1, n_heads or 1, query_len or 1, key_len]`
@@ -114,8 +163,12 @@ impl<B: Backend> Mask<B> {
         Self::none([1, 1, 1, key_len], bias.device()).with_bias(bias)
     }
 
-    /// Adds a bias to the scores, and to the bias of an earlier call. Its values at blocked keys have no effect;
-    /// all others must be finite.
+    /// Adds a bias to the scores `Q Kᵀ / √d_k`, and to the bias of an earlier call: ALiBi's, or the relative
+    /// biases of T5.
+    ///
+    /// The bias may be learned: it gets its gradient, and attention is then composed, not fused. Its values at
+    /// blocked keys have no effect and no gradient. All others must be finite: a key is blocked by the mask, not by
+    /// a bias of −∞.
     ///
     /// # Shapes
     /// - bias: `[batch or 1, n_heads or 1, query_len or 1, key_len]`; the mask then has in each dimension the
@@ -123,7 +176,27 @@ impl<B: Backend> Mask<B> {
     ///
     /// # Panics
     /// When two sizes differ and neither is 1, when `key_len` differs, when the bias has more queries than a causal
-    /// mask, or another type of numbers than the bias before.
+    /// mask, or another type of numbers than the bias before; attention panics when it has another type than the
+    /// scores.
+    ///
+    /// ```
+    /// use burn::tensor::Tensor;
+    /// use burn_ndarray::NdArray;
+    /// use transformer_kernels::{Mask, scaled_dot_product_attention};
+    ///
+    /// // A query and three keys whose scores are zero. The last key is the future; the bias of ln 3 gives
+    /// // the first one three times the weight of the second.
+    /// let device = Default::default();
+    /// let query = Tensor::<NdArray, 4>::zeros([1, 1, 1, 8], &device);
+    /// let key = Tensor::zeros([1, 1, 3, 8], &device);
+    /// let future = Tensor::from_data([[[[false, false, true]]]], &device);
+    /// let bias = Tensor::from_data([[[[3.0_f32.ln(), 0.0, 9.0]]]], &device);
+    /// let mask = Mask::from_blocked(future).with_bias(bias);
+    /// let (_, weights) = scaled_dot_product_attention(query, key.clone(), key, Some(&mask), 0.0);
+    /// let weights: Vec<f32> = weights.into_data().iter().collect();
+    /// assert!((weights[0] - 0.75).abs() < 1e-6 && (weights[1] - 0.25).abs() < 1e-6);
+    /// assert_eq!(weights[2], 0.0);
+    /// ```
     pub fn with_bias(self, bias: Tensor<B, 4>) -> Self {
         let (found, own) = (bias.dims(), self.dims);
         let fits = |(&bias, own): (&usize, usize)| bias == own || bias == 1 || own == 1;
@@ -155,7 +228,7 @@ impl<B: Backend> Mask<B> {
     /// The blocked keys. A [bias](Self::with_bias) may make the mask larger than this.
     ///
     /// # Shapes
-    /// - output: `[batch or 1, n_heads or 1, query_len or 1, key_len]`
+    /// - output: `[batch or 1, n_heads or 1, query_len or 1, key_len]`, `true` = blocked
     pub fn blocked(&self) -> Tensor<B, 4, Bool> {
         let [_, _, query_len, key_len] = self.dims;
         let future = self.causal.map(|first| {
@@ -256,6 +329,15 @@ impl<B: Backend> Mask<B> {
     }
 }
 
+/// The position of the first query, when the queries are the last positions.
+fn first_of_last(query_len: usize, key_len: usize) -> usize {
+    assert!(
+        query_len <= key_len,
+        "{query_len} queries cannot be the last of {key_len} positions"
+    );
+    key_len - query_len
+}
+
 /// One boolean for each row of a bias.
 fn row_by_row<B: Backend>(bias: &Tensor<B, 4>, rows: &Tensor<B, 4, Bool>) -> Tensor<B, 4, Bool> {
     let [batch, heads, queries, _] = bias.dims();
@@ -295,7 +377,7 @@ mod tests {
         let packed = tensor::<Autodiff<I>, 3>(1, [3, 6, 2 * (4 + 4 + 4)]);
         let operands = Operands::SelfPacked(&packed);
         let padding = Tensor::<Autodiff<I>, 2, Bool>::zeros([3, 6], &Default::default());
-        let mask = Mask::causal_padding(0, 6, padding);
+        let mask = Mask::causal_padding(6, padding);
         let attend = |wanted| attention(operands, heads, Some(&mask), 0.0, wanted, F32);
         attend(AttentionWeights::Discard).output.sum().backward();
         assert!(mask.expanded.get().is_none());
@@ -303,9 +385,48 @@ mod tests {
         assert!(mask.expanded.get().is_some());
     }
 
+    /// Each row of the mask as a word: `x` where it blocks.
+    fn drawn(mask: &Mask<NdArray>) -> Vec<String> {
+        let [_, _, _, key_len] = mask.blocked().dims();
+        let blocked: Vec<bool> = mask.blocked().into_data().iter().collect();
+        blocked
+            .chunks(key_len)
+            .map(|row| row.iter().map(|&b| if b { 'x' } else { '.' }).collect())
+            .collect()
+    }
+
+    #[test]
+    fn causal_queries_are_the_last_positions() {
+        let causal =
+            |query_len, key_len| drawn(&Mask::causal(query_len, key_len, &Default::default()));
+        assert_eq!(causal(3, 3), [".xx", "..x", "..."]);
+        assert_eq!(causal(2, 5), ["....x", "....."]);
+        assert_eq!(causal(1, 4), ["...."]);
+    }
+
+    #[test]
+    fn causal_and_padding_masks_are_combined() {
+        let padding = [[false, false, true], [true, false, false]];
+        let padding = Tensor::from_data(padding, &Default::default());
+        let mask = Mask::causal_padding(2, padding);
+        assert_eq!(mask.blocked().dims(), [2, 1, 2, 3]);
+        assert_eq!(drawn(&mask), ["..x", "..x", "x.x", "x.."]);
+    }
+
+    /// Of five keys, the first two are before the queries.
+    #[test]
+    fn queries_may_begin_at_any_position() {
+        let device = Default::default();
+        let causal = Mask::causal_from(1, 2, 5, &device);
+        assert_eq!(drawn(&causal), ["..xxx", "...xx"]);
+        let padding = Tensor::from_data([[true, false, false, false, false]], &device);
+        let both = Mask::causal_padding_from(1, 2, padding);
+        assert_eq!(drawn(&both), ["x.xxx", "x..xx"]);
+    }
+
     #[test]
     fn clones_are_expanded_once() {
-        let mask = Mask::<NdArray>::causal(2, 3, 5, &Default::default());
+        let mask = Mask::<NdArray>::causal(3, 5, &Default::default());
         let copy = mask.clone();
         mask.expanded(DType::F32);
         assert!(copy.expanded.get().is_some());
@@ -316,7 +437,7 @@ mod tests {
 
     #[test]
     fn a_mask_is_a_bias_of_each_type_that_is_asked_for() {
-        let mask = Mask::<NdArray>::causal(0, 2, 2, &Default::default());
+        let mask = Mask::<NdArray>::causal(2, 2, &Default::default());
         for dtype in [DType::F32, DType::F64, DType::F32] {
             let bias = mask.expanded(dtype).bias;
             assert_eq!(bias.dtype(), dtype);
@@ -327,7 +448,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "a bias [1, 2, 3, 5] for a causal mask [1, 1, 1, 5]")]
     fn a_bias_of_more_queries_than_a_causal_mask_is_refused() {
-        let mask = Mask::<NdArray>::causal(4, 1, 5, &Default::default());
+        let mask = Mask::<NdArray>::causal(1, 5, &Default::default());
         mask.with_bias(plain(1, [1, 2, 3, 5]));
     }
 }

@@ -419,10 +419,10 @@ impl AttentionCase {
         let device = B::Device::default();
         Some(match &self.blocked {
             Blocked::Nothing => return None,
-            Blocked::Causal(first) => Mask::causal(*first, query_len, key_len, &device),
+            Blocked::Causal(first) => Mask::causal_from(*first, query_len, key_len, &device),
             Blocked::Padding(keys) => Mask::padding(blocked(keys, [batch, key_len])),
             Blocked::Both(first, keys) => {
-                Mask::causal_padding(*first, query_len, blocked(keys, [batch, key_len]))
+                Mask::causal_padding_from(*first, query_len, blocked(keys, [batch, key_len]))
             }
             Blocked::Any(keys) => Mask::from_blocked(blocked(keys, [batch, 1, query_len, key_len])),
         })

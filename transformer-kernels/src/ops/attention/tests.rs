@@ -82,11 +82,11 @@ fn mask<B: Backend>(kind: Kind, scores: [usize; 4]) -> Option<Mask<B>> {
     };
     match kind {
         Kind::None => None,
-        Kind::Causal => Some(Mask::causal(first, query_len, key_len, &device)),
+        Kind::Causal => Some(Mask::causal_from(first, query_len, key_len, &device)),
         Kind::Padding => Some(Mask::padding(padding())),
-        Kind::CausalPadding => Some(Mask::causal_padding(first, query_len, padding())),
+        Kind::CausalPadding => Some(Mask::causal_padding_from(first, query_len, padding())),
         Kind::Biased(shape) => {
-            let mask = Mask::causal_padding(first, query_len, padding());
+            let mask = Mask::causal_padding_from(first, query_len, padding());
             Some(mask.with_bias(plain_numbers(4, shape)))
         }
         Kind::Blocked(shape) => {
@@ -252,7 +252,7 @@ fn empty_slots_have_no_effect<I: Kernels>() {
             Tensor::cat(vec![filled, empty], 2)
         });
         let padding = Tensor::<I, 2, Bool>::zeros([2, slots], &Default::default());
-        let mask = Mask::causal_padding(6, 3, padding);
+        let mask = Mask::causal_padding_from(6, 3, padding);
         let operands = Operands::Cached {
             query: &query,
             parts: &[[&key, &value]],

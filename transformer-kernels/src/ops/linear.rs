@@ -112,7 +112,7 @@ fn fused<B: Backend, I: Kernels>(
         None => None,
     };
     let values = bias.as_ref().map(|bias| &bias.primitive);
-    let factors = [&x, &weight].map(|factor| factor::<I>(&factor.primitive, precision));
+    let factors = [&x, &weight].map(|x| factor::<I>(&x.primitive, precision));
     let output = I::linear_forward(&factors[0], &factors[1], values, layout, precision);
     let state = State::new([&x, &weight], factors, layout, precision);
     Some(wrapped(match &bias {

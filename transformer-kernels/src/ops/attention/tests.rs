@@ -345,7 +345,6 @@ fn attend_with<B: Backend>(mask: &Mask<B>) -> AttentionOutput<B> {
 #[should_panic(expected = "a mask [1, 1, 1, 7] for scores [2, 3, 7, 7]")]
 fn causality_of_other_queries_is_refused() {
     attend_with(&Mask::<burn_ndarray::NdArray>::causal(
-        6,
         1,
         7,
         &Default::default(),
@@ -364,7 +363,7 @@ fn a_bias_of_another_type_is_refused() {
 fn a_mask_of_more_queries_is_not_broadcast() {
     let [query, key] =
         [1, 5].map(|len| plain_numbers::<burn_ndarray::NdArray, 4>(1, [1, 2, len, 4]));
-    let mask = Mask::<burn_ndarray::NdArray>::causal(0, 5, 5, &Default::default());
+    let mask = Mask::<burn_ndarray::NdArray>::causal(5, 5, &Default::default());
     scaled_dot_product_attention(query, key.clone(), key, Some(&mask), 0.0);
 }
 
@@ -458,7 +457,7 @@ fn bf16_is_off_by_its_roundings<I: Kernels>() {
         };
         let Heads { n_heads, d_k, d_v } = heads;
         let packed = tensor::<Autodiff<I>, 3>(1, [2, query_len, n_heads * (2 * d_k + d_v)]);
-        let causal = Mask::<Autodiff<I>>::causal(0, query_len, query_len, &device);
+        let causal = Mask::<Autodiff<I>>::causal(query_len, query_len, &device);
         let itself = attend(Operands::SelfPacked(&packed), Some(&causal));
         let query = tensor::<Autodiff<I>, 3>(2, [2, query_len, n_heads * d_k]);
         let key_value = tensor::<Autodiff<I>, 3>(3, [2, key_len, n_heads * (d_k + d_v)]);

@@ -4,11 +4,9 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::{Portion, key_len};
-use crate::attention::heads::HeadRows;
-use crate::attention::heads::score_scale;
-use crate::attention::mask::LOWEST;
-use crate::attention::mask::{HeadMask, Mask};
+use super::heads::{HeadRows, score_scale};
+use super::mask::{HeadMask, LOWEST, Mask};
+use super::parts::{Portion, key_len};
 use crate::products::matrix::Matrix;
 use crate::products::product;
 use crate::simd::{exp, max, sum, vectorised};

@@ -3,14 +3,14 @@
 mod few_queries;
 pub mod heads;
 pub mod mask;
+mod parts;
 mod tiles;
-
-use std::ops::Range;
 
 use self::heads::{HeadRows, join_heads};
 use self::mask::Mask;
+use self::parts::key_len;
+pub use self::tiles::HeadGradients;
 use crate::products::few_rows::FEW;
-use crate::products::matrix::Matrix;
 use crate::random::Keep;
 use crate::sizes::count;
 use crate::types::AttentionParents;
@@ -107,16 +107,6 @@ impl Attended {
     }
 }
 
-/// Gradients of attention, those that are wanted: `[batch, n_heads, len, width]` each.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct HeadGradients {
-    /// Of the queries.
-    pub query: Option<Vec<f32>>,
-    /// Of keys and values.
-    pub key_value: Option<[Vec<f32>; 2]>,
-}
-
 /// Gradients of the inputs, from `grad`, the gradient of the output, `[batch, query_len, n_heads · d_v]`,
 /// and from the result of [`attention_forward`] for the same inputs, mask and dropout.
 ///
@@ -174,49 +164,6 @@ fn check(query: HeadRows<'_>, parts: &[[HeadRows<'_>; 2]], mask: Mask<'_>) -> us
     }
     mask.check([batch, n_heads, query_len, key_len(parts)]);
     d_v
-}
-
-fn key_len(parts: &[[HeadRows<'_>; 2]]) -> usize {
-    parts.iter().map(|[key, _]| key.len()).sum()
-}
-
-/// Some keys of a head that stand in one part.
-struct Portion<'a> {
-    key: Matrix<'a>,
-    value: Matrix<'a>,
-    /// Their positions among the keys of all parts.
-    positions: Range<usize>,
-}
-
-impl<'a> Portion<'a> {
-    /// The portions of these keys, part by part.
-    fn all(
-        parts: &'a [[HeadRows<'a>; 2]],
-        head: usize,
-        keys: Range<usize>,
-    ) -> impl Iterator<Item = Self> + 'a {
-        let mut before = 0;
-        parts.iter().filter_map(move |[key, value]| {
-            let part = before..before + key.len();
-            before = part.end;
-            let positions = keys.start.max(part.start)..keys.end.min(part.end);
-            (!positions.is_empty()).then(|| {
-                let rows = positions.start - part.start..positions.end - part.start;
-                Portion {
-                    key: key.head(head).rows(rows.clone()),
-                    value: value.head(head).rows(rows),
-                    positions,
-                }
-            })
-        })
-    }
-
-    /// Some of these keys, by their positions.
-    fn of(&self, positions: Range<usize>) -> [Matrix<'a>; 2] {
-        let first = self.positions.start;
-        let rows = positions.start - first..positions.end - first;
-        [self.key, self.value].map(|matrix| matrix.rows(rows.clone()))
-    }
 }
 
 #[cfg(test)]

@@ -9,10 +9,9 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::{HeadGradients, Portion, key_len};
-use crate::attention::heads::HeadRows;
-use crate::attention::heads::score_scale;
-use crate::attention::mask::{HeadMask, Mask};
+use super::heads::{HeadRows, score_scale};
+use super::mask::{HeadMask, Mask};
+use super::parts::{Portion, key_len};
 use crate::buffer::sized;
 use crate::products::matrix::Matrix;
 use crate::random::{Keep, KeptRows};
@@ -303,6 +302,16 @@ fn scale_rows<'a>(
             row.iter_mut().for_each(|y| *y *= factor);
         }
     }
+}
+
+/// Gradients of attention, those that are wanted: `[batch, n_heads, len, width]` each.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct HeadGradients {
+    /// Of the queries.
+    pub query: Option<Vec<f32>>,
+    /// Of keys and values.
+    pub key_value: Option<[Vec<f32>; 2]>,
 }
 
 /// The backward pass of attention.

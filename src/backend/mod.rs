@@ -64,6 +64,15 @@ impl BackendChoice {
         }
     }
 
+    /// Whether products in bf16 are faster there than in f32 on this processor.
+    pub fn multiplies_bf16_fast(self) -> bool {
+        #[cfg(feature = "tch")]
+        if self == Self::Tch {
+            return libtorch::multiplies_bf16_fast();
+        }
+        transformer_cpu::multiplies_bf16_fast()
+    }
+
     /// Whether a training step in bf16 has the weights in bf16, too, beside those in f32.
     pub fn keeps_bf16_weights(self) -> bool {
         #[cfg(feature = "tch")]

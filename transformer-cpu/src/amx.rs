@@ -7,7 +7,6 @@
 use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 use crate::simd::{Level, level};
@@ -21,7 +20,10 @@ pub const ROWS: usize = 2 * TILE;
 /// Columns of a block of sums: two tiles.
 pub const COLUMNS: usize = 32;
 
-/// A value is the proof that the processor has AMX, for bf16 and 8-bit integers, and that the system lets us use it.
+/// The sums of a block.
+pub type Sums = [[i32; COLUMNS]; ROWS];
+
+/// A value is the proof that the processor has AMX for 8-bit integers, and that the system lets us use it.
 #[derive(Debug, Clone, Copy)]
 pub struct Amx(());
 
@@ -86,8 +88,8 @@ impl Configuration {
 }
 
 fn processor_has_it() -> bool {
-    // AMX-BF16, AMX-TILE and AMX-INT8.
-    const PARTS: u32 = 1 << 22 | 1 << 24 | 1 << 25;
+    // AMX-TILE and AMX-INT8.
+    const PARTS: u32 = 1 << 24 | 1 << 25;
     // The code around the tile instructions is compiled for AVX-512.
     let has_avx512 = is_x86_feature_detected!("avx512f");
     has_avx512 && __cpuid_count(7, 0).edx & PARTS == PARTS
@@ -136,10 +138,10 @@ impl Drop for Tiles {
     }
 }
 
-/// A factor's rows of four-byte items, in tiles of [`TILE`] rows: one tile high or two.
+/// A factor's rows of four bytes an item, in tiles of [`TILE`] rows: one tile high or two.
 #[derive(Clone, Copy)]
-pub struct Rows<'a, T> {
-    pub items: &'a [T],
+pub struct Rows<'a> {
+    pub items: &'a [[u8; 4]],
     /// Items from the beginning of a row to that of the next one.
     pub stride: usize,
     /// Items from a tile to the one to the right of it.
@@ -169,168 +171,130 @@ struct Addresses {
     /// Tiles of a row.
     steps: usize,
     sums: *mut u8,
-    /// Bytes from row to row.
-    sums_stride: usize,
 }
 
-/// Bytes of a line of columns.
+/// Bytes of a line of columns, and of a row of sums.
 const LINE: usize = 4 * COLUMNS;
 
-/// A function that multiplies one or two tiles of rows by two tiles of columns, with the instruction for their type.
-macro_rules! product {
-    ($name:ident, $instruction:literal) => {
-        /// # Safety
-        /// `steps` is not zero. The `count` rows and the columns have that many tiles each, and `count` rows of
-        /// `COLUMNS` sums may be written.
-        unsafe fn $name(&self, count: usize, at: Addresses) {
-            let second = at.rows.wrapping_add(TILE * at.rows_stride);
-            let second_sums = at.sums.wrapping_add(TILE * at.sums_stride);
-            // SAFETY: a value of this type proves that the processor has the instructions. They access only the
-            // memory that the caller promises.
-            unsafe {
-                if count == TILE {
-                    asm!(
-                        "tilezero tmm0",
-                        "tilezero tmm1",
-                        "2:",
-                        "tileloadd tmm4, [{rows} + {rows_stride}*1]",
-                        "tileloadd tmm6, [{columns} + {line}*1]",
-                        concat!($instruction, " tmm0, tmm4, tmm6"),
-                        "tileloadd tmm7, [{columns} + {line}*1 + 64]",
-                        concat!($instruction, " tmm1, tmm4, tmm7"),
-                        "add {rows}, {rows_step}",
-                        "add {columns}, {columns_step}",
-                        "dec {steps}",
-                        "jnz 2b",
-                        "tilestored [{sums} + {sums_stride}*1], tmm0",
-                        "tilestored [{sums} + {sums_stride}*1 + 64], tmm1",
-                        rows = inout(reg) at.rows => _,
-                        columns = inout(reg) at.columns => _,
-                        steps = inout(reg) at.steps => _,
-                        rows_stride = in(reg) at.rows_stride,
-                        rows_step = in(reg) at.rows_step,
-                        columns_step = in(reg) at.columns_step,
-                        line = in(reg) LINE,
-                        sums = in(reg) at.sums,
-                        sums_stride = in(reg) at.sums_stride,
-                        out("tmm0") _, out("tmm1") _, out("tmm4") _, out("tmm6") _, out("tmm7") _,
-                        options(nostack),
-                    );
-                } else {
-                    asm!(
-                        "tilezero tmm0",
-                        "tilezero tmm1",
-                        "tilezero tmm2",
-                        "tilezero tmm3",
-                        "2:",
-                        "tileloadd tmm4, [{rows} + {rows_stride}*1]",
-                        "tileloadd tmm6, [{columns} + {line}*1]",
-                        concat!($instruction, " tmm0, tmm4, tmm6"),
-                        "tileloadd tmm7, [{columns} + {line}*1 + 64]",
-                        concat!($instruction, " tmm1, tmm4, tmm7"),
-                        "tileloadd tmm5, [{second} + {rows_stride}*1]",
-                        concat!($instruction, " tmm2, tmm5, tmm6"),
-                        concat!($instruction, " tmm3, tmm5, tmm7"),
-                        "add {rows}, {rows_step}",
-                        "add {second}, {rows_step}",
-                        "add {columns}, {columns_step}",
-                        "dec {steps}",
-                        "jnz 2b",
-                        "tilestored [{sums} + {sums_stride}*1], tmm0",
-                        "tilestored [{sums} + {sums_stride}*1 + 64], tmm1",
-                        "tilestored [{second_sums} + {sums_stride}*1], tmm2",
-                        "tilestored [{second_sums} + {sums_stride}*1 + 64], tmm3",
-                        rows = inout(reg) at.rows => _,
-                        second = inout(reg) second => _,
-                        columns = inout(reg) at.columns => _,
-                        steps = inout(reg) at.steps => _,
-                        rows_stride = in(reg) at.rows_stride,
-                        rows_step = in(reg) at.rows_step,
-                        columns_step = in(reg) at.columns_step,
-                        line = in(reg) LINE,
-                        sums = in(reg) at.sums,
-                        second_sums = in(reg) second_sums,
-                        sums_stride = in(reg) at.sums_stride,
-                        out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                        out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                        options(nostack),
-                    );
-                }
-            }
-        }
-    };
-}
-
 impl Tiles {
-    product!(multiply_bf16, "tdpbf16ps");
-    product!(multiply_int8, "tdpbusd");
-
-    /// The product of rows and columns in bf16, two numbers to an item, over `steps` tiles of the inner dimension.
-    /// The order of additions depends on `steps` only. The rows of sums are `stride` numbers apart.
-    ///
-    /// # Panics
-    /// When there are no steps, or the sizes do not agree.
-    pub fn product_bf16(
-        &self,
-        rows: Rows<'_, u32>,
-        columns: Columns<'_, [u32; COLUMNS]>,
-        steps: usize,
-        sums: &mut [MaybeUninit<f32>],
-        stride: usize,
-    ) {
-        let at = addresses(rows, columns, steps, (sums, stride));
-        // SAFETY: `addresses` has asserted the sizes.
-        unsafe { self.multiply_bf16(rows.count, at) }
-    }
-
     /// The product of rows of unsigned bytes and columns of signed bytes, four to an item, over `steps` tiles of the
     /// inner dimension. Sums that do not fit 32 bits wrap.
     ///
     /// # Panics
     /// When there are no steps, or the sizes do not agree.
-    pub fn product_int8<L>(
+    pub fn product<L>(
         &self,
-        rows: Rows<'_, [u8; 4]>,
+        rows: Rows<'_>,
         columns: Columns<'_, L>,
         steps: usize,
-        sums: &mut [[i32; COLUMNS]; ROWS],
+        sums: &mut Sums,
     ) {
-        let sums = sums.as_flattened_mut();
-        let at = addresses(rows, columns, steps, (sums, COLUMNS));
+        let at = addresses(rows, columns, steps, sums);
         // SAFETY: `addresses` has asserted the sizes.
-        unsafe { self.multiply_int8(rows.count, at) }
+        unsafe { self.multiply(rows.count, at) }
+    }
+
+    /// # Safety
+    /// `steps` is not zero. The `count` rows and the columns have that many tiles each, and `count` rows of
+    /// `COLUMNS` sums may be written.
+    unsafe fn multiply(&self, count: usize, at: Addresses) {
+        let second = at.rows.wrapping_add(TILE * at.rows_stride);
+        let second_sums = at.sums.wrapping_add(TILE * LINE);
+        // SAFETY: a value of this type proves that the processor has the instructions. They access only the
+        // memory that the caller promises.
+        unsafe {
+            if count == TILE {
+                asm!(
+                    "tilezero tmm0",
+                    "tilezero tmm1",
+                    "2:",
+                    "tileloadd tmm4, [{rows} + {rows_stride}*1]",
+                    "tileloadd tmm6, [{columns} + {line}*1]",
+                    "tdpbusd tmm0, tmm4, tmm6",
+                    "tileloadd tmm7, [{columns} + {line}*1 + 64]",
+                    "tdpbusd tmm1, tmm4, tmm7",
+                    "add {rows}, {rows_step}",
+                    "add {columns}, {columns_step}",
+                    "dec {steps}",
+                    "jnz 2b",
+                    "tilestored [{sums} + {line}*1], tmm0",
+                    "tilestored [{sums} + {line}*1 + 64], tmm1",
+                    rows = inout(reg) at.rows => _,
+                    columns = inout(reg) at.columns => _,
+                    steps = inout(reg) at.steps => _,
+                    rows_stride = in(reg) at.rows_stride,
+                    rows_step = in(reg) at.rows_step,
+                    columns_step = in(reg) at.columns_step,
+                    line = in(reg) LINE,
+                    sums = in(reg) at.sums,
+                    out("tmm0") _, out("tmm1") _, out("tmm4") _, out("tmm6") _, out("tmm7") _,
+                    options(nostack),
+                );
+            } else {
+                asm!(
+                    "tilezero tmm0",
+                    "tilezero tmm1",
+                    "tilezero tmm2",
+                    "tilezero tmm3",
+                    "2:",
+                    "tileloadd tmm4, [{rows} + {rows_stride}*1]",
+                    "tileloadd tmm6, [{columns} + {line}*1]",
+                    "tdpbusd tmm0, tmm4, tmm6",
+                    "tileloadd tmm7, [{columns} + {line}*1 + 64]",
+                    "tdpbusd tmm1, tmm4, tmm7",
+                    "tileloadd tmm5, [{second} + {rows_stride}*1]",
+                    "tdpbusd tmm2, tmm5, tmm6",
+                    "tdpbusd tmm3, tmm5, tmm7",
+                    "add {rows}, {rows_step}",
+                    "add {second}, {rows_step}",
+                    "add {columns}, {columns_step}",
+                    "dec {steps}",
+                    "jnz 2b",
+                    "tilestored [{sums} + {line}*1], tmm0",
+                    "tilestored [{sums} + {line}*1 + 64], tmm1",
+                    "tilestored [{second_sums} + {line}*1], tmm2",
+                    "tilestored [{second_sums} + {line}*1 + 64], tmm3",
+                    rows = inout(reg) at.rows => _,
+                    second = inout(reg) second => _,
+                    columns = inout(reg) at.columns => _,
+                    steps = inout(reg) at.steps => _,
+                    rows_stride = in(reg) at.rows_stride,
+                    rows_step = in(reg) at.rows_step,
+                    columns_step = in(reg) at.columns_step,
+                    line = in(reg) LINE,
+                    sums = in(reg) at.sums,
+                    second_sums = in(reg) second_sums,
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    options(nostack),
+                );
+            }
+        }
     }
 }
 
-/// The addresses of a product. Panics unless its factors and sums have the sizes that it accesses.
-fn addresses<T, L, S>(
-    rows: Rows<'_, T>,
+/// The addresses of a product. Panics unless its factors have the sizes that it accesses.
+fn addresses<L>(
+    rows: Rows<'_>,
     columns: Columns<'_, L>,
     steps: usize,
-    (sums, stride): (&mut [S], usize),
+    sums: &mut Sums,
 ) -> Addresses {
-    const { assert!(size_of::<T>() == 4 && size_of::<L>() == LINE && size_of::<S>() == 4) };
+    const { assert!(size_of::<L>() == LINE) };
     assert!(steps > 0 && (rows.count == TILE || rows.count == ROWS));
     let last = |count: usize, stride: usize| (count - 1).checked_mul(stride);
-    // The end of the last row of the last tile, `width` items long.
-    let end = |row: Option<usize>, step: Option<usize>, width| {
-        row?.checked_add(step?)?.checked_add(width)
-    };
+    // The end of the last row of the last tile.
+    let end = |row: Option<usize>, step: Option<usize>| row?.checked_add(step?)?.checked_add(TILE);
     let (row, step) = (last(rows.count, rows.stride), last(steps, rows.step));
     assert!(
-        end(row, step, TILE).is_some_and(|end| end <= rows.items.len()),
+        end(row, step).is_some_and(|end| end <= rows.items.len()),
         "tiles of rows outside their {} items",
         rows.items.len()
     );
     assert!(
-        end(Some(0), last(steps, columns.step), TILE).is_some_and(|end| end <= columns.lines.len()),
+        end(Some(0), last(steps, columns.step)).is_some_and(|end| end <= columns.lines.len()),
         "tiles of columns outside their {} lines",
         columns.lines.len()
-    );
-    assert!(
-        end(last(rows.count, stride), Some(0), COLUMNS).is_some_and(|end| end <= sums.len()),
-        "a block outside its {} sums",
-        sums.len()
     );
     Addresses {
         rows: rows.items.as_ptr().cast(),
@@ -340,7 +304,6 @@ fn addresses<T, L, S>(
         columns_step: LINE * columns.step,
         steps,
         sums: sums.as_mut_ptr().cast(),
-        sums_stride: 4 * stride,
     }
 }
 
@@ -396,7 +359,7 @@ mod tests {
                         step: columns_step,
                     };
                     let mut sums = [[-1; COLUMNS]; ROWS];
-                    tiles.product_int8(rows, columns, steps, &mut sums);
+                    tiles.product(rows, columns, steps, &mut sums);
                     for (row, sums) in sums.iter().enumerate() {
                         let expected: [i32; COLUMNS] = std::array::from_fn(|column| {
                             let term = |at| i32::from(x(row, at)) * i32::from(weight(at, column));
@@ -415,33 +378,32 @@ mod tests {
 
     /// A tile would reach beyond them.
     #[test]
-    fn factors_and_sums_of_another_size_are_refused() {
+    fn factors_of_another_size_are_refused() {
         with_tiles(|_, tiles| {
-            let product = |[count, items, lines, steps, sums]: [usize; 5]| {
-                let items = vec![0; items];
+            let product = |[count, items, lines, steps]: [usize; 4]| {
+                let items = vec![[0; 4]; items];
                 let rows = Rows {
                     items: &items,
                     stride: 2 * TILE,
                     step: TILE,
                     count,
                 };
-                let lines = vec![[0; COLUMNS]; lines];
+                let lines = vec![[[0_i8; 4]; COLUMNS]; lines];
                 let columns = Columns {
                     lines: &lines,
                     step: TILE,
                 };
-                let mut sums = vec![MaybeUninit::uninit(); sums];
-                let product = || tiles.product_bf16(rows, columns, steps, &mut sums, 40);
+                let mut sums = [[0; COLUMNS]; ROWS];
+                let product = || tiles.product(rows, columns, steps, &mut sums);
                 catch_unwind(AssertUnwindSafe(product)).is_ok()
             };
-            let [items, lines, sums] = [32 * 31 + 32, 32, 40 * 31 + 32];
-            assert!(product([32, items, lines, 2, sums]));
-            assert!(!product([32, items - 1, lines, 2, sums]));
-            assert!(!product([32, items, lines - 1, 2, sums]));
-            assert!(!product([32, items, lines, 2, sums - 1]));
-            assert!(!product([31, items, lines, 2, sums]));
-            assert!(!product([32, items, lines, 0, sums]));
-            assert!(!product([32, items, lines, usize::MAX, sums]));
+            let [items, lines] = [32 * 31 + 32, 32];
+            assert!(product([32, items, lines, 2]));
+            assert!(!product([32, items - 1, lines, 2]));
+            assert!(!product([32, items, lines - 1, 2]));
+            assert!(!product([31, items, lines, 2]));
+            assert!(!product([32, items, lines, 0]));
+            assert!(!product([32, items, lines, usize::MAX]));
         });
     }
 
@@ -458,7 +420,7 @@ mod tests {
             step: TILE,
         };
         let mut sums = [[0; COLUMNS]; ROWS];
-        tiles.product_int8(rows, columns, 1, &mut sums);
+        tiles.product(rows, columns, 1, &mut sums);
         assert_eq!(sums, [[64; COLUMNS]; ROWS]);
     }
 

@@ -1,4 +1,4 @@
-//! Blocks of 16 × 16 numbers of four bytes, transposed in registers.
+//! Blocks of 16 × 16 numbers, transposed in registers.
 
 #![allow(unsafe_code, reason = "the processor's instructions, by std::arch")]
 
@@ -8,19 +8,7 @@ use crate::simd::arch;
 pub const BLOCK: usize = 16;
 
 /// Lines of numbers.
-pub type Block<T> = [[T; BLOCK]; BLOCK];
-
-/// A number of four bytes.
-///
-/// # Safety
-/// It has four bytes, and every pattern of bits is a value.
-pub unsafe trait Item: Copy {}
-
-// SAFETY: four bytes, of which every pattern is a value.
-unsafe impl Item for f32 {}
-
-// SAFETY: four bytes, of which every pattern is a value.
-unsafe impl Item for u32 {}
+pub type Block = [[f32; BLOCK]; BLOCK];
 
 /// The instructions that transpose blocks. Each value proves that the processor has them.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +34,7 @@ impl Transposition {
 
     /// Transposes a block.
     #[inline(always)]
-    pub fn apply<T: Item>(self, block: &mut Block<T>) {
+    pub fn apply(self, block: &mut Block) {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: pulp has found the instructions of its level, AVX2 among them.
@@ -67,16 +55,16 @@ impl Transposition {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
-    use std::mem::transmute_copy;
+    use std::mem::transmute;
 
-    use super::{BLOCK, Block, Item};
+    use super::{BLOCK, Block};
 
     /// Numbers in a register of AVX2.
     const HALF: usize = BLOCK / 2;
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub fn by_avx2<T: Item>(block: &mut Block<T>) {
+    pub fn by_avx2(block: &mut Block) {
         let (upper, lower) = block.split_at_mut(HALF);
         for (above, below) in upper.iter_mut().zip(lower) {
             above[HALF..].swap_with_slice(&mut below[..HALF]);
@@ -84,14 +72,14 @@ mod x86 {
         for (first, column) in [(0, 0), (0, HALF), (HALF, 0), (HALF, HALF)] {
             let quarter: [__m256i; HALF] = std::array::from_fn(|line| {
                 let line = &block[first + line][column..];
-                let half: &[T; HALF] = line.first_chunk().expect("half a line");
+                let half: &[f32; HALF] = line.first_chunk().expect("half a line");
                 // SAFETY: both are 32 bytes, of which every pattern of bits is a value.
-                unsafe { transmute_copy(half) }
+                unsafe { transmute(*half) }
             });
             let quarter = quarter_by_avx2(quarter);
             for (line, numbers) in block[first..].iter_mut().zip(quarter) {
                 // SAFETY: both are 32 bytes, of which every pattern of bits is a value.
-                let half: [T; HALF] = unsafe { transmute_copy(&numbers) };
+                let half: [f32; HALF] = unsafe { transmute(numbers) };
                 line[column..][..HALF].copy_from_slice(&half);
             }
         }
@@ -141,12 +129,12 @@ mod tests {
     #[test]
     fn lines_become_columns() {
         for transposition in each().into_iter().chain([Transposition::new()]) {
-            let number = |line: usize, at: usize| (100 * line + at) as u32;
-            let mut block: Block<u32> =
+            let number = |line: usize, at: usize| (100 * line + at) as f32;
+            let mut block: Block =
                 std::array::from_fn(|line| std::array::from_fn(|at| number(line, at)));
             transposition.apply(&mut block);
             for (at, line) in block.iter().enumerate() {
-                let expected: [u32; BLOCK] = std::array::from_fn(|line| number(line, at));
+                let expected: [f32; BLOCK] = std::array::from_fn(|line| number(line, at));
                 assert_eq!(*line, expected, "{transposition:?}, line {at}");
             }
         }

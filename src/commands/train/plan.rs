@@ -89,10 +89,10 @@ impl Plan {
             let value = format!("\"{precision}\"");
             return Err(self.refuse("training.precision", value, rule).into());
         }
-        if !transformer_cpu::multiplies_bf16_fast() {
-            note(
-                "warning: this processor has neither AMX nor a fast AVX512-BF16: products in bf16 are slower here than in f32",
-            );
+        if !backend.multiplies_bf16_fast() {
+            note(format_args!(
+                "warning: this processor has no instructions by which {backend} multiplies faster in bf16 than in f32"
+            ));
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ fn compute(mut product: Product<'_>, tiles: &Tiles) {
                 step: TILE,
                 count: count.next_multiple_of(TILE),
             };
-            tiles.product_int8(factor, weights, groups / TILE, &mut sums);
+            tiles.product(factor, weights, groups / TILE, &mut sums);
             vectorised!(for (row, sums) in (first..).zip(&sums[..count]) {
                 product.write(row, panel, 0, sums);
             });

@@ -7,8 +7,7 @@ use super::product;
 use crate::buffer::task_of_rows;
 use crate::simd::vectorised;
 use crate::sizes::count;
-use crate::types::ProductPrecision;
-use crate::types::WeightLayout;
+use crate::types::{ProductPrecision, WeightLayout};
 
 /// The sizes of a linear map, and the precision of its products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,12 +4,11 @@ use std::arch::x86_64::*;
 use std::mem::{MaybeUninit, transmute};
 
 use super::panels::{Pair, Rows, columns};
-use super::tiles::Instructions;
 use crate::products::matrix::Matrix;
 use crate::simd::arch;
 
 /// Rows of a tile. 24 registers hold its sums, two a panel's columns, and one a row's pair.
-const ROWS: usize = 12;
+pub const ROWS: usize = 12;
 
 /// Columns of a tile: two registers.
 const COLUMNS: usize = 32;
@@ -33,24 +32,9 @@ impl Dot {
             && is_x86_feature_detected!("avx512bf16");
         has_all.then_some(Self(()))
     }
-}
 
-impl Instructions for Dot {
-    const ROWS: usize = ROWS;
-    const TASKS: usize = 4;
-    const TASK_PAIRS: usize = 1 << 16;
-    type Factors = Factors;
-
-    fn factors(self, x: Matrix<'_>, other: Matrix<'_>, is_large: bool) -> Factors {
-        Factors {
-            pairs: x.columns.div_ceil(2),
-            rows: Rows::new(x, is_large),
-            panels: columns(other, is_large),
-            width: other.columns,
-        }
-    }
-
-    fn multiply(self, factors: &Factors, first: usize, out: &mut [MaybeUninit<f32>]) {
+    /// Writes the rows of a product from `first` on: all numbers of `out`.
+    pub fn multiply(self, factors: &Factors, first: usize, out: &mut [MaybeUninit<f32>]) {
         #[allow(unsafe_code, reason = "the processor's instructions, by std::arch")]
         // SAFETY: a value of this type proves that the processor has the instructions.
         unsafe {
@@ -59,7 +43,7 @@ impl Instructions for Dot {
     }
 }
 
-/// Both factors of a product.
+/// Both factors of a product, rounded and laid out for these instructions.
 pub struct Factors {
     /// Pairs of a sum's terms.
     pairs: usize,
@@ -71,6 +55,16 @@ pub struct Factors {
 }
 
 impl Factors {
+    /// The factors of matrices that are not empty.
+    pub fn new(x: Matrix<'_>, other: Matrix<'_>, is_large: bool) -> Self {
+        Self {
+            pairs: x.columns.div_ceil(2),
+            rows: Rows::new(x, is_large),
+            panels: columns(other, is_large),
+            width: other.columns,
+        }
+    }
+
     /// Writes the rows from `first` on.
     #[target_feature(enable = "avx512f,avx512bf16")]
     fn multiply(&self, first: usize, out: &mut [MaybeUninit<f32>]) {

@@ -5,10 +5,8 @@
 //! | here | the product, by tiles where the processor has instructions for them |
 //! | `panels` | the factors, rounded and laid out for tiles |
 //! | `tiles` | the product of such factors, in tasks |
-//! | `avx512`, `amx` | the tiles by some instructions |
+//! | `avx512` | the tiles |
 
-#[cfg(target_arch = "x86_64")]
-mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod panels;
@@ -16,7 +14,7 @@ mod panels;
 mod tiles;
 
 pub use self::panels::rounded;
-use super::matrix::Matrix;
+use crate::products::matrix::Matrix;
 
 /// `x · other` of factors that are rounded to bf16, where this processor multiplies them faster than in single
 /// precision. Factors and sums that are smaller than the smallest normal number are zero.
@@ -25,7 +23,7 @@ use super::matrix::Matrix;
 /// When the sizes do not agree.
 pub fn product(x: Matrix<'_>, other: Matrix<'_>) -> Option<Vec<f32>> {
     #[cfg(target_arch = "x86_64")]
-    let product = tiles::product(x, other);
+    let product = tiles::fast_dot().map(|dot| tiles::product(dot, x, other));
     #[cfg(not(target_arch = "x86_64"))]
     let product = None;
     product
@@ -34,7 +32,7 @@ pub fn product(x: Matrix<'_>, other: Matrix<'_>) -> Option<Vec<f32>> {
 /// Whether this processor has instructions by which products of bf16 are faster than in single precision.
 pub fn multiplies_bf16_fast() -> bool {
     #[cfg(target_arch = "x86_64")]
-    let is_fast = tiles::is_fast();
+    let is_fast = tiles::fast_dot().is_some();
     #[cfg(not(target_arch = "x86_64"))]
     let is_fast = false;
     is_fast
@@ -49,20 +47,16 @@ mod tests {
 
     type Product<'a> = &'a (dyn Fn(Matrix<'_>, Matrix<'_>) -> Vec<f32> + Sync);
 
-    /// Tests the product by each of the instructions that this processor has, up to the level that `TRANSFORMER_SIMD`
-    /// names, and the product without them.
+    /// Tests the product by AVX512-BF16, where this processor has it and `TRANSFORMER_SIMD` allows it, and the product
+    /// without it.
     fn on_each(test: impl Fn(Product<'_>)) {
         test(&|x, other| product(x, other, Bf16));
         test(&product_of_rounded);
         #[cfg(target_arch = "x86_64")]
         {
-            match tiles::Dot::new() {
-                Some(dot) => test(&|x, other| tiles::product_by(dot, x, other)),
+            match avx512::Dot::new() {
+                Some(dot) => test(&|x, other| tiles::product(dot, x, other)),
                 None => println!("not run on AVX512-BF16: this processor has none"),
-            }
-            match tiles::Amx::new() {
-                Some(amx) => test(&|x, other| tiles::product_by(amx, x, other)),
-                None => println!("not run on AMX: this processor has none"),
             }
         }
     }

@@ -2,8 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::buffer::odd_lines;
-use crate::buffer::task_of_rows;
+use crate::buffer::{odd_lines, task_of_rows};
 use crate::products::matrix::Matrix;
 use crate::simd::vectorised;
 use crate::sizes::count;
@@ -23,7 +22,7 @@ fn to_bf16(x: f32) -> u32 {
 }
 
 #[inline(always)]
-pub fn pair(first: f32, second: f32) -> Pair {
+fn pair(first: f32, second: f32) -> Pair {
     to_bf16(first) >> 16 | to_bf16(second) & 0xffff_0000
 }
 
@@ -102,7 +101,7 @@ impl<const HEIGHT: usize> Rows<HEIGHT> {
 }
 
 /// Calls `write` for each part of `width` pairs, on all threads or on this one.
-pub fn in_parts(
+fn in_parts(
     pairs: &mut [Pair],
     width: usize,
     is_large: bool,
@@ -122,7 +121,7 @@ pub fn in_parts(
 
 /// Writes the pairs of a row.
 #[inline(always)]
-pub fn write_pairs(row: &[f32], out: &mut [Pair]) {
+fn write_pairs(row: &[f32], out: &mut [Pair]) {
     let (twos, last) = row.as_chunks::<2>();
     for (to, &[first, second]) in out.iter_mut().zip(twos) {
         *to = pair(first, second);

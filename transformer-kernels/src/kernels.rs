@@ -4,7 +4,6 @@ use std::fmt::Debug;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor, ModuleOps};
-
 use transformer_cpu::{
     AdamStep, AttentionParents, Heads, NormParents, ProductPrecision, WeightLayout,
 };
@@ -45,8 +44,8 @@ pub struct MaskTensors<I: Backend> {
     pub blocked_rows: Option<BoolTensor<I>>,
 }
 
-/// Writes heads, from a column of rows on, into a cache `[batch, n_heads, capacity, d_head]`, from a slot on: of cache,
-/// slot, rows and column. Returns the cache.
+/// Writes the heads of rows, from a column on, into a cache, from a slot on, and returns the cache. The arguments are the
+/// cache `[batch, n_heads, capacity, d_head]`, the slot, the rows `[batch, new_len, ..]` and the column.
 pub type WriteHeads<I> = fn(FloatTensor<I>, usize, &FloatTensor<I>, usize) -> FloatTensor<I>;
 
 /// The kernels of a backend, on tensors that it [`supports`](Self::supports), after [`prepare`](Self::prepare).
@@ -74,7 +73,7 @@ pub trait Kernels: Backend {
         tensor.clone()
     }
 
-    /// Writes columns of `[batch, new_len, ..]` into a cache; `None` where the backend's own operations are as fast.
+    /// Writes keys or values into a cache; `None` where the backend's own operations are as fast.
     const WRITE_HEADS: Option<WriteHeads<Self>> = None;
 
     /// Whether there are kernels for the tensor's type.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Int, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use transformer_core::ops::{Heads, Operands, attention};
+use transformer_core::ops::{Heads, Operands, ProductPrecision, attention};
 use transformer_core::{
     AttentionWeights, DecodeOptions, DecoderCache, MaxLength, Request, Search, Transformer,
     TransformerConfig,
@@ -139,7 +139,14 @@ impl Benches<'_> {
                                         parts: &[[key, value]],
                                     };
                                     let discard = AttentionWeights::Discard;
-                                    attention(operands, heads, None, 0.0, discard);
+                                    attention(
+                                        operands,
+                                        heads,
+                                        None,
+                                        0.0,
+                                        discard,
+                                        ProductPrecision::F32,
+                                    );
                                 }
                             })
                         })

@@ -14,10 +14,8 @@ use burn::tensor::{Bool, Distribution, Int, Tensor, TensorData};
 use burn::train::TrainStep;
 use burn_autodiff::Autodiff;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use transformer_core::ops::{self, Heads, Operands};
-use transformer_core::{
-    AttentionMask, AttentionWeights, Transformer, TransformerConfig, WeightInit,
-};
+use transformer_core::ops::{self, Heads, Operands, ProductPrecision};
+use transformer_core::{AttentionWeights, Mask, Transformer, TransformerConfig, WeightInit};
 use transformer_program::{BackendChoice, BackendTask, run_on};
 use transformer_train::{
     LabelSmoothedCrossEntropy, PaperAdam, TokenizedPair, TrainingModel, Update,
@@ -134,18 +132,24 @@ impl Benches<'_> {
         let packed = packed.require_grad();
         let padding = uneven_padding::<B>(size, device);
         let masks = [
-            ("causal", AttentionMask::causal(size.len, size.len, device)),
-            ("no padding", AttentionMask::padding(padding.zeros_like())),
-            ("uneven lengths", AttentionMask::padding(padding)),
+            ("causal", Mask::causal(size.len, size.len, device)),
+            ("no padding", Mask::padding(padding.zeros_like())),
+            ("uneven lengths", Mask::padding(padding)),
         ];
         for (kind, mask) in masks {
             for p in [0.0, 0.1] {
                 let name = format!("attention, forward and back, {kind}, dropout {p}");
                 self.measure::<B>(&name, size, device, || {
                     let operands = Operands::SelfPacked(&packed);
-                    let mask = Some(mask.parts());
-                    let attended =
-                        ops::attention(operands, heads, mask, p, AttentionWeights::Discard);
+                    let mask = Some(&mask);
+                    let attended = ops::attention(
+                        operands,
+                        heads,
+                        mask,
+                        p,
+                        AttentionWeights::Discard,
+                        ProductPrecision::F32,
+                    );
                     attended.output.sum().backward();
                 });
             }

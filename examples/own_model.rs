@@ -13,8 +13,8 @@ use clap::Parser;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use transformer_core::{
-    AttentionMask, AttentionWeights, ConfigError, DecodeOptions, Decoder, DecoderCache,
-    DecoderConfig, EmbeddingConfig, EncoderLayer, Generator, GeneratorConfig, LayerConfig, Memory,
+    AttentionWeights, ConfigError, DecodeOptions, Decoder, DecoderCache, DecoderConfig,
+    EmbeddingConfig, EncoderLayer, Generator, GeneratorConfig, LayerConfig, Mask, Memory,
     NextToken, NextTokenOutput, PositionalEncoding, PositionalEncodingConfig, Request,
     RequestProblem, Search, SpecialTokens, TokenEmbedding, Vocabulary, ops, padded,
     padding_positions,
@@ -74,7 +74,7 @@ impl<B: Backend> SharedEncoder<B> {
     /// `[batch, src_len]` to a memory.
     fn encode(&self, src: Tensor<B, 2, Int>) -> Memory<B> {
         let padding = padding_positions(src.clone(), special().pad);
-        let mask = AttentionMask::padding(padding.clone());
+        let mask = Mask::padding(padding.clone());
         let mut hidden = self.positions.forward(self.embedding.forward(src), 0);
         for _ in 0..self.depth {
             let layer = &self.layer;

@@ -18,13 +18,13 @@ use burn::tensor::{Int, Tensor, TensorData};
 use burn::train::TrainStep;
 use burn_autodiff::Autodiff;
 use clap::ValueEnum;
+use transformer_core::ops::multiplies_in;
 use transformer_core::{
-    AttentionInput, AttentionMask, AttentionWeights, DecodeOptions, Hypothesis,
-    LanguageModelConfig, MaxLength, MultiHeadAttentionConfig, NextToken, NormPlacement, Positions,
-    ProductPrecision, Request, Sampling, Search, SourceTarget, Tokenizers, Transformer,
-    TransformerConfig, Translator, WeightInit, WeightTying, padded, padding_positions, score,
+    AttentionInput, AttentionWeights, DecodeOptions, Hypothesis, LanguageModelConfig, Mask,
+    MaxLength, MultiHeadAttentionConfig, NextToken, NormPlacement, Positions, ProductPrecision,
+    Request, Sampling, Search, SourceTarget, Tokenizers, Transformer, TransformerConfig,
+    Translator, WeightInit, WeightTying, padded, padding_positions, score,
 };
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 use transformer_core::{PackedPrecision, PackedTransformer};
 use transformer_program::{BackendChoice, BackendTask, run_on};
 use transformer_train::{
@@ -69,9 +69,7 @@ promises! {
     token_by_token_is_all_at_once: cache on B,
     search_agrees_with_forward_in_any_batch_and_with_score: search on B,
     translators_in_eight_threads_find_what_one_finds_alone: threads on B,
-    #[cfg(any(feature = "flex", feature = "ndarray"))]
     packed_translators_in_eight_threads_find_what_one_finds_alone: packed_threads on B,
-    #[cfg(any(feature = "flex", feature = "ndarray"))]
     a_packed_model_has_the_log_probabilities_of_its_model: packed_model on B,
     a_language_model_is_causal_and_the_same_token_by_token: language_model on B,
     tied_weights_stay_one_in_training: tied_weights on Autodiff<B>,
@@ -238,7 +236,7 @@ fn blocked_rows<B: AutodiffBackend>(device: &B::Device) {
     let attention =
         MultiHeadAttentionConfig::new(D_MODEL, 2).init_from::<B>(&mut WeightInit::new(1), device);
     let padding = padding_positions::<B>(padded(&rows, PAD, device), PAD);
-    let mask = AttentionMask::causal_padding(4, padding);
+    let mask = Mask::causal_padding(4, padding);
     for weights in [AttentionWeights::Discard, AttentionWeights::Return] {
         let query = wave::<B, 3>([3, 4, D_MODEL], device).require_grad();
         let memory = wave::<B, 3>([3, 4, D_MODEL], device).require_grad();
@@ -419,7 +417,6 @@ fn threads<B: Backend>(device: &B::Device) {
     assert_same_in_eight_threads(|| translator::<B>(DecodeOptions::beam(2), device), bound);
 }
 
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 fn packed_threads<B: Backend>(device: &B::Device) {
     let sampling = Sampling {
         seed: 5,
@@ -466,7 +463,6 @@ fn assert_same_in_eight_threads<B: Backend, M: NextToken<B> + Send + Sync + 'sta
 }
 
 /// A packed model computes on the CPU, whatever the backend.
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 fn packed_model<B: Backend>(device: &B::Device) {
     fn is_shared<T: Send + Sync>() {}
     is_shared::<PackedTransformer<B>>();
@@ -479,7 +475,6 @@ fn packed_model<B: Backend>(device: &B::Device) {
 }
 
 /// The log-probabilities after each token of the targets.
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 fn log_probs<B: Backend>(model: &impl NextToken<B>) -> Vec<f64> {
     let mut state = model.start(&SOURCES);
     let steps = (0..6).map(|position| {
@@ -672,7 +667,7 @@ fn resume<B: AutodiffBackend>(device: &B::Device) {
         numbers(&trained.model, None).concat()
     };
     let precisions = [ProductPrecision::F32, ProductPrecision::Bf16].into_iter();
-    for precision in precisions.filter(|precision| precision.is_computed_by::<B>()) {
+    for precision in precisions.filter(|precision| multiplies_in::<B>(precision)) {
         let trainer = |updates| trainer_at(precision, model(), updates);
         let whole = weights(trainer(8));
         let folder = tempfile::tempdir().unwrap();
@@ -749,7 +744,7 @@ fn bf16<B: AutodiffBackend>(device: &B::Device) {
         Ok::<_, TrainError>(losses.flatten().collect::<Vec<_>>())
     };
     let rounded = losses(ProductPrecision::Bf16);
-    if !ProductPrecision::Bf16.is_computed_by::<B>() {
+    if !multiplies_in::<B>(ProductPrecision::Bf16) {
         let error = rounded.unwrap_err().to_string();
         assert!(error.starts_with("`precision` is bf16, "), "{error}");
         return;

@@ -3,7 +3,6 @@
 use std::ops::ControlFlow;
 
 use burn::tensor::backend::Backend;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 use transformer_core::PackedTransformer;
 use transformer_core::{
     DecodeError, DecodeOptions, NextToken, RequestProblem, SpecialTokens, TargetScore, TextError,
@@ -15,7 +14,6 @@ pub enum Decoder<B: Backend> {
     /// Of models in the backend's tensors.
     Plain(Translator<B>),
     /// Of packed models.
-    #[cfg(any(feature = "flex", feature = "ndarray"))]
     Packed(Translator<B, PackedTransformer<B>>),
 }
 
@@ -24,7 +22,6 @@ macro_rules! ask {
     ($decoder:expr, $translator:ident => $answer:expr) => {
         match $decoder {
             Decoder::Plain($translator) => $answer,
-            #[cfg(any(feature = "flex", feature = "ndarray"))]
             Decoder::Packed($translator) => $answer,
         }
     };
@@ -35,7 +32,6 @@ impl<B: Backend> Decoder<B> {
     pub fn plain(&self) -> Option<&Translator<B>> {
         match self {
             Self::Plain(translator) => Some(translator),
-            #[cfg(any(feature = "flex", feature = "ndarray"))]
             Self::Packed(_) => None,
         }
     }

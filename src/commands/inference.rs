@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 use transformer_core::PackedPrecision;
 use transformer_core::{DecodeOptions, NextToken, Tokenizers, Translator, is_quantized};
 use transformer_program::{BackendChoice, BackendTask, Precision, run_at};
@@ -58,7 +57,6 @@ impl Inference {
             directories: models,
             options,
             languages: self.languages,
-            #[cfg(any(feature = "flex", feature = "ndarray"))]
             packing: packing(backend, precision),
         };
         run_at(backend, precision, OnBackend { source, task })?
@@ -84,7 +82,6 @@ fn precision_of(models: &[PathBuf], backend: BackendChoice) -> Result<Precision>
 }
 
 /// How models are packed for decoding; `None` on backends that have no packed ones.
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 fn packing(backend: BackendChoice, precision: Precision) -> Option<PackedPrecision> {
     backend.packs().then_some(match precision {
         Precision::Int8 => PackedPrecision::Int8,
@@ -107,7 +104,6 @@ struct Source {
     directories: Vec<PathBuf>,
     options: DecodeOptions,
     languages: Languages,
-    #[cfg(any(feature = "flex", feature = "ndarray"))]
     packing: Option<PackedPrecision>,
 }
 
@@ -144,7 +140,6 @@ impl<B: Backend> Models<B> {
 
     /// The translator that decodes: of packed models where the backend has them, else the plain one.
     pub fn decoder(&self) -> Result<Decoder<B>> {
-        #[cfg(any(feature = "flex", feature = "ndarray"))]
         if let Some(precision) = self.source.packing {
             return self.load_packed(precision);
         }
@@ -153,7 +148,6 @@ impl<B: Backend> Models<B> {
 
     /// [`decoder`](Self::decoder), when the plain one has been loaded and is no longer needed.
     pub fn decoder_after(&self, plain: Translator<B>) -> Result<Decoder<B>> {
-        #[cfg(any(feature = "flex", feature = "ndarray"))]
         if let Some(precision) = self.source.packing {
             drop(plain);
             return self.load_packed(precision);
@@ -165,7 +159,6 @@ impl<B: Backend> Models<B> {
         self.ready(Translator::<B>::load_ensemble(directories, &self.device)?)
     }
 
-    #[cfg(any(feature = "flex", feature = "ndarray"))]
     fn load_packed(&self, precision: PackedPrecision) -> Result<Decoder<B>> {
         let directories = &self.source.directories;
         let translator = Translator::<B, _>::load_packed(directories, precision, &self.device)?;

@@ -9,10 +9,9 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Bool, BoolStore, DType, Int, Tensor};
 use burn_autodiff::Autodiff;
 use transformer_core::{
-    AttentionMask, AttentionWeights, EncoderLayer, LayerConfig, MaxLength, NextToken,
-    PytorchExport, Request, Transformer, greedy, padded, sinusoidal_encoding,
+    AttentionWeights, EncoderLayer, LayerConfig, Mask, MaxLength, NextToken, PytorchExport,
+    Request, Transformer, greedy, padded, sinusoidal_encoding,
 };
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 use transformer_core::{PackedPrecision, PackedTransformer};
 use transformer_train::{Labels, PaperAdam, RateSchedule};
 
@@ -57,7 +56,6 @@ impl ModelSystem {
 
         let trained = model.valid();
         rows.push(self.greedy_row("greedy rows", &trained, io)?);
-        #[cfg(any(feature = "flex", feature = "ndarray"))]
         {
             let packed = PackedTransformer::new(trained, PackedPrecision::F32);
             rows.push(self.greedy_row("greedy rows, packed", &packed, io)?);
@@ -213,7 +211,7 @@ fn layer_rows<B: AutodiffBackend>(
     let layer = EncoderLayer::<B>::from_pytorch(path, config, device)?;
     let x = Tensor::<B, 3>::from_data(x.clone(), device);
     let blocked = Tensor::<B, 2, Bool>::from_data(blocked.clone(), device);
-    let mask = AttentionMask::padding(blocked.clone());
+    let mask = Mask::padding(blocked.clone());
     let output = layer.forward(x, Some(&mask), AttentionWeights::Return);
     let y = output.hidden;
     let weights = output.self_attention.ok_or("no attention weights")?;

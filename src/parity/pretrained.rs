@@ -20,7 +20,6 @@ use transformer_core::{
     Search, SourceTarget, Strategy, Tokenizers, Transformer, TransformerConfig, WEIGHTS_FILE,
     padded, score,
 };
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 use transformer_core::{PackedPrecision, PackedTransformer};
 
 use super::compare::OUTPUT_BOUND;
@@ -85,7 +84,6 @@ impl Pretrained {
         let decoding = Decoding::new(self, &model)?;
         let mut notes = Vec::new();
         rows.push(decoding.greedy("greedy", &model, &mut notes)?);
-        #[cfg(any(feature = "flex", feature = "ndarray"))]
         {
             let packed = PackedTransformer::new(model.clone(), PackedPrecision::F32);
             rows.push(decoding.greedy("greedy, packed", &packed, &mut notes)?);

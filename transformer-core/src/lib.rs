@@ -9,14 +9,14 @@
 //! | [`Stack`], [`Layer`]: encoder and decoder | §3.1 |
 //! | [`Sublayer`]: residual, dropout, [`Norm`] | §3.1, §5.4 |
 //! | [`scaled_dot_product_attention`], [`MultiHeadAttention`], [`SelfAttention`] | §3.2 |
-//! | [`AttentionMask`] | §3.2.3 |
+//! | [`Mask`] | §3.2.3 |
 //! | [`FeedForward`] | §3.3 |
 //! | [`TokenEmbedding`], [`Generator`], [`WeightTying`] | §3.4 |
 //! | [`PositionalEncoding`] | §3.5 |
 //! | [`TransformerConfig`] | Table 3 |
 //! | [`Search`]: greedy decoding, beam search, sampling, on a [`Cache`] | §6.1 |
 //!
-//! `PackedTransformer`, with the feature `flex` or `ndarray`, is the model once more, for decoding on a CPU only.
+//! [`PackedModel`] is the model once more, for decoding on a CPU only.
 //!
 //! The same parts make other models: [`LanguageModel`] is the decoder alone, a [`Stack`] can be used
 //! without a decoder, and decoding works with any model that is a [`NextToken`].
@@ -36,14 +36,13 @@
 //! | `src_vocab_size`, `tgt_vocab_size` | entries of a vocabulary |
 //!
 //! # Masks
-//! `true` means blocked in every mask; see [`AttentionMask`].
+//! `true` means blocked in every mask; see [`Mask`].
 
 mod decoding;
 mod error;
 mod formats;
 mod models;
 mod nn;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 mod packed;
 mod special_tokens;
 #[cfg(feature = "text")]
@@ -53,7 +52,7 @@ mod text;
 pub use transformer_kernels as ops;
 
 pub use decoding::{
-    DecodeOptions, Ensemble, Hypothesis, LengthPenalty, MaxLength, NextToken, NextTokenOutput,
+    DecodeOptions, Ensemble, Hypothesis, LengthPenalty, MaxLength, NextToken, Next,
     Request, Sampling, Search, SourceTarget, Strategy, TargetScore, Vocabulary, greedy, padded,
     score,
 };
@@ -94,7 +93,7 @@ pub use nn::feed_forward::{FeedForward, FeedForwardConfig};
 pub use nn::generator::{Generator, GeneratorConfig};
 pub use nn::init::WeightInit;
 pub use nn::layer::{Block, BlockOutput, BlockState, Context, Layer, LayerConfig};
-pub use nn::mask::{AttentionMask, padding_positions, target_mask};
+pub use nn::mask::{padding_positions, target_mask};
 pub use nn::multi_head_attention::{AttentionInput, MultiHeadAttention};
 pub use nn::norm::{Norm, NormConfig, NormKind};
 pub use nn::positions::{
@@ -103,11 +102,9 @@ pub use nn::positions::{
 pub use nn::self_attention::SelfAttention;
 pub use nn::stack::{Memory, Stack, StackConfig, StackOutput};
 pub use nn::sublayer::{NormPlacement, Sublayer, SublayerConfig};
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-pub use ops::host::PackedPrecision;
-pub use ops::{Activation, AttentionWeights, ProductPrecision};
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-pub use packed::{PackedState, PackedTransformer};
+pub use ops::{Activation, AttentionWeights, Mask, ProductPrecision};
+pub use transformer_cpu::{PackedPrecision, Threads};
+pub use packed::{PackedModel, PackedState};
 pub use special_tokens::{SPECIAL_TOKENS, SpecialTokens};
 #[cfg(feature = "text")]
-pub use text::{MAX_TOKENS, TextError, TextSearch, Tokenizer, Tokenizers, Translation, Translator};
+pub use text::{MAX_TOKENS, TextError, Tokenizer, Tokenizers, Translation, Translator};

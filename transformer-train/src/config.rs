@@ -45,8 +45,9 @@ pub struct TrainingConfig {
     /// The precision of the products of forward and backward pass: f32. In [`Bf16`](ProductPrecision::Bf16), both
     /// factors of each product are rounded, those of linear maps and, on libtorch, of attention to short sequences;
     /// weights, gradients, moments, the residual stream, norms, softmax and loss stay in f32, and so do validations
-    /// and all files. flex, ndarray and libtorch have such products ([`ProductPrecision::is_computed_by`]), and they
-    /// are faster only on processors with instructions for them.
+    /// and all files. flex, ndarray and libtorch have such products
+    /// ([`ops::multiplies_in`](transformer_core::ops::multiplies_in)), and they are faster only on processors with
+    /// instructions for them.
     pub precision: ProductPrecision,
     /// Updates in a row that are skipped, because their loss or gradients are not finite, before the run ends
     /// with an error: 10. One example can spoil an update; when ten updates with other examples and other

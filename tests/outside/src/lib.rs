@@ -7,7 +7,7 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 use transformer_core::{
-    AttentionMask, AttentionWeights, ConfigError, EmbeddingConfig, Encoder, EncoderConfig,
+    Mask, AttentionWeights, ConfigError, EmbeddingConfig, Encoder, EncoderConfig,
     LayerConfig, PositionalEncoding, PositionalEncodingConfig, TokenEmbedding, WEIGHTS_FILE,
     load_weights, padded, padding_positions,
 };
@@ -80,7 +80,7 @@ impl<B: Backend> Classifier<B> {
     /// Logits of the classes: `[batch, len]` to `[batch, CLASSES]`.
     pub fn forward(&self, texts: Tensor<B, 2, Int>) -> Tensor<B, 2> {
         let padding = padding_positions(texts.clone(), 0);
-        let mask = AttentionMask::padding(padding.clone());
+        let mask = Mask::padding(padding.clone());
         let x = self.positions.forward(self.embedding.forward(texts), 0);
         let hidden = self.encoder.forward(x, Some(&mask), AttentionWeights::Discard).hidden;
         let real: Tensor<B, 3> = padding.bool_not().float().unsqueeze_dim(2);

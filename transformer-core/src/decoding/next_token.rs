@@ -7,7 +7,7 @@ use transformer_kernels::AttentionWeights;
 use crate::decoding::batches::{to_host, unknown_token};
 use crate::error::{DecodeOptionsError, RequestProblem};
 use crate::special_tokens::SpecialTokens;
-use crate::threads::Threads;
+use transformer_cpu::Threads;
 
 /// A model that predicts the next token: the interface that [`Search`](crate::Search),
 /// [`greedy`](crate::greedy) and [`score`](crate::score) use. It names no backend: numbers pass as slices on the host.
@@ -59,6 +59,11 @@ pub trait NextToken: Sync {
 
     /// The vocabulary of targets.
     fn vocabulary(&self) -> Vocabulary;
+
+    /// Entries of the vocabulary of sources; `None` if the model does not say.
+    fn source_vocab_size(&self) -> Option<usize> {
+        None
+    }
 
     /// The most tokens that a target may have, `<eos>` included where it ends in it; `None` if there is no limit.
     /// `<bos>` does not count: with it, the model reads all tokens but the last.
@@ -202,6 +207,10 @@ impl<M: NextToken> NextToken for &M {
         (**self).vocabulary()
     }
 
+    fn source_vocab_size(&self) -> Option<usize> {
+        (**self).source_vocab_size()
+    }
+
     fn max_target_len(&self) -> Option<usize> {
         (**self).max_target_len()
     }
@@ -273,6 +282,10 @@ impl<M: NextToken> NextToken for Ensemble<M> {
 
     fn vocabulary(&self) -> Vocabulary {
         self.models[0].vocabulary()
+    }
+
+    fn source_vocab_size(&self) -> Option<usize> {
+        self.models.iter().filter_map(M::source_vocab_size).min()
     }
 
     fn max_target_len(&self) -> Option<usize> {

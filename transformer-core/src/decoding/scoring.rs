@@ -4,7 +4,7 @@ use crate::decoding::batches::batches;
 use crate::decoding::next_token::NextToken;
 use crate::decoding::request::SourceTarget;
 use crate::error::DecodeError;
-use crate::threads::Threads;
+use transformer_cpu::Threads;
 
 /// The probability of a target.
 #[derive(Debug, Clone, PartialEq)]

@@ -11,7 +11,7 @@ use crate::decoding::request::Request;
 use crate::decoding::rules::Beginning;
 use crate::decoding::side_by_side::{self, batches_for_threads};
 use crate::decoding::targets::Targets;
-use crate::threads::Threads;
+use transformer_cpu::Threads;
 use crate::error::{DecodeError, DecodeOptionsError, RequestProblem};
 
 /// Decodes requests with a model: a [`Transformer`](crate::Transformer), a

@@ -7,7 +7,6 @@ pub mod name_map;
 pub mod names;
 pub mod options;
 pub mod own;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 pub mod packed;
 pub mod pytorch;
 pub mod quantize;

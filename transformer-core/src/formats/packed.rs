@@ -2,18 +2,16 @@
 
 use std::path::Path;
 
-use burn::tensor::backend::Backend;
-
 use crate::error::ModelError;
 use crate::formats::fill::Readable;
 use crate::formats::weights::{StoredParameter, WeightFiles};
-use crate::packed::PackedTransformer;
+use crate::packed::PackedModel;
 use crate::packed::model::Model;
 use crate::packed::weights::NamedWeights;
 use transformer_kernels::WeightLayout;
-use transformer_kernels::host::{PackedMatrix, PackedPrecision};
+use transformer_cpu::{PackedMatrix, PackedPrecision};
 
-impl<B: Backend> PackedTransformer<B> {
+impl PackedModel {
     /// Reads a model directory, as [`Transformer::load`](crate::Transformer::load) does, and packs the model.
     ///
     /// Each tensor is packed as soon as it is read, so that beside the packed model there is never more than one. The
@@ -25,12 +23,11 @@ impl<B: Backend> PackedTransformer<B> {
     pub fn load(
         directory: impl AsRef<Path>,
         precision: PackedPrecision,
-        device: &B::Device,
     ) -> Result<Self, ModelError> {
         let files = WeightFiles::open(directory.as_ref())?;
         let config = files.config.clone();
         let model = Model::read(&mut DirectoryWeights { files, precision }, &config)?;
-        Ok(Self::of(model, precision, device.clone()))
+        Ok(Self::of(model, precision))
     }
 }
 
@@ -92,8 +89,6 @@ mod tests {
     use crate::models::transformer::Transformer;
     use crate::nn::positions::Positions;
 
-    type Packed = PackedTransformer<NdArray>;
-
     fn config() -> TransformerConfig {
         TransformerConfig {
             d_model: 24,
@@ -135,7 +130,7 @@ mod tests {
     }
 
     /// The log-probabilities of a few targets, to the last bit.
-    fn bits(model: &impl NextToken<NdArray>) -> Vec<u32> {
+    fn bits(model: &impl NextToken) -> Vec<u32> {
         let pairs = [
             SourceTarget::new([5, 4, 9], [8, 3, 12, 7]),
             SourceTarget::new([16], [4]),
@@ -151,8 +146,8 @@ mod tests {
         for config in configs() {
             let (folder, model) = saved(&config);
             for precision in [PackedPrecision::F32, PackedPrecision::Int8] {
-                let expected = bits(&Packed::new(model.clone(), precision));
-                let loaded = Packed::load(folder.path().join("model"), precision, &device).unwrap();
+                let expected = bits(&PackedModel::new(model.clone(), precision));
+                let loaded = PackedModel::load(folder.path().join("model"), precision).unwrap();
                 assert_eq!(loaded.config(), &config);
                 assert_eq!(bits(&loaded), expected, "{precision:?}");
             }
@@ -167,15 +162,15 @@ mod tests {
         for config in configs() {
             let (folder, model) = saved(&config);
             let directory = folder.path().join("int8");
-            let loaded = Packed::load(&directory, PackedPrecision::Int8, &device).unwrap();
+            let loaded = PackedModel::load(&directory, PackedPrecision::Int8).unwrap();
             assert_eq!(
                 bits(&loaded),
-                bits(&Packed::new(model, PackedPrecision::Int8))
+                bits(&PackedModel::new(model, PackedPrecision::Int8))
             );
 
             let expanded = Transformer::<NdArray>::load(&directory, &device).unwrap();
-            let expected = bits(&Packed::new(expanded, PackedPrecision::F32));
-            let loaded = Packed::load(&directory, PackedPrecision::F32, &device).unwrap();
+            let expected = bits(&PackedModel::new(expanded, PackedPrecision::F32));
+            let loaded = PackedModel::load(&directory, PackedPrecision::F32).unwrap();
             assert_eq!(bits(&loaded), expected);
         }
     }
@@ -190,7 +185,7 @@ mod tests {
         bytes[last] = 0x80;
         std::fs::write(&path, bytes).unwrap();
         let directory = folder.path().join("int8");
-        let error = Packed::load(&directory, PackedPrecision::Int8, &Default::default());
+        let error = PackedModel::load(&directory, PackedPrecision::Int8);
         let message = error.err().unwrap().to_string();
         let start = format!("{}: `", path.display());
         assert!(message.starts_with(&start), "{message}");
@@ -204,7 +199,7 @@ mod tests {
     fn a_quantized_directory_is_searched() {
         let (folder, model) = saved(&config());
         let directory = folder.path().join("int8");
-        let loaded = Packed::load(directory, PackedPrecision::Int8, &Default::default()).unwrap();
+        let loaded = PackedModel::load(directory, PackedPrecision::Int8).unwrap();
         let options = DecodeOptions {
             max_length: MaxLength::Tokens(6),
             ..DecodeOptions::beam(3)
@@ -214,7 +209,7 @@ mod tests {
             .unwrap()
             .run(&requests)
             .unwrap();
-        let packed = Packed::new(model, PackedPrecision::Int8);
+        let packed = PackedModel::new(model, PackedPrecision::Int8);
         let expected = Search::new(&packed, options)
             .unwrap()
             .run(&requests)

@@ -16,7 +16,8 @@ use crate::formats::own::config::{CONFIG_FILE, QUANTIZED_FORMAT, TRANSFORMER, is
 use crate::formats::own::quantized::{layout, rows_by_width, scale_name, transposed};
 use crate::formats::own::weights::{WEIGHTS_FILE, run_of_checkpoint, save_files};
 use crate::formats::weights::WeightFiles;
-use transformer_kernels::{WeightLayout, quantized_rows};
+use transformer_cpu::quantized_rows;
+use transformer_kernels::WeightLayout;
 
 /// Writes the [`Transformer`](crate::Transformer) in a directory into another one, which is created if missing, with its
 /// matrices in 8-bit integers: for decoding, in a quarter of the size.

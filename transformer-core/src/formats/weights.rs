@@ -113,14 +113,12 @@ impl WeightFiles {
     ///
     /// # Panics
     /// When there is none: it is not one of the configuration's, or was taken before.
-    #[cfg(any(feature = "flex", feature = "ndarray"))]
     pub fn take(&mut self, path: &str) -> StoredParameter {
         let parameter = self.parameters.remove(path);
         parameter.unwrap_or_else(|| panic!("no parameter `{path}`"))
     }
 
     /// The error of a tensor that cannot be read.
-    #[cfg(any(feature = "flex", feature = "ndarray"))]
     pub fn error(&self, problem: &TensorProblem) -> ModelError {
         ModelError::tensor(&self.path, problem)
     }

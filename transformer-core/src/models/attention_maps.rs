@@ -8,7 +8,7 @@ use crate::error::{DecodeError, RequestProblem};
 use crate::models::config::TransformerConfig;
 use crate::models::transformer::Transformer;
 use crate::nn::cache::{Cache, LayerState};
-use crate::threads::Threads;
+use transformer_cpu::Threads;
 use transformer_kernels::AttentionWeights;
 
 impl<B: Backend> NextToken for Transformer<B> {
@@ -16,6 +16,10 @@ impl<B: Backend> NextToken for Transformer<B> {
 
     fn vocabulary(&self) -> Vocabulary {
         self.config().vocabulary()
+    }
+
+    fn source_vocab_size(&self) -> Option<usize> {
+        Some(self.config().src_vocab_size)
     }
 
     fn max_target_len(&self) -> Option<usize> {

@@ -17,7 +17,7 @@ use crate::nn::layer::{Context, Layer};
 use crate::nn::mask::target_mask;
 use crate::nn::norm::Norm;
 use crate::nn::positions::PositionalEncoding;
-use crate::threads::Threads;
+use transformer_cpu::Threads;
 use crate::nn::stack::{Stack, StackOutput};
 use transformer_kernels::AttentionWeights;
 

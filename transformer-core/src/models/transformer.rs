@@ -12,7 +12,8 @@ use crate::nn::error::ConfigError;
 use crate::nn::generator::Generator;
 use crate::nn::init::WeightInit;
 use crate::nn::layer::{Context, Layer};
-use crate::nn::mask::{AttentionMask, padding_positions, target_mask};
+use crate::nn::mask::{padding_positions, target_mask};
+use transformer_kernels::Mask;
 use crate::nn::norm::Norm;
 use crate::nn::positions::PositionalEncoding;
 use crate::nn::stack::{Memory, Stack, StackOutput};
@@ -161,7 +162,7 @@ impl<B: Backend> Transformer<B> {
     /// As [`encode`](Self::encode).
     pub fn encode_with(&self, src: Tensor<B, 2, Int>, weights: AttentionWeights) -> Encoded<B> {
         let padding = padding_positions(src.clone(), self.config.pad_id);
-        let mask = AttentionMask::padding(padding.clone());
+        let mask = Mask::padding(padding.clone());
         let x = self
             .src_positions
             .forward(self.src_embedding.forward(src), 0);
@@ -192,7 +193,7 @@ impl<B: Backend> Transformer<B> {
     /// memory's.
     pub fn decode(&self, tgt: Tensor<B, 2, Int>, memory: &Memory<B>) -> Tensor<B, 3> {
         let mask = target_mask(tgt.clone(), self.config.special_tokens());
-        let memory_mask = AttentionMask::padding(memory.padding.clone());
+        let memory_mask = Mask::padding(memory.padding.clone());
         let at = Context {
             mask: Some(&mask),
             memory: Some(&memory.hidden),

@@ -10,7 +10,7 @@ use crate::nn::dropout::Dropout;
 use crate::nn::error::{ConfigError, assert_sizes, check_dropout, check_sizes};
 use crate::nn::init::WeightInit;
 use crate::nn::linear::linear;
-use crate::nn::mask::AttentionMask;
+use transformer_kernels::Mask;
 use crate::nn::parameters::{Parameter, linear_parameters, within};
 use transformer_kernels::{self as ops, AttentionWeights, Heads, Operands, ProductPrecision};
 
@@ -49,11 +49,11 @@ pub fn scaled_dot_product_attention<B: Backend>(
     query: Tensor<B, 4>,
     key: Tensor<B, 4>,
     value: Tensor<B, 4>,
-    mask: Option<&AttentionMask<B>>,
+    mask: Option<&Mask<B>>,
     dropout: &Dropout,
 ) -> (Tensor<B, 4>, Tensor<B, 4>) {
     let p = dropout.probability(&query);
-    ops::scaled_dot_product_attention(query, key, value, mask.map(AttentionMask::parts), p)
+    ops::scaled_dot_product_attention(query, key, value, mask, p)
 }
 
 /// The output of multi-head attention (§3.2.2).
@@ -263,13 +263,12 @@ impl<B: Backend> AttentionHeads<B> {
     pub fn forward(
         &self,
         operands: Operands<'_, B>,
-        mask: Option<&AttentionMask<B>>,
+        mask: Option<&Mask<B>>,
         weights: AttentionWeights,
     ) -> AttentionOutput<B> {
         let p = self.dropout.probability(operands.query());
-        let mask = mask.map(AttentionMask::parts);
         let (sizes, precision) = (self.sizes(), self.precision);
-        let heads = ops::attention_at(operands, sizes, mask, p, weights, precision);
+        let heads = ops::attention(operands, sizes, mask, p, weights, precision);
         AttentionOutput {
             output: linear(&self.projection, heads.output, precision),
             weights: heads.weights,

@@ -5,7 +5,8 @@ use burn::tensor::{Bool, Int, Tensor};
 use transformer_kernels::{Heads, split_heads};
 
 use crate::nn::layer::BlockState;
-use crate::nn::mask::{AttentionMask, padding_positions, with_start};
+use crate::nn::mask::{padding_positions, with_start};
+use transformer_kernels::Mask;
 use crate::nn::stack::Memory;
 use crate::special_tokens::SpecialTokens;
 
@@ -94,7 +95,7 @@ pub struct Cache<B: Backend, S> {
     pub(crate) layers: Vec<S>,
     sources: usize,
     /// The memory's padding, `[sources, src_len]`, `true` = blocked, and its mask.
-    memory: Option<(Tensor<B, 2, Bool>, AttentionMask<B>)>,
+    memory: Option<(Tensor<B, 2, Bool>, Mask<B>)>,
     /// The padding of each row so far, `[rows, len]`; `None` before the first token.
     padding: Option<Tensor<B, 2, Bool>>,
 }
@@ -105,7 +106,7 @@ impl<B: Backend, S> Cache<B, S> {
             let padding = memory.padding.clone();
             let [found, _] = padding.dims();
             assert_eq!(found, sources, "sources of the memory");
-            (padding.clone(), AttentionMask::padding(padding))
+            (padding.clone(), Mask::padding(padding))
         });
         Self {
             layers,
@@ -145,7 +146,7 @@ impl<B: Backend, S> Cache<B, S> {
         &mut self,
         next: Tensor<B, 2, Int>,
         special_tokens: SpecialTokens,
-    ) -> AttentionMask<B> {
+    ) -> Mask<B> {
         let [rows, new_len] = next.dims();
         assert!(new_len > 0, "no token to read");
         let fits = match self.is_empty() {
@@ -162,11 +163,11 @@ impl<B: Backend, S> Cache<B, S> {
             }
         };
         self.padding = Some(next.clone());
-        AttentionMask::causal_padding_from(first, new_len, next)
+        Mask::causal_padding(new_len, next)
     }
 
     /// Blocks the source's padding; `None` without a memory.
-    pub(crate) fn memory_mask(&self) -> Option<AttentionMask<B>> {
+    pub(crate) fn memory_mask(&self) -> Option<Mask<B>> {
         self.memory.as_ref().map(|(_, mask)| mask.clone())
     }
 }
@@ -205,7 +206,7 @@ impl<B: Backend, S: BlockState<B>> Cache<B, S> {
         self.sources = sources.len();
         if let (Some((padding, mask)), Some(kept)) = (&mut self.memory, kept_sources) {
             *padding = padding.clone().select(0, kept);
-            *mask = AttentionMask::padding(padding.clone());
+            *mask = Mask::padding(padding.clone());
         }
         if let (Some(padding), Some(kept)) = (&mut self.padding, kept_rows) {
             *padding = padding.clone().select(0, kept);

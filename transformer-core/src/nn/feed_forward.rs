@@ -112,7 +112,7 @@ impl<B: Backend> FeedForward<B> {
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let p = self.dropout.probability(&x);
         let (weight, layout) = (self.inner.weight.val(), WeightLayout::InputByOutput);
-        let product = ops::linear_at(x, weight, None, layout, self.precision);
+        let product = ops::linear(x, weight, None, layout, self.precision);
         let bias = self.inner.bias.as_ref().map(|bias| bias.val());
         let hidden = ops::activation_dropout(product, bias, self.activation, p);
         linear(&self.outer, hidden, self.precision)

@@ -87,7 +87,7 @@ impl<B: Backend> Generator<B> {
             (None, Some(embedding)) => (embedding.weight.val(), WeightLayout::OutputByInput),
             (None, None) => panic!("a tied generator without the embedding that it is tied to"),
         };
-        ops::linear_at(hidden, weight, bias, layout, self.precision)
+        ops::linear(hidden, weight, bias, layout, self.precision)
     }
 }
 

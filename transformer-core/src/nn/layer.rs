@@ -11,7 +11,7 @@ use crate::nn::cache::LayerState;
 use crate::nn::error::ConfigError;
 use crate::nn::feed_forward::{FeedForward, FeedForwardConfig};
 use crate::nn::init::WeightInit;
-use crate::nn::mask::AttentionMask;
+use transformer_kernels::Mask;
 use crate::nn::multi_head_attention::MultiHeadAttention;
 use crate::nn::norm::NormConfig;
 use crate::nn::parameters::{Parameter, within};
@@ -142,11 +142,11 @@ impl LayerConfig {
 #[derive(Debug)]
 pub struct Context<'a, B: Backend> {
     /// Blocks keys of self-attention: `[batch or 1, n_heads or 1, query_len or 1, key_len]`.
-    pub mask: Option<&'a AttentionMask<B>>,
+    pub mask: Option<&'a Mask<B>>,
     /// The memory, `[batch, src_len, d_model]`, unless a state has its keys and values.
     pub memory: Option<&'a Tensor<B, 3>>,
     /// Blocks keys of the memory: `[batch or 1, n_heads or 1, len or 1, src_len]`, with a state `[sources, 1, 1, src_len]`.
-    pub memory_mask: Option<&'a AttentionMask<B>>,
+    pub memory_mask: Option<&'a Mask<B>>,
     /// Whether attention weights are returned.
     pub weights: AttentionWeights,
 }

@@ -22,5 +22,5 @@ pub(crate) fn linear<B: Backend>(
 ) -> Tensor<B, 3> {
     let (weight, bias) = (layer.weight.val(), layer.bias.as_ref());
     let bias = bias.map(|bias| bias.val());
-    ops::linear_at(x, weight, bias, WeightLayout::InputByOutput, precision)
+    ops::linear(x, weight, bias, WeightLayout::InputByOutput, precision)
 }

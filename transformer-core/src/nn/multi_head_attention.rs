@@ -12,7 +12,7 @@ use crate::nn::cache::KeyValue;
 use crate::nn::init::WeightInit;
 use crate::nn::layer::Context;
 use crate::nn::linear::linear;
-use crate::nn::mask::AttentionMask;
+use transformer_kernels::Mask;
 use transformer_kernels::{self as ops, AttentionWeights, Heads, Operands, WeightLayout};
 
 impl AttentionConfig {
@@ -52,7 +52,7 @@ pub struct AttentionInput<'a, B: Backend> {
     key: Tensor<B, 3>,
     /// `None` if the values are the keys.
     value: Option<Tensor<B, 3>>,
-    mask: Option<&'a AttentionMask<B>>,
+    mask: Option<&'a Mask<B>>,
     weights: AttentionWeights,
 }
 
@@ -88,7 +88,7 @@ impl<'a, B: Backend> AttentionInput<'a, B> {
     ///
     /// # Shapes
     /// - mask: `[batch or 1, n_heads or 1, query_len or 1, key_len]`
-    pub fn mask(self, mask: &'a AttentionMask<B>) -> Self {
+    pub fn mask(self, mask: &'a Mask<B>) -> Self {
         Self {
             mask: Some(mask),
             ..self
@@ -182,7 +182,7 @@ impl<B: Backend> MultiHeadAttention<B> {
             let weight = weight.clone().slice_dim(1, columns.clone());
             let bias = bias.clone().map(|bias| bias.slice_dim(0, columns));
             let layout = WeightLayout::InputByOutput;
-            ops::linear_at(x, weight, bias, layout, self.heads.precision)
+            ops::linear(x, weight, bias, layout, self.heads.precision)
         };
         Tensor::cat(vec![project(key, 0..keys), project(value, keys..width)], 2)
     }

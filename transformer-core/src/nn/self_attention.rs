@@ -10,7 +10,7 @@ use crate::nn::cache::KeyValue;
 use crate::nn::init::WeightInit;
 use crate::nn::layer::Context;
 use crate::nn::linear::linear;
-use crate::nn::mask::AttentionMask;
+use transformer_kernels::Mask;
 use transformer_kernels::{AttentionWeights, Heads, Operands};
 
 impl AttentionConfig {
@@ -70,7 +70,7 @@ impl<B: Backend> SelfAttention<B> {
     pub fn forward(
         &self,
         x: Tensor<B, 3>,
-        mask: Option<&AttentionMask<B>>,
+        mask: Option<&Mask<B>>,
         weights: AttentionWeights,
     ) -> AttentionOutput<B> {
         let packed = linear(&self.query_key_value, x, self.heads.precision);

@@ -6,8 +6,8 @@ use crate::packed::state::{Memory, Reading};
 use crate::packed::weights::NamedWeights;
 use crate::packed::workspace::{Buffers, Products};
 use transformer_kernels::Heads;
-use transformer_kernels::host::rows::{self, Slots};
-use transformer_kernels::host::sized;
+use transformer_cpu::rows::{self, Slots};
+use transformer_cpu::sized;
 
 /// Multi-head attention of a sequence to itself: in the encoder, and causal in the decoder (§3.2.3).
 pub struct SelfAttention {

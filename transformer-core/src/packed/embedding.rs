@@ -8,44 +8,8 @@ use crate::nn::positions::TABLE_LEN;
 use crate::packed::layers::{Norm, PackedLinear};
 use crate::packed::weights::NamedWeights;
 use crate::packed::workspace::Products;
-use transformer_kernels::WeightLayout::{InputByOutput, OutputByInput};
-use transformer_kernels::host::PackedMatrix;
-use transformer_kernels::host::rows;
-
-/// The tables of source and target embeddings and of the generator, those that are tied as one.
-pub struct Tables {
-    pub src: Arc<PackedMatrix>,
-    pub tgt: Arc<PackedMatrix>,
-    pub generator: Arc<PackedMatrix>,
-}
-
-impl Tables {
-    pub fn read<W: NamedWeights>(
-        weights: &mut W,
-        config: &TransformerConfig,
-    ) -> Result<Self, W::Error> {
-        let tying = config.tying;
-        let mut matrix = |name, vocab_size, layout| {
-            let sizes = [config.d_model, vocab_size];
-            weights.matrix(name, sizes, layout).map(Arc::new)
-        };
-        let (src_size, tgt_size) = (config.src_vocab_size, config.tgt_vocab_size);
-        let src = matrix("src_embedding.weight", src_size, OutputByInput)?;
-        let tgt = match tying.ties_source_target() {
-            true => Arc::clone(&src),
-            false => matrix("tgt_embedding.weight", tgt_size, OutputByInput)?,
-        };
-        let generator = match tying.ties_generator() {
-            true => Arc::clone(&tgt),
-            false => matrix("generator.weight", tgt_size, InputByOutput)?,
-        };
-        Ok(Self {
-            src,
-            tgt,
-            generator,
-        })
-    }
-}
+use transformer_cpu::PackedMatrix;
+use transformer_cpu::rows;
 
 /// The vectors of positions: learned ones, or the sines and cosines of the first.
 pub struct PositionVectors {
@@ -55,23 +19,18 @@ pub struct PositionVectors {
 }
 
 impl PositionVectors {
-    /// The vectors of the source and of the target, which are one table unless they are learned.
+    /// The vectors of a side, whose learned ones are at `path`.
     pub fn read<W: NamedWeights>(
         weights: &mut W,
+        path: &str,
         config: &TransformerConfig,
-    ) -> Result<[Arc<Self>; 2], W::Error> {
+    ) -> Result<Self, W::Error> {
         let (kind, d_model) = (config.positions, config.d_model);
-        let new = |vectors| Arc::new(Self { kind, vectors });
-        let Positions::Learned { max_len } = kind else {
-            let fixed = kind.fixed_values(0, TABLE_LEN, d_model);
-            let fixed = new(fixed.unwrap_or_default());
-            return Ok([Arc::clone(&fixed), fixed]);
+        let vectors = match kind {
+            Positions::Learned { max_len } => weights.numbers(path, max_len * d_model)?,
+            _ => kind.fixed_values(0, TABLE_LEN, d_model).unwrap_or_default(),
         };
-        let mut learned = |name| weights.numbers(name, max_len * d_model).map(new);
-        Ok([
-            learned("src_positions.learned")?,
-            learned("tgt_positions.learned")?,
-        ])
+        Ok(Self { kind, vectors })
     }
 
     /// Adds the vector of a position to a row, `[d_model]`.
@@ -103,36 +62,33 @@ pub struct Embedding {
     table: Arc<PackedMatrix>,
     /// √d_model, by which embeddings are multiplied; `None` where they are not.
     scale: Option<f32>,
-    positions: Arc<PositionVectors>,
+    positions: PositionVectors,
     norm: Option<Norm>,
 }
 
 impl Embedding {
-    pub fn new(
-        table: Arc<PackedMatrix>,
-        positions: Arc<PositionVectors>,
-        config: &TransformerConfig,
-    ) -> Self {
-        let scale = (config.d_model as f64).sqrt() as f32;
-        Self {
-            table,
-            scale: config.embedding_scale.then_some(scale),
-            positions,
-            norm: None,
-        }
-    }
-
-    /// The embedding with its norm, if the configuration has one.
-    pub fn with_norm<W: NamedWeights>(
-        mut self,
+    /// The input of a side, whose weights have names that begin with `side`, such as `src_`.
+    pub fn read<W: NamedWeights>(
         weights: &mut W,
-        path: &str,
+        side: &str,
+        table: Arc<PackedMatrix>,
         config: &TransformerConfig,
     ) -> Result<Self, W::Error> {
-        if config.embedding_norm {
-            self.norm = Some(Norm::read(weights, path, &config.norm_config())?);
-        }
-        Ok(self)
+        let norm = format!("{side}embedding_norm");
+        let norm = config
+            .embedding_norm
+            .then(|| Norm::read(weights, &norm, &config.norm_config()));
+        let scale = (config.d_model as f64).sqrt() as f32;
+        Ok(Self {
+            table,
+            scale: config.embedding_scale.then_some(scale),
+            norm: norm.transpose()?,
+            positions: PositionVectors::read(
+                weights,
+                &format!("{side}positions.learned"),
+                config,
+            )?,
+        })
     }
 
     /// Fills `x` with the vectors of tokens at positions: `[rows, d_model]`.

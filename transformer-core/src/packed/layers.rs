@@ -8,8 +8,8 @@ use crate::nn::norm::{NormConfig, NormKind};
 use crate::nn::sublayer::{NormPlacement, SublayerConfig};
 use crate::packed::weights::NamedWeights;
 use crate::packed::workspace::{Buffers, Products};
-use transformer_kernels::host::rows::{self, Spread};
-use transformer_kernels::host::{PackedMatrix, sized};
+use transformer_cpu::rows::{self, Spread};
+use transformer_cpu::{PackedMatrix, sized};
 use transformer_kernels::{Activation, WeightLayout};
 
 /// `x W + b`

@@ -7,14 +7,15 @@
 
 use std::iter;
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::packed::model::Step;
 use crate::packed::tasks;
 use crate::packed::workspace::Workspace;
-use transformer_kernels::host::Threads;
+use transformer_cpu::Threads;
 
-/// The state of a [`PackedTransformer`](crate::PackedTransformer) between two tokens.
+/// The state of a [`PackedModel`](crate::PackedModel) between two tokens.
 #[derive(Debug, Clone)]
 pub struct PackedState {
     pub(crate) sources: Vec<Source>,
@@ -27,17 +28,21 @@ pub struct PackedState {
     pub(crate) src_len: usize,
     /// The memory of each task.
     pub(crate) workspaces: Vec<Workspace>,
+    /// The threads of each step, at most.
+    pub(crate) threads: Threads,
 }
 
 impl PackedState {
     /// Sources that have one empty target each.
-    pub(crate) fn new(memories: Vec<Memory>, workspaces: Vec<Workspace>) -> Self {
+    pub(crate) fn new(sources: Vec<Source>, workspaces: Vec<Workspace>, threads: Threads) -> Self {
+        let lengths = sources.iter().map(|source| source.memory.len);
         Self {
-            tips: vec![None; memories.len()],
+            tips: vec![None; sources.len()],
             len: 0,
-            src_len: memories.iter().map(|memory| memory.len).max().unwrap_or(0),
-            sources: memories.into_iter().map(Source::new).collect(),
+            src_len: lengths.max().unwrap_or(0),
+            sources,
             workspaces,
+            threads,
         }
     }
 
@@ -80,6 +85,26 @@ impl PackedState {
                 workspace,
             })
             .collect()
+    }
+
+    /// The sources and targets of each task, with its memory.
+    #[expect(clippy::type_complexity, reason = "the parts of one call")]
+    pub(crate) fn readings<'a, 't>(
+        &'a mut self,
+        tasks: Vec<Range<usize>>,
+        targets: &'t [&'t [u32]],
+    ) -> Vec<(&'a mut [Source], &'a mut [Option<u32>], &'t [&'t [u32]], &'a mut Workspace)> {
+        let needed = self.workspaces.len().max(tasks.len());
+        self.workspaces.resize_with(needed, Workspace::default);
+        let (mut sources, mut tips) = (&mut self.sources[..], &mut self.tips[..]);
+        let mut readings = Vec::with_capacity(tasks.len());
+        for (task, workspace) in tasks.into_iter().zip(&mut self.workspaces) {
+            let (own, rest) = mem::take(&mut sources).split_at_mut(task.len());
+            let (own_tips, rest_tips) = mem::take(&mut tips).split_at_mut(task.len());
+            (sources, tips) = (rest, rest_tips);
+            readings.push((own, own_tips, &targets[task], workspace));
+        }
+        readings
     }
 
     /// Keeps the given sources, in the given order, and the targets `rows`: the same number for each source, those
@@ -177,10 +202,11 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub fn new(memory: Memory) -> Self {
+    /// A source without a token of a target, for a decoder of this many layers.
+    pub fn new(memory: Memory, layers: usize) -> Self {
         Self {
             before: Vec::new(),
-            key_values: vec![Vec::new(); memory.key_values.len()],
+            key_values: vec![Vec::new(); layers],
             memory: Arc::new(memory),
         }
     }
@@ -349,11 +375,9 @@ mod tests {
 
     /// Two sources with `WIDTH` empty targets each.
     fn state() -> PackedState {
-        let memory = || Memory {
-            key_values: vec![Vec::new(); LAYERS],
-            ..Memory::new(&[3], 0)
-        };
-        let mut state = PackedState::new(vec![memory(), memory()], Vec::new());
+        let source = || Source::new(Memory::new(&[3], 0), LAYERS);
+        let sources = vec![source(), source()];
+        let mut state = PackedState::new(sources, Vec::new(), Threads::All);
         state.select(&[0, 1], &[[0_usize; WIDTH], [1; WIDTH]].concat());
         state
     }

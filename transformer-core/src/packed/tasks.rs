@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use transformer_kernels::host::{PackedPrecision, Threads};
+use transformer_cpu::{PackedPrecision, Threads};
 
 /// Multiplications of a step, at least, that several threads compute. They meet after each product: in a smaller
 /// step, most of their time would go into waiting for each other.

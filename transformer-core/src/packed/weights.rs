@@ -8,9 +8,8 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::decoding::to_host;
-use crate::models::transformer::Transformer;
 use transformer_kernels::WeightLayout;
-use transformer_kernels::host::{PackedMatrix, PackedPrecision};
+use transformer_cpu::{PackedMatrix, PackedPrecision};
 
 /// Weights by their names in `model.safetensors`. A packed model asks for each of them once.
 pub(crate) trait NamedWeights {
@@ -32,14 +31,14 @@ pub(crate) trait NamedWeights {
     fn numbers(&mut self, name: &str, count: usize) -> Result<Vec<f32>, Self::Error>;
 }
 
-/// The weights of a model in memory. Each is freed as soon as it has been asked for.
-pub(crate) struct ModelWeights<B: Backend> {
+/// The weights of a module in memory. Each is freed as soon as it has been asked for.
+pub(crate) struct ModuleWeights<B: Backend> {
     tensors: HashMap<String, Tensor<B, 1>>,
     precision: PackedPrecision,
 }
 
-impl<B: Backend> ModelWeights<B> {
-    pub fn new(model: Transformer<B>, precision: PackedPrecision) -> Self {
+impl<B: Backend> ModuleWeights<B> {
+    pub fn new<M: Module<B>>(model: M, precision: PackedPrecision) -> Self {
         let mut collector = Collector {
             path: Vec::new(),
             tensors: HashMap::new(),
@@ -59,7 +58,7 @@ impl<B: Backend> ModelWeights<B> {
     }
 }
 
-impl<B: Backend> NamedWeights for ModelWeights<B> {
+impl<B: Backend> NamedWeights for ModuleWeights<B> {
     type Error = Infallible;
 
     fn matrix(

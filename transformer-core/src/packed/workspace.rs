@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::packed::state::Queries;
-use transformer_kernels::host::{ProductBuffer, Threads};
+use transformer_cpu::{ProductBuffer, Threads};
 
 /// The memory of a task.
 #[derive(Default)]

@@ -6,15 +6,13 @@ mod m2m100;
 mod marian;
 mod sentence_piece;
 mod settings;
-mod text_search;
 mod tokenizer;
 mod tokenizer_json;
 mod tokenizers;
 mod translator;
 
 pub use error::TextError;
-pub use text_search::{TextSearch, Translation};
 pub use tokenizer::Tokenizer;
 pub use tokenizer_json::entries::MAX_TOKENS;
 pub use tokenizers::Tokenizers;
-pub use translator::Translator;
+pub use translator::{Translation, Translator};

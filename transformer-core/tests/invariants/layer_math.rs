@@ -5,7 +5,7 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use transformer_core::{
-    Activation, AttentionInput, AttentionMask, AttentionWeights, Block, Context, FeedForward,
+    Activation, AttentionInput, Mask, AttentionWeights, Block, Context, FeedForward,
     FeedForwardConfig, Layer, LayerConfig, Norm, NormConfig, NormKind, NormPlacement, Positions,
     Sublayer, SublayerConfig, TransformerConfig, WeightInit, sinusoidal_encoding,
 };
@@ -199,7 +199,7 @@ fn an_encoder_layer_is_self_attention_then_feed_forward() {
         let layer = layer(norm).init_from(init, &Default::default());
         let layer: Layer<NdArray> = shaken(layer, 1);
         let x = uniform(&mut rng(4), [2, 3, D_MODEL]);
-        let mask = AttentionMask::padding(tokens(&[[7, 7, 0], [7, 7, 7]]).equal_elem(0));
+        let mask = Mask::padding(tokens(&[[7, 7, 0], [7, 7, 7]]).equal_elem(0));
 
         let discard = AttentionWeights::Discard;
         let at = Context {
@@ -227,9 +227,9 @@ fn a_decoder_layer_is_self_attention_cross_attention_feed_forward() {
         let layer: Layer<NdArray> = shaken(layer, 1);
         let x = uniform(&mut rng(5), [2, 3, D_MODEL]);
         let memory = uniform(&mut rng(6), [2, 4, D_MODEL]);
-        let mask = AttentionMask::causal(3, 3, &Default::default());
+        let mask = Mask::causal(3, 3, &Default::default());
         let memory_mask =
-            AttentionMask::padding(tokens(&[[7, 7, 7, 0], [7, 7, 7, 7]]).equal_elem(0));
+            Mask::padding(tokens(&[[7, 7, 7, 0], [7, 7, 7, 7]]).equal_elem(0));
         let at = Context {
             mask: Some(&mask),
             memory: Some(&memory),
@@ -342,7 +342,7 @@ fn decoding_is_embedding_position_norm_layers() {
     let x = model.target_embedding().forward(tokens(&targets)) + positions.unsqueeze();
     let x = model.tgt_embedding_norm.as_ref().unwrap().forward(x);
     let at = Context {
-        mask: Some(&AttentionMask::causal(3, 3, &device)),
+        mask: Some(&Mask::causal(3, 3, &device)),
         memory: Some(&memory.hidden),
         ..Context::default()
     };

@@ -6,8 +6,8 @@ use burn::tensor::Tensor;
 use proptest::prelude::*;
 use transformer_core::{
     AttentionWeights, DecodeOptions, DecodeOptionsError, Ensemble, LengthPenalty, MaxLength,
-    Memory, NextToken, NextTokenOutput, NormPlacement, Positions, Request, RequestProblem,
-    Sampling, Search, SourceTarget, StackOutput, Transformer, TransformerConfig, Vocabulary,
+    Memory, NextToken, Next, NormPlacement, Positions, Request, RequestProblem,
+    Sampling, Search, SourceTarget, StackOutput, Threads, Transformer, TransformerConfig, Vocabulary,
     greedy, score,
 };
 
@@ -1074,12 +1074,8 @@ fn an_ensemble_has_one_vocabulary() {
 /// A model with a rule of its own for targets: none is accepted.
 struct AcceptsNone;
 
-impl NextToken<NdArray> for AcceptsNone {
+impl NextToken for AcceptsNone {
     type State = ();
-
-    fn device(&self) -> burn_ndarray::NdArrayDevice {
-        Default::default()
-    }
 
     fn vocabulary(&self) -> Vocabulary {
         Vocabulary {
@@ -1099,9 +1095,9 @@ impl NextToken<NdArray> for AcceptsNone {
         })
     }
 
-    fn start(&self, _sources: &[&[u32]]) {}
+    fn start(&self, _sources: &[&[u32]], _threads: Threads) {}
 
-    fn next_token(&self, _: &[u32], _: &mut (), _: AttentionWeights) -> NextTokenOutput<NdArray> {
+    fn next(&self, _: &[u32], _: &mut (), _: AttentionWeights) -> Next {
         unreachable!("the target is refused")
     }
 
@@ -1110,7 +1106,7 @@ impl NextToken<NdArray> for AcceptsNone {
 
 #[test]
 fn references_and_ensembles_refuse_the_targets_that_their_models_refuse() {
-    fn problem(model: &impl NextToken<NdArray>) -> RequestProblem {
+    fn problem(model: &impl NextToken) -> RequestProblem {
         let pair = SourceTarget::exact([5, 2], [4, 2]);
         score(model, &[pair], 64).unwrap_err().problem
     }
@@ -1120,7 +1116,7 @@ fn references_and_ensembles_refuse_the_targets_that_their_models_refuse() {
     };
     assert_eq!(problem(&AcceptsNone), expected);
     assert_eq!(problem(&&AcceptsNone), expected);
-    let ensemble = Ensemble::new::<NdArray>(vec![&AcceptsNone, &AcceptsNone]).unwrap();
+    let ensemble = Ensemble::new(vec![&AcceptsNone, &AcceptsNone]).unwrap();
     assert_eq!(problem(&ensemble), expected);
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::train::metric::{LearningRateMetric, Metric};
+use transformer_core::ops::multiplies_in;
 
 use super::setup::Setup;
 use crate::error::TrainError;
@@ -30,7 +31,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Setup<B, M> {
         let precision = self.config.precision;
         let model = model.with_precision(precision);
         let model = model.ok_or(TrainError::ModelPrecision { precision })?;
-        match precision.is_computed_by::<B>() {
+        match multiplies_in::<B>(precision) {
             true => Ok(model),
             false => Err(TrainError::BackendPrecision {
                 precision,

@@ -52,9 +52,8 @@ mod text;
 pub use transformer_kernels as ops;
 
 pub use decoding::{
-    DecodeOptions, Ensemble, Hypothesis, LengthPenalty, MaxLength, NextToken, Next,
-    Request, Sampling, Search, SourceTarget, Strategy, TargetScore, Vocabulary, greedy, padded,
-    score,
+    DecodeOptions, Ensemble, Hypothesis, LengthPenalty, MaxLength, Next, NextToken, Request,
+    Sampling, Search, SourceTarget, Strategy, TargetScore, Vocabulary, greedy, padded, score,
 };
 pub use error::{
     DecodeError, DecodeOptionsError, ModelError, PytorchError, RequestProblem, TensorProblem,
@@ -103,8 +102,8 @@ pub use nn::self_attention::SelfAttention;
 pub use nn::stack::{Memory, Stack, StackConfig, StackOutput};
 pub use nn::sublayer::{NormPlacement, Sublayer, SublayerConfig};
 pub use ops::{Activation, AttentionWeights, Mask, ProductPrecision};
-pub use transformer_cpu::{PackedPrecision, Threads};
 pub use packed::{PackedModel, PackedState};
 pub use special_tokens::{SPECIAL_TOKENS, SpecialTokens};
 #[cfg(feature = "text")]
 pub use text::{MAX_TOKENS, TextError, Tokenizer, Tokenizers, Translation, Translator};
+pub use transformer_cpu::{PackedPrecision, Threads};

@@ -79,7 +79,9 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
         if shortest < 2 || self.options.coverage_penalty > 0.0 {
             return Ok(ControlFlow::Continue(()));
         }
-        beginnings.iter_mut().for_each(|beginning| beginning.truncate(shortest));
+        beginnings
+            .iter_mut()
+            .for_each(|beginning| beginning.truncate(shortest));
         let rows: Vec<&[u32]> = beginnings.iter().map(Vec::as_slice).collect();
         let log_probs = self.model.read(&rows, &mut self.state);
         let mut flow = ControlFlow::Continue(());
@@ -90,7 +92,9 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
             targets.begin(tokens, log_probs);
             if self.options.width() == 1 {
                 flow = flow_on(flow, || {
-                    tokens.iter().try_for_each(|&token| on_token(targets.index, token))
+                    tokens
+                        .iter()
+                        .try_for_each(|&token| on_token(targets.index, token))
                 });
             }
         }

@@ -133,9 +133,7 @@ pub trait NextToken: Sync {
         for position in 0..longest {
             let next = self.next(&last, state, AttentionWeights::Discard);
             let rows = next.log_probs.chunks(size);
-            for (((row, target), last), found) in
-                rows.zip(targets).zip(&mut last).zip(&mut found)
-            {
+            for (((row, target), last), found) in rows.zip(targets).zip(&mut last).zip(&mut found) {
                 let token = target.get(position);
                 found.extend(token.map(|&token| row[token as usize]));
                 *last = token.copied().unwrap_or(pad);
@@ -322,7 +320,9 @@ impl<M: NextToken> NextToken for Ensemble<M> {
         let attention: Vec<_> = attention.into_iter().flatten().collect();
         let count = attention.len() as f32;
         let sum = attention.into_iter().reduce(|mut sum, next| {
-            sum.iter_mut().zip(next).for_each(|(sum, next)| *sum += next);
+            sum.iter_mut()
+                .zip(next)
+                .for_each(|(sum, next)| *sum += next);
             sum
         });
         Next {
@@ -355,10 +355,12 @@ fn log_of_mean(mut log_probs: Vec<Vec<f32>>) -> Vec<f32> {
     let mean = |at: usize| {
         let of_models = log_probs.iter().map(|of_model| of_model[at]);
         // NaN stays NaN. The most is finite, because −∞ less −∞ is not a number.
-        let most = of_models.clone().fold(f32::MIN, |most, next| match next <= most {
-            true => most,
-            false => next,
-        });
+        let most = of_models
+            .clone()
+            .fold(f32::MIN, |most, next| match next <= most {
+                true => most,
+                false => next,
+            });
         let sum: f32 = of_models.map(|log_prob| (log_prob - most).exp()).sum();
         most + (sum / count).ln()
     };

@@ -11,8 +11,8 @@ use crate::decoding::request::Request;
 use crate::decoding::rules::Beginning;
 use crate::decoding::side_by_side::{self, batches_for_threads};
 use crate::decoding::targets::Targets;
-use transformer_cpu::Threads;
 use crate::error::{DecodeError, DecodeOptionsError, RequestProblem};
+use transformer_cpu::Threads;
 
 /// Decodes requests with a model: a [`Transformer`](crate::Transformer), a
 /// [`LanguageModel`](crate::LanguageModel), an [`Ensemble`](crate::Ensemble), or any
@@ -189,12 +189,7 @@ impl<'a, M: NextToken> Search<'a, M> {
         Beginning::new(&self.options, request.prefix())
     }
 
-    fn targets<'s>(
-        &'s self,
-        index: usize,
-        request: &'s Request,
-        source: &[u32],
-    ) -> Targets<'s> {
+    fn targets<'s>(&'s self, index: usize, request: &'s Request, source: &[u32]) -> Targets<'s> {
         // The draws of a sample depend on its own request only.
         let seed = match source {
             [] => request.prefix(),

@@ -88,7 +88,9 @@ impl<'a> Targets<'a> {
         }
         for random in &mut self.random {
             // A sample draws for each of its tokens, those that it must begin with among them.
-            tokens.iter().for_each(|_| drop(random.random::<u64>()));
+            for _ in tokens {
+                let _: u64 = random.random();
+            }
         }
         self.live = vec![live];
     }

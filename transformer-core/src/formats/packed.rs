@@ -8,8 +8,8 @@ use crate::formats::weights::{StoredParameter, WeightFiles};
 use crate::packed::PackedModel;
 use crate::packed::model::Model;
 use crate::packed::weights::NamedWeights;
-use transformer_kernels::WeightLayout;
 use transformer_cpu::{PackedMatrix, PackedPrecision};
+use transformer_kernels::WeightLayout;
 
 impl PackedModel {
     /// Reads a model directory, as [`Transformer::load`](crate::Transformer::load) does, and packs the model.

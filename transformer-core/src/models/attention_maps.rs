@@ -3,7 +3,10 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
 
-use crate::decoding::{Next, NextToken, SourceTarget, Vocabulary, check_batch, column, label_log_probs, log_probs_without, padded, read_before, to_host, unknown_token};
+use crate::decoding::{
+    Next, NextToken, SourceTarget, Vocabulary, check_batch, column, label_log_probs,
+    log_probs_without, padded, read_before, to_host, unknown_token,
+};
 use crate::error::{DecodeError, RequestProblem};
 use crate::models::config::TransformerConfig;
 use crate::models::transformer::Transformer;
@@ -56,7 +59,10 @@ impl<B: Backend> NextToken for Transformer<B> {
             targets,
             self.config().special_tokens(),
             &self.device(),
-            |tokens| self.decode_next(tokens, cache, AttentionWeights::Discard).hidden,
+            |tokens| {
+                self.decode_next(tokens, cache, AttentionWeights::Discard)
+                    .hidden
+            },
             |rows| log_probs_without(self.generate(rows), &self.config().excluded_tokens),
         )
     }

@@ -4,7 +4,9 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 
-use crate::decoding::{Next, NextToken, Vocabulary, check_batch, column, label_log_probs, log_probs_without};
+use crate::decoding::{
+    Next, NextToken, Vocabulary, check_batch, column, label_log_probs, log_probs_without,
+};
 use crate::error::RequestProblem;
 use crate::models::config::TransformerConfig;
 use crate::nn::cache::{Cache, LayerState};
@@ -17,8 +19,8 @@ use crate::nn::layer::{Context, Layer};
 use crate::nn::mask::target_mask;
 use crate::nn::norm::Norm;
 use crate::nn::positions::PositionalEncoding;
-use transformer_cpu::Threads;
 use crate::nn::stack::{Stack, StackOutput};
+use transformer_cpu::Threads;
 use transformer_kernels::AttentionWeights;
 
 /// The Transformer's decoder without a memory: each position predicts the next token from those
@@ -214,12 +216,7 @@ impl<B: Backend> NextToken for LanguageModel<B> {
         self.start_decoding(sources.len())
     }
 
-    fn next(
-        &self,
-        last: &[u32],
-        cache: &mut Cache<B, LayerState<B>>,
-        _: AttentionWeights,
-    ) -> Next {
+    fn next(&self, last: &[u32], cache: &mut Cache<B, LayerState<B>>, _: AttentionWeights) -> Next {
         let tokens = column(last, &self.device());
         let output = self.decode_next(tokens, cache, AttentionWeights::Discard);
         let logits = self.generate(output.hidden).squeeze_dim::<2>(1);
@@ -231,7 +228,10 @@ impl<B: Backend> NextToken for LanguageModel<B> {
             targets,
             self.config.special_tokens(),
             &self.device(),
-            |tokens| self.decode_next(tokens, cache, AttentionWeights::Discard).hidden,
+            |tokens| {
+                self.decode_next(tokens, cache, AttentionWeights::Discard)
+                    .hidden
+            },
             |rows| log_probs_without(self.generate(rows), &self.config.excluded_tokens),
         )
     }

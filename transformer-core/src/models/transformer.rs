@@ -13,11 +13,11 @@ use crate::nn::generator::Generator;
 use crate::nn::init::WeightInit;
 use crate::nn::layer::{Context, Layer};
 use crate::nn::mask::{padding_positions, target_mask};
-use transformer_kernels::Mask;
 use crate::nn::norm::Norm;
 use crate::nn::positions::PositionalEncoding;
 use crate::nn::stack::{Memory, Stack, StackOutput};
 use transformer_kernels::AttentionWeights;
+use transformer_kernels::Mask;
 
 /// A memory, and the attention weights that led to it.
 #[derive(Debug, Clone)]

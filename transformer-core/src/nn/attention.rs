@@ -10,8 +10,8 @@ use crate::nn::dropout::Dropout;
 use crate::nn::error::{ConfigError, assert_sizes, check_dropout, check_sizes};
 use crate::nn::init::WeightInit;
 use crate::nn::linear::linear;
-use transformer_kernels::Mask;
 use crate::nn::parameters::{Parameter, linear_parameters, within};
+use transformer_kernels::Mask;
 use transformer_kernels::{self as ops, AttentionWeights, Heads, Operands, ProductPrecision};
 
 /// `Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V` (§3.2.1, equation 1).

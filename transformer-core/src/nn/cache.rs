@@ -6,9 +6,9 @@ use transformer_kernels::{Heads, split_heads};
 
 use crate::nn::layer::BlockState;
 use crate::nn::mask::{padding_positions, with_start};
-use transformer_kernels::Mask;
 use crate::nn::stack::Memory;
 use crate::special_tokens::SpecialTokens;
+use transformer_kernels::Mask;
 
 /// Keys and values, split into heads.
 #[derive(Debug, Clone)]
@@ -154,7 +154,6 @@ impl<B: Backend, S> Cache<B, S> {
             false => rows == self.rows(),
         };
         assert!(fits, "targets and sources must pair up");
-        let first = self.len();
         let next = match self.padding.take() {
             None => padding_positions(with_start(next, special_tokens), special_tokens.pad),
             Some(padding) => {

@@ -11,12 +11,12 @@ use crate::nn::cache::LayerState;
 use crate::nn::error::ConfigError;
 use crate::nn::feed_forward::{FeedForward, FeedForwardConfig};
 use crate::nn::init::WeightInit;
-use transformer_kernels::Mask;
 use crate::nn::multi_head_attention::MultiHeadAttention;
 use crate::nn::norm::NormConfig;
 use crate::nn::parameters::{Parameter, within};
 use crate::nn::self_attention::SelfAttention;
 use crate::nn::sublayer::{Sublayer, SublayerConfig};
+use transformer_kernels::Mask;
 
 /// The configuration of a [`Layer`]: the configurations of its parts, all of one `d_model`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

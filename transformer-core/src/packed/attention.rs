@@ -5,9 +5,9 @@ use crate::packed::layers::PackedLinear;
 use crate::packed::state::{Memory, Reading};
 use crate::packed::weights::NamedWeights;
 use crate::packed::workspace::{Buffers, Products};
-use transformer_kernels::Heads;
 use transformer_cpu::rows::{self, Slots};
 use transformer_cpu::sized;
+use transformer_kernels::Heads;
 
 /// Multi-head attention of a sequence to itself: in the encoder, and causal in the decoder (§3.2.3).
 pub struct SelfAttention {

@@ -83,11 +83,7 @@ impl Embedding {
             table,
             scale: config.embedding_scale.then_some(scale),
             norm: norm.transpose()?,
-            positions: PositionVectors::read(
-                weights,
-                &format!("{side}positions.learned"),
-                config,
-            )?,
+            positions: PositionVectors::read(weights, &format!("{side}positions.learned"), config)?,
         })
     }
 

@@ -211,7 +211,8 @@ impl NextToken for PackedModel {
         let readings = state.readings(tasks, targets);
         let found = tasks::run(readings, threads, |reading, threads| {
             let (sources, tips, targets, workspace) = reading;
-            self.model.read_targets(sources, tips, targets, workspace, threads)
+            self.model
+                .read_targets(sources, tips, targets, workspace, threads)
         });
         state.len = lengths.iter().copied().max().unwrap_or(0);
         let mut of_tokens = found.concat().into_iter();

@@ -61,12 +61,19 @@ impl Model {
         let (tying, target_size) = (config.tying, config.tgt_vocab_size);
         let source = match config.is_language_model() {
             true => None,
-            false => Some(table("src_embedding.weight", config.src_vocab_size, OutputByInput)?),
+            false => Some(table(
+                "src_embedding.weight",
+                config.src_vocab_size,
+                OutputByInput,
+            )?),
         };
         let (side, target) = match &source {
             None => ("", table("embedding.weight", target_size, OutputByInput)?),
             Some(source) if tying.ties_source_target() => ("tgt_", Arc::clone(source)),
-            Some(_) => ("tgt_", table("tgt_embedding.weight", target_size, OutputByInput)?),
+            Some(_) => (
+                "tgt_",
+                table("tgt_embedding.weight", target_size, OutputByInput)?,
+            ),
         };
         let generator = match tying.ties_generator() {
             true => Arc::clone(&target),

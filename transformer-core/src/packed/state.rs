@@ -93,7 +93,12 @@ impl PackedState {
         &'a mut self,
         tasks: Vec<Range<usize>>,
         targets: &'t [&'t [u32]],
-    ) -> Vec<(&'a mut [Source], &'a mut [Option<u32>], &'t [&'t [u32]], &'a mut Workspace)> {
+    ) -> Vec<(
+        &'a mut [Source],
+        &'a mut [Option<u32>],
+        &'t [&'t [u32]],
+        &'a mut Workspace,
+    )> {
         let needed = self.workspaces.len().max(tasks.len());
         self.workspaces.resize_with(needed, Workspace::default);
         let (mut sources, mut tips) = (&mut self.sources[..], &mut self.tips[..]);

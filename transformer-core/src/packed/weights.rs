@@ -8,8 +8,8 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::decoding::to_host;
-use transformer_kernels::WeightLayout;
 use transformer_cpu::{PackedMatrix, PackedPrecision};
+use transformer_kernels::WeightLayout;
 
 /// Weights by their names in `model.safetensors`. A packed model asks for each of them once.
 pub(crate) trait NamedWeights {

@@ -461,10 +461,7 @@ impl<M: NextToken> Translator<M> {
 }
 
 /// The tokens of a sentence, without `<eos>`, unless it is empty.
-fn source_tokens(
-    tokenizers: &Tokenizers,
-    sentence: &str,
-) -> Result<Option<Vec<u32>>, TextError> {
+fn source_tokens(tokenizers: &Tokenizers, sentence: &str) -> Result<Option<Vec<u32>>, TextError> {
     match sentence.trim() {
         "" => Ok(None),
         sentence => Ok(Some(tokenizers.encode_source(sentence)?)),
@@ -684,6 +681,9 @@ mod tests {
     fn a_model_can_be_borrowed() {
         let owned = translator();
         let borrowed = Translator::new(owned.model(), owned.tokenizers().clone()).unwrap();
-        assert_eq!(borrowed.translate("a b").unwrap(), owned.translate("a b").unwrap());
+        assert_eq!(
+            borrowed.translate("a b").unwrap(),
+            owned.translate("a b").unwrap()
+        );
     }
 }

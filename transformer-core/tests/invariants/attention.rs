@@ -6,7 +6,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Tensor, TensorData};
 use rand::RngExt;
 use transformer_core::{
-    AttentionConfig, AttentionInput, Mask, AttentionWeights, Dropout, WeightInit,
+    AttentionConfig, AttentionInput, AttentionWeights, Dropout, Mask, WeightInit,
     scaled_dot_product_attention,
 };
 

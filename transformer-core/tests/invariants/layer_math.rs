@@ -5,9 +5,9 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use transformer_core::{
-    Activation, AttentionInput, Mask, AttentionWeights, Block, Context, FeedForward,
-    FeedForwardConfig, Layer, LayerConfig, Norm, NormConfig, NormKind, NormPlacement, Positions,
-    Sublayer, SublayerConfig, TransformerConfig, WeightInit, sinusoidal_encoding,
+    Activation, AttentionInput, AttentionWeights, Block, Context, FeedForward, FeedForwardConfig,
+    Layer, LayerConfig, Mask, Norm, NormConfig, NormKind, NormPlacement, Positions, Sublayer,
+    SublayerConfig, TransformerConfig, WeightInit, sinusoidal_encoding,
 };
 
 use crate::common::*;
@@ -228,8 +228,7 @@ fn a_decoder_layer_is_self_attention_cross_attention_feed_forward() {
         let x = uniform(&mut rng(5), [2, 3, D_MODEL]);
         let memory = uniform(&mut rng(6), [2, 4, D_MODEL]);
         let mask = Mask::causal(3, 3, &Default::default());
-        let memory_mask =
-            Mask::padding(tokens(&[[7, 7, 7, 0], [7, 7, 7, 7]]).equal_elem(0));
+        let memory_mask = Mask::padding(tokens(&[[7, 7, 7, 0], [7, 7, 7, 7]]).equal_elem(0));
         let at = Context {
             mask: Some(&mask),
             memory: Some(&memory),

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use burn::tensor::backend::Backend;
 use rayon::ThreadPoolBuilder;
 use transformer_core::{
-    Activation, AttentionWeights, DecodeOptions, Ensemble, Hypothesis, MaxLength, Next, NextToken, NormKind,
-    NormPlacement, PackedModel, PackedPrecision, PackedState, Positions, Request,
-    RequestProblem, Sampling, Search, SourceTarget, Threads, Transformer, TransformerConfig, Vocabulary, WeightTying, greedy,
-    score,
+    Activation, AttentionWeights, DecodeOptions, Ensemble, Hypothesis, MaxLength, Next, NextToken,
+    NormKind, NormPlacement, PackedModel, PackedPrecision, PackedState, Positions, Request,
+    RequestProblem, Sampling, Search, SourceTarget, Threads, Transformer, TransformerConfig,
+    Vocabulary, WeightTying, greedy, score,
 };
 
 use crate::common::*;
@@ -232,11 +232,7 @@ fn packed_f32<B: Backend>(model: &Transformer<B>) -> PackedModel {
     packed(model, PackedPrecision::F32)
 }
 
-fn assert_found_alike(
-    packed: &impl NextToken,
-    model: &impl NextToken,
-    options: &DecodeOptions,
-) {
+fn assert_found_alike(packed: &impl NextToken, model: &impl NextToken, options: &DecodeOptions) {
     let requests = exact(&SOURCES);
     let found = Search::new(packed, options.clone()).unwrap();
     let found = found.run(&requests).unwrap().concat();

@@ -6,9 +6,8 @@ use burn::tensor::Tensor;
 use proptest::prelude::*;
 use transformer_core::{
     AttentionWeights, DecodeOptions, DecodeOptionsError, Ensemble, LengthPenalty, MaxLength,
-    Memory, NextToken, Next, NormPlacement, Positions, Request, RequestProblem,
-    Sampling, Search, SourceTarget, StackOutput, Threads, Transformer, TransformerConfig, Vocabulary,
-    greedy, score,
+    Memory, Next, NextToken, NormPlacement, Positions, Request, RequestProblem, Sampling, Search,
+    SourceTarget, StackOutput, Threads, Transformer, TransformerConfig, Vocabulary, greedy, score,
 };
 
 use crate::common::*;

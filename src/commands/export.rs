@@ -104,6 +104,10 @@ impl Export {
             };
             options.save(&self.out, model.config())?;
         }
-        Ok(())
+        match Tokenizers::are_in(&self.out) {
+            true => Ok(()),
+            // The model was written into another directory of that name.
+            false => Err(format!("{} was removed while it was written", self.out.display()).into()),
+        }
     }
 }

@@ -115,8 +115,27 @@ fn check_output(file: &Path) -> std::result::Result<(), String> {
     }
 }
 
-/// Checks that a directory for a new model is empty or not there.
+/// Checks that a command can write into a directory, which is there or can be made, so that a command which cannot ends
+/// before it computes. `flag` names the directory.
+fn check_directory(directory: &Path, flag: &str) -> std::result::Result<(), String> {
+    let is_there = |path: &&Path| path.symlink_metadata().is_ok();
+    // The last one is empty where the path is relative.
+    let there = directory.ancestors().find(is_there);
+    let there = there.unwrap_or(Path::new("."));
+    if !there.is_dir() {
+        return Err(format!(
+            "{} is not a directory; choose another {flag}",
+            there.display()
+        ));
+    }
+    tempfile::tempfile_in(there)
+        .map(drop)
+        .map_err(|error| format!("{}: {error}", there.display()))
+}
+
+/// Checks that a command can write a new model into a directory, which is empty or not there.
 fn check_empty(directory: &Path) -> std::result::Result<(), String> {
+    check_directory(directory, "--out")?;
     match fs::read_dir(directory) {
         Ok(mut files) => match files.next() {
             None => Ok(()),

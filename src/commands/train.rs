@@ -129,7 +129,7 @@ impl Train {
             check_files(&plan, config, out)?;
         }
         let given = given_tokenizers(&mut plan, earlier.as_ref())?;
-        let data = Data::read(&plan, earlier.as_ref())?;
+        let data = Data::read(&mut plan, earlier.as_ref())?;
         let tokenizers = match given {
             Some(given) => given,
             None => trained_tokenizers(&mut plan, &data.train, earlier.as_ref())?,
@@ -171,7 +171,7 @@ impl Train {
         }
         let (earlier, values) = Earlier::begun(out)?;
         let mut plan = Plan::new(values, Some(&earlier))?;
-        let data = Data::read(&plan, Some(&earlier))?;
+        let data = Data::read(&mut plan, Some(&earlier))?;
         let tokenizers = match given_tokenizers(&mut plan, Some(&earlier))? {
             Some(tokenizers) => tokenizers,
             None => trained_tokenizers(&mut plan, &data.train, Some(&earlier))?,

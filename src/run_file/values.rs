@@ -64,12 +64,17 @@ impl Values {
             path: path.to_owned(),
             source,
         })?;
-        match is_whole(&text) {
-            true => Self::parse(path, &text),
-            false => Err(RunFileError::CutOff {
+        if !is_whole(&text) {
+            return Err(RunFileError::CutOff {
                 path: path.to_owned(),
-            }),
+            });
         }
+        let mut values = Self::parse(path, &text)?;
+        if values.is_given("data.valid") {
+            // Earlier versions wrote it, though it had no effect.
+            values.given.remove("data.hold_out");
+        }
+        Ok(values)
     }
 
     /// The values of a file with this text.
@@ -156,6 +161,11 @@ impl Values {
     /// Whether a key has a value.
     pub fn is_given(&self, path: &str) -> bool {
         self.value(path).is_some()
+    }
+
+    /// The value of a key whose value is text, if it has one.
+    pub fn text(&self, path: &str) -> Option<&str> {
+        self.value(path)?.as_str()
     }
 
     /// The flag that gave a key its value.

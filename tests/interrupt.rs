@@ -211,6 +211,8 @@ fn a_run_whose_directory_is_renamed_says_where_its_checkpoints_are() {
     let [out, renamed] = ["model", "renamed"].map(|name| folder.path().join(name));
     let mut child = started(&mut endless(folder.path(), &out));
     wait_for_updates(&mut child);
+    // A checkpoint can be removed while the record is read.
+    while !matches!(RunRecord::load(&out), Ok(Some(_))) {}
     fs::rename(&out, &renamed).expect("renamed");
     let output = child.wait_with_output().expect("the program ends");
     let err = stderr(&output);

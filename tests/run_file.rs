@@ -1075,7 +1075,11 @@ const REFUSED: [(&str, &str, &str); 51] = [
         "FOLDER/model/tokenizer.json",
         "needs `tokenizer.source_file`",
     ),
-    ("model.preset", "small", "made with `model.d_ff` 512, not 1024"),
+    (
+        "model.preset",
+        "small",
+        "made with `model.d_ff` 512, not 1024",
+    ),
     ("model.d_model", "64", "made with"),
     ("model.n_heads", "8", "made with"),
     (

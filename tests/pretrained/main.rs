@@ -484,7 +484,8 @@ fn a_run_gets_another_language_until_its_first_checkpoint() {
     let train = |out: &Path, language: &str| {
         let mut command = program("train");
         command.args(["--hold-out", "5", "--batch-tokens", "200", "--warmup", "2"]);
-        command.args(["--updates", "2", "--target-lang", language]);
+        command.args(["--updates", "2", "--source-lang", language]);
+        command.args(["--target-lang", "fra_Latn"]);
         command.arg("--init").arg(directory("mbart"));
         command.arg("--data").arg(corpus(folder.path()));
         command.arg("--out").arg(out);

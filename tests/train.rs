@@ -340,14 +340,20 @@ fn a_dry_run_counts_and_holds_out_a_tenth() {
 #[test]
 fn pairs_of_one_source_cannot_be_held_out() {
     let folder = folder();
-    let data = file(folder.path(), "one.tsv", "one\tun\none\tune\n");
+    let one = file(folder.path(), "one.tsv", "one\tun\n");
+    let two = file(folder.path(), "two.tsv", "one\tun\none\tune\n");
     let none: &[&str] = &[];
-    for flags in [none, &["--hold-out", "1"], &["--hold-out", "5"]] {
+    for (data, flags) in [
+        (&one, none),
+        (&two, none),
+        (&two, &["--hold-out", "1"]),
+        (&two, &["--hold-out", "5"]),
+    ] {
         let mut command = program("train");
-        let error = fails(command.args(["--dry-run", "--data"]).arg(&data).args(flags));
+        let error = fails(command.args(["--dry-run", "--data"]).arg(data).args(flags));
         assert_eq!(
             error,
-            "error: all pairs have the same source sentence, and none can be held out to validate on; name other pairs for that by --valid FILE"
+            "error: the data has 1 distinct source sentence, which is left to train on; name the pairs to validate on by --valid FILE"
         );
     }
 }

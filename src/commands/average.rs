@@ -1,7 +1,6 @@
 //! `transformer average`
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +9,7 @@ use transformer_core::Tokenizers;
 use transformer_train::{AverageError, average_models, newest_checkpoints};
 
 use super::model_directory::no_model;
-use super::{Result, check_directory};
+use super::{Result, check_directory, directory_to_write, print};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,7 +35,7 @@ pub struct Average {
     #[arg(long, value_name = "N")]
     last: Option<NonZeroUsize>,
     /// Directory for the average
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = directory_to_write())]
     out: PathBuf,
 }
 
@@ -55,7 +54,7 @@ impl Average {
             writeln!(text, "  {}", model.display())?;
         }
         writeln!(text, "model: {}", self.out.display())?;
-        Ok(io::stdout().write_all(text.as_bytes())?)
+        print(&text)
     }
 
     /// The directories to average.

@@ -21,12 +21,14 @@ pub mod train;
 pub mod translate;
 
 use std::error::Error;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use transformer_core::{DecodeOptionsError, RequestProblem, replace_file_with};
 use transformer_program::BackendChoice;
-use transformer_train::Validation;
+use transformer_train::{Validation, is_standard_stream, printable};
 
 /// The result of a command: an error is shown in one line.
 pub type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -113,6 +115,20 @@ fn check_output(file: &Path) -> std::result::Result<(), String> {
             .map(drop)
             .map_err(|error| format!("{}: {error}", file.display())),
     }
+}
+
+/// Prints a text of lines, each [printable], whatever it quotes.
+fn print(text: &str) -> Result {
+    let lines: String = text.lines().map(|line| printable(line) + "\n").collect();
+    Ok(io::stdout().write_all(lines.as_bytes())?)
+}
+
+/// Reads the value of a flag: a directory to write, which standard output cannot be.
+fn directory_to_write() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match is_standard_stream(&path) {
+        true => Err("a directory is written, not standard output; ./- is one of that name"),
+        false => Ok(path),
+    })
 }
 
 /// Checks that a command can write into a directory, which is there or can be made, so that a command which cannot ends

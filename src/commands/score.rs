@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use burn::tensor::backend::Backend;
 use clap::Args;
 use transformer_core::{DecodeOptions, TargetScore, TextError};
+use transformer_train::trimmed;
 
 use super::decoder::Decoder;
 use super::inference::{Inference, Models, TranslatorTask};
@@ -33,7 +34,7 @@ pub struct Score {
     /// Directory of a trained model; of several, the mean of their probabilities
     #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
     model: Vec<PathBuf>,
-    /// File of sentence pairs, plain or gzip; without it, standard input
+    /// File of sentence pairs, plain or gzip; without it, or as `-`, standard input
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Tokens, padding included, that are scored side by side
@@ -140,7 +141,7 @@ impl Score {
         index: usize,
         line: &'a str,
     ) -> Result<std::result::Result<Pair<'a>, String>> {
-        let mut columns = line.split('\t').map(str::trim);
+        let mut columns = line.split('\t').map(trimmed);
         let (Some(source), Some(target)) = (columns.next(), columns.next()) else {
             return Ok(Err("no tab between source and target".into()));
         };

@@ -348,7 +348,7 @@ fn languages_are_chosen_by_flags() {
     let error = fails(with_model("translate", &one_pair).args(["--target-lang", "fra"]));
     assert_eq!(
         error,
-        "error: no token for the language `fra`; the tokenizer has none for any language"
+        "error: --target-lang fra: the model has no tokens for languages, and translates one pair of them; leave --target-lang out"
     );
 }
 

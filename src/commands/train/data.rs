@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use transformer_program::run_file::{Corpora, RUN_FILE, RunFile};
 use transformer_train::{
     Corpus, CorpusError, CorpusFiles, PairCache, TRAINING_FILE, UnusablePairs, VALIDATION_FILE,
+    is_standard_stream,
 };
 
 use super::earlier::{Earlier, SavedPairs, SavedTraining};
@@ -115,7 +116,7 @@ impl Data {
             Ok(parts) => parts,
             Err(CorpusError::TooFewSources { distinct: 1, .. }) => {
                 return Err(
-                    "all pairs have the same source sentence, and none can be held out to validate on; name other pairs for that by --valid FILE"
+                    "the data has 1 distinct source sentence, which is left to train on; name the pairs to validate on by --valid FILE"
                         .into(),
                 );
             }
@@ -151,6 +152,9 @@ pub fn named_files(run: &RunFile) -> impl Iterator<Item = &Path> {
 
 /// Checks that a file is there, before those named before it are read.
 pub fn check_is_there(path: &Path) -> std::result::Result<(), CorpusError> {
+    if is_standard_stream(path) {
+        return Ok(());
+    }
     let path = path.to_owned();
     match fs::metadata(&path) {
         Ok(file) if file.is_dir() => Err(CorpusError::Directory { path }),

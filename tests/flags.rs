@@ -17,7 +17,7 @@ use support::{
 const EVERYWHERE: [&str; 2] = ["--backend", "--seed"];
 
 /// Flags of the commands that translate.
-const DECODING: [&str; 14] = [
+const DECODING: [&str; 15] = [
     "--beam",
     "--length-penalty",
     "--early-stopping",
@@ -30,6 +30,7 @@ const DECODING: [&str; 14] = [
     "--max-length",
     "--no-repeat-ngram",
     "--repetition-penalty",
+    "--renormalize",
     "--batch-tokens",
     "--max-source-length",
 ];

@@ -494,3 +494,13 @@ fn a_resumed_run_keeps_its_tokenizer_and_says_so() {
     let after = fs::read(model.join("tokenizer.json")).expect("the tokenizer");
     assert!(before == after);
 }
+
+/// No flag adds positions to the model, so that none is advised.
+#[test]
+fn pairs_that_are_all_longer_than_the_positions_are_named_with_these() {
+    let folder = folder();
+    let mut command = train(folder.path(), &folder.path().join("out"));
+    let error = fails(command.args(["--set", "model.positions.learned.max_len=2"]));
+    let expected = "pairs has at most 1 pieces on each side: the model has 2 learned positions";
+    assert!(error.ends_with(expected), "{error}");
+}

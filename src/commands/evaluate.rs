@@ -202,17 +202,17 @@ impl Evaluate {
         for (index, pair) in pairs.iter().enumerate() {
             let source = special_tokens.end_source(&pair.source).len();
             let target = pair.tgt_len();
-            check_lengths(source, target, limit).map_err(|problem| {
-                let place = place(places, index);
-                format!("{place}: {problem}; see --max-source-length")
-            })?;
-            // The model's learned positions, if it has some.
+            // The model's learned positions first, if it has some: no flag adds any.
             translator.model().check(pair).map_err(|problem| {
                 let side = match source >= target {
                     true => "source",
                     false => "target",
                 };
                 format!("{}: the {side} {problem}", place(places, index))
+            })?;
+            check_lengths(source, target, limit).map_err(|problem| {
+                let place = place(places, index);
+                format!("{place}: {problem}; see --max-source-length")
             })?;
         }
         Ok(pairs)
@@ -238,8 +238,8 @@ fn place(places: &PairPlaces, pair: usize) -> String {
 fn of_pair(error: TextError, places: &PairPlaces) -> Box<dyn Error> {
     match error {
         TextError::Decode(error) => {
-            let (place, problem) = (place(places, error.index), request_problem(&error.problem));
-            format!("{place}: the source {problem}").into()
+            let place = place(places, error.index);
+            format!("{place}: {}", request_problem("the source", &error.problem)).into()
         }
         error => error.into(),
     }

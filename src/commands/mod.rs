@@ -68,18 +68,29 @@ fn options_error(error: DecodeOptionsError) -> String {
         DecodeOptionsError::Range { name, value, rule } => {
             format!("{} {value}: must be {rule}", flag(name))
         }
+        DecodeOptionsError::MinLength {
+            min_length,
+            max_len,
+        } => format!("--min-length {min_length} is above the model's {max_len} learned positions"),
         error => error.to_string(),
     }
 }
 
-/// A problem with a sentence, and the flags that set the limit that it breaks.
-fn request_problem(problem: &RequestProblem) -> String {
+/// A problem with a sentence, which is called `source`, or with its target, and the flags that set the limit that it
+/// breaks.
+fn request_problem(source: &str, problem: &RequestProblem) -> String {
     let flags = match problem {
+        RequestProblem::TargetTooLong { length, max_len } => {
+            return format!(
+                "the target has {length} tokens, more than the model's {max_len} learned positions"
+            );
+        }
         RequestProblem::OverLimit { .. } => "; see --max-source-length",
         RequestProblem::PrefixTooLong { .. } => "; see --prefix and --max-length",
+        RequestProblem::PrefixOverPositions { .. } => "; see --prefix",
         _ => "",
     };
-    format!("{problem}{flags}")
+    format!("{source} {problem}{flags}")
 }
 
 /// A number of things, such as `1 pair` and `2 pairs`.

@@ -164,18 +164,20 @@ impl Score {
         let special_tokens = translator.special_tokens();
         let source_tokens = special_tokens.end_source(&source_tokens);
         target_tokens.push(special_tokens.eos);
-        let (source_len, target_len) = (source_tokens.len(), target_tokens.len());
-        if let Err(problem) = check_lengths(source_len, target_len, self.max_source_length) {
-            return Ok(Err(format!("{problem}; see --max-source-length")));
+        // The model's positions first: no flag adds some.
+        if let Err(problem) = translator.check_pair(&source_tokens, &target_tokens) {
+            return Ok(Err(request_problem("the source", &problem)));
         }
-        let checked = translator.check_pair(&source_tokens, &target_tokens);
-        Ok(match checked {
-            Ok(()) => Ok(Pair {
-                index,
-                source,
-                target,
-            }),
-            Err(problem) => Err(format!("the source {}", request_problem(&problem))),
-        })
+        let (source_len, target_len) = (source_tokens.len(), target_tokens.len());
+        Ok(
+            match check_lengths(source_len, target_len, self.max_source_length) {
+                Ok(()) => Ok(Pair {
+                    index,
+                    source,
+                    target,
+                }),
+                Err(problem) => Err(format!("{problem}; see --max-source-length")),
+            },
+        )
     }
 }

@@ -131,8 +131,8 @@ impl Translate {
             // of their number.
             loop {
                 let index = refused.index;
-                let problem = request_problem(&refused.problem);
-                lines.report(index, &format!("the sentence {problem}"));
+                let problem = request_problem("the sentence", &refused.problem);
+                lines.report(index, &problem);
                 sentences[index].clear();
                 match translator.next_refused(sentences, &self.prefix, index + 1)? {
                     Some(next) => refused = next,
@@ -217,8 +217,8 @@ impl Translate {
         match streamed {
             Ok(()) => {}
             Err(TextError::Decode(error)) => {
-                let problem = request_problem(&error.problem);
-                lines.report(0, &format!("the sentence {problem}"));
+                let problem = request_problem("the sentence", &error.problem);
+                lines.report(0, &problem);
             }
             Err(error) => return Err(error.into()),
         }

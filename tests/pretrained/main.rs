@@ -1,6 +1,8 @@
-//! Model directories as Hugging Face saves them: translated, fine-tuned, exported; and damaged ones, in `hostile`.
+//! Model directories as Hugging Face saves them: translated, fine-tuned, exported; their keys, in `decoding_keys`; and damaged
+//! ones, in `hostile`.
 //! tests/parity.rs shows that results are Hugging Face's on every backend; here the comparison notices errors.
 
+mod decoding_keys;
 mod hostile;
 #[path = "../support/mod.rs"]
 mod support;

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use backend::{BackendChoice, BackendError, BackendTask, Precision, run_at, run_on};
 pub use command_line::{CommandLine, run_program};
 pub use threads::compute_on_this_thread;
+use transformer_train::printable;
 
 // So that tests find the instances.
 #[doc(hidden)]
@@ -32,11 +33,12 @@ pub use transformer_instances as instances;
 /// Whether this process prints notes.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Prints a line on standard error, in one piece, so that a line of another process cannot come into it. A closed pipe is no
-/// error, as in `transformer … 2>&1 | head`.
+/// Prints a line on standard error, in one piece, so that a line of another process cannot come into it, and
+/// [printable], whatever it quotes. A closed pipe is no error, as in `transformer … 2>&1 | head`.
 pub fn note(line: impl Display) {
     if !IS_QUIET.load(Ordering::Relaxed) {
-        let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+        let line = line.to_string();
+        let _ = io::stderr().write_all(format!("{}\n", printable(&line)).as_bytes());
     }
 }
 

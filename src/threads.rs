@@ -1,5 +1,18 @@
 //! The threads that compute on a processor.
 
+#[cfg(any(feature = "ndarray", feature = "flex"))]
+use std::{env, error::Error, ffi::OsString, num::IntErrorKind, thread};
+
+/// The environment variable of the number of threads.
+#[cfg(any(feature = "ndarray", feature = "flex"))]
+const VARIABLE: &str = "RAYON_NUM_THREADS";
+
+/// The most threads on a machine with fewer processors. More than there are processors compute nothing faster, and
+/// each of rayon's idle threads looks for work in the queues of all others: the time of that grows with the square of
+/// their number.
+#[cfg(any(feature = "ndarray", feature = "flex"))]
+const MOST_THREADS: usize = 64;
+
 /// Makes this thread one of the threads of rayon's pool, which compute the kernels of flex and ndarray, unless the pool
 /// has only one. To be called once, by the program's first thread.
 ///
@@ -8,22 +21,57 @@
 ///
 /// The pool's only thread cannot be this one: while this thread waits for sentences that another one reads, the tasks of that
 /// one would wait for this thread.
+///
+/// # Errors
+/// When `RAYON_NUM_THREADS` is not a number, or the threads cannot be started.
 #[cfg(any(feature = "ndarray", feature = "flex"))]
-pub fn compute_on_this_thread() {
+pub fn compute_on_this_thread() -> Result<(), String> {
     use rayon::ThreadPoolBuilder;
 
-    let count = match std::env::var("RAYON_NUM_THREADS").map(|count| count.parse()) {
-        Ok(Ok(count @ 1..)) => count,
-        // As rayon does.
-        _ => std::thread::available_parallelism().map_or(1, usize::from),
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let most = processors.max(MOST_THREADS);
+    let asked = asked_threads(env::var_os(VARIABLE))?;
+    let count = asked.unwrap_or(processors).min(most);
+    if asked.is_some_and(|asked| asked > most) {
+        crate::note(format_args!(
+            "{VARIABLE}: {most} threads compute, on {processors} processors; more would be slower"
+        ));
+    }
+    if count == 1 {
+        return Ok(());
+    }
+    let pool = ThreadPoolBuilder::new().num_threads(count);
+    match pool.use_current_thread().build_global() {
+        Err(error) if error.source().is_some() => Err(format!(
+            "{count} threads cannot be started: {error}; a smaller {VARIABLE} starts fewer"
+        )),
+        // Any other error: there is a pool already, which does without this thread.
+        _ => Ok(()),
+    }
+}
+
+/// The number of threads that the variable asks for; `None` where it does not, also by 0, as for rayon.
+#[cfg(any(feature = "ndarray", feature = "flex"))]
+fn asked_threads(variable: Option<OsString>) -> Result<Option<usize>, String> {
+    let Some(text) = variable.filter(|text| !text.is_empty()) else {
+        return Ok(None);
     };
-    if count > 1 {
-        let pool = ThreadPoolBuilder::new().num_threads(count);
-        // With an error there is a pool already, which does without this thread.
-        let _ = pool.use_current_thread().build_global();
+    let text = text.to_string_lossy();
+    match text.parse() {
+        Ok(0) => Ok(None),
+        Ok(count) => Ok(Some(count)),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => Ok(Some(usize::MAX)),
+        Err(_) => Err(format!(
+            "{VARIABLE}={text}: must be a whole number of threads"
+        )),
     }
 }
 
 /// No backend computes on rayon's threads.
+///
+/// # Errors
+/// None.
 #[cfg(not(any(feature = "ndarray", feature = "flex")))]
-pub fn compute_on_this_thread() {}
+pub fn compute_on_this_thread() -> Result<(), String> {
+    Ok(())
+}

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use support::{
     corpus, fails, file, folder, program, run, started, stderr, succeeds, train, trained,
@@ -16,7 +17,7 @@ use support::{
 const EVERYWHERE: [&str; 2] = ["--backend", "--seed"];
 
 /// Flags of the commands that translate.
-const DECODING: [&str; 14] = [
+const DECODING: [&str; 15] = [
     "--beam",
     "--length-penalty",
     "--early-stopping",
@@ -29,6 +30,7 @@ const DECODING: [&str; 14] = [
     "--max-length",
     "--no-repeat-ngram",
     "--repetition-penalty",
+    "--renormalize",
     "--batch-tokens",
     "--max-source-length",
 ];
@@ -237,11 +239,11 @@ fn flags_of_a_run_out_of_range_are_named() {
         ),
         (
             &["--hold-out", "0"],
-            "--hold-out 0: must be at least 1, or give --valid FILE",
+            "--hold-out 0: must be at least 1; to hold out none, give --valid FILE instead",
         ),
         (
             &["--hold-out", "0", "--dry-run"],
-            "--hold-out 0: must be at least 1, or give --valid FILE",
+            "--hold-out 0: must be at least 1; to hold out none, give --valid FILE instead",
         ),
         (
             &["--hold-out", "10", "--vocab-size", "100"],
@@ -383,4 +385,145 @@ fn a_full_standard_output_is_named() {
         let expected = "error: standard output: No space left on device";
         assert!(error.starts_with(expected), "{error}");
     }
+}
+
+/// Before it reads a model or pairs: they are missing or damaged here.
+#[test]
+fn every_command_names_an_out_that_it_cannot_write() {
+    let (folder, model) = trained();
+    let taken = file(folder.path(), "taken", "a file");
+    let damaged = file(folder.path(), "bad.tsv", "no tab\n");
+    let checkpoint = model.join("checkpoints/update-00000004");
+    let below = taken.join("below/it");
+    let missing = folder.path().join("missing/directory/new");
+    let (name, parent) = (taken.display(), folder.path().join("missing/directory"));
+    let new = |subcommand: &str| {
+        let mut command = program(subcommand);
+        match subcommand {
+            "train" => command.arg("--data").arg(&damaged),
+            "average" => command.arg("--model").args([&model, &checkpoint]),
+            "parity" => command.arg(folder.path()),
+            _ => command.arg("--model").arg(&model),
+        };
+        command
+    };
+    for subcommand in ["train", "average", "quantize", "export", "parity"] {
+        let flag = match subcommand {
+            "parity" => "--export",
+            _ => "--out",
+        };
+        for out in [&taken, &below] {
+            let error = fails(new(subcommand).arg(flag).arg(out));
+            let expected = format!("error: {name} is not a directory; choose another {flag}");
+            assert_eq!(error, expected, "{subcommand}");
+        }
+        // No file can be made there.
+        if cfg!(target_os = "linux") {
+            let error = fails(new(subcommand).arg(flag).arg("/proc/new"));
+            assert!(error.starts_with("error: /proc: "), "{subcommand}: {error}");
+        }
+    }
+    for subcommand in ["quantize", "export"] {
+        let error = fails(new(subcommand).arg("--out").arg(&model));
+        let expected = format!(
+            "error: {} is not empty; choose another --out",
+            model.display()
+        );
+        assert_eq!(error, expected, "{subcommand}");
+    }
+    for (subcommand, ending) in [("attention", "svg"), ("curves", "png")] {
+        let picture = |directory: &Path| {
+            let mut command = program(subcommand);
+            match subcommand {
+                "curves" => command.arg(&taken),
+                _ => command.args(["--source", "one", "--model"]).arg(&taken),
+            };
+            let out = directory.join(format!("picture.{ending}"));
+            (fails(command.arg("--out").arg(&out)), out)
+        };
+        let directory = folder.path().join(format!("picture.{ending}"));
+        fs::create_dir(&directory).expect("a directory");
+        let (error, out) = picture(folder.path());
+        assert_eq!(error, format!("error: {}: is a directory", out.display()));
+        for none in [&parent, &taken] {
+            let (error, _) = picture(none);
+            assert_eq!(
+                error,
+                format!("error: {}: no such directory", none.display())
+            );
+        }
+        if cfg!(target_os = "linux") {
+            let (error, out) = picture(Path::new("/proc"));
+            assert!(
+                error.starts_with(&format!("error: {}: ", out.display())),
+                "{error}"
+            );
+        }
+    }
+    // Missing parents are made.
+    succeeds(new("average").arg("--out").arg(&missing));
+    assert_eq!(fs::read_to_string(&taken).expect("the file"), "a file");
+}
+
+/// Results do not depend on the number of threads. Idle ones look for work in the queues of all others.
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+#[test]
+fn any_number_of_threads_starts_the_program_or_is_refused_in_one_line() {
+    let threads = |value: &str| {
+        let mut command = program("tokenize");
+        command.arg("--help").env("RAYON_NUM_THREADS", value);
+        run(&mut command)
+    };
+    for value in ["", "0", "1", "64"] {
+        let output = threads(value);
+        assert!(output.status.success(), "{value}: {}", stderr(&output));
+        assert_eq!(stderr(&output), "", "{value}");
+    }
+    for value in ["100000", "99999999999999999999"] {
+        let begun = Instant::now();
+        let output = threads(value);
+        let err = stderr(&output);
+        assert!(output.status.success(), "{value}: {err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+        assert!(err.contains(" threads compute, on "), "{err}");
+        // It took minutes; 64 threads take a hundredth of a second.
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+    for value in ["two", "-1", "1.5", " 2"] {
+        let output = threads(value);
+        assert_eq!(output.status.code(), Some(1), "{value}");
+        let expected =
+            format!("error: RAYON_NUM_THREADS={value}: must be a whole number of threads\n");
+        assert_eq!(stderr(&output), expected);
+    }
+}
+
+#[cfg(all(target_os = "linux", any(feature = "flex", feature = "ndarray")))]
+#[test]
+fn threads_that_cannot_be_started_are_one_line() {
+    let mut command = Command::new("bash");
+    // The stacks of 64 threads do not fit into the memory that may be mapped.
+    command
+        .arg("-c")
+        .arg("ulimit -v 400000; exec \"$@\"")
+        .arg("bash");
+    let program = program("tokenize");
+    command
+        .arg(program.get_program())
+        .args(program.get_args())
+        .arg("--help");
+    let output = run(command
+        .env("RAYON_NUM_THREADS", "64")
+        .env("RUST_MIN_STACK", "16777216"));
+    let err = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(
+        err.starts_with("error: 64 threads cannot be started: "),
+        "{err}"
+    );
+    assert!(
+        err.ends_with("; a smaller RAYON_NUM_THREADS starts fewer\n"),
+        "{err}"
+    );
+    assert_eq!(err.lines().count(), 1, "{err}");
 }

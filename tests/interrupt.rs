@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use support::{fails, folder, run, started, stderr, stdout, succeeds, train, train_for};
-use transformer_train::RunLog;
+use support::{fails, folder, program, run, started, stderr, stdout, succeeds, train, train_for};
+use transformer_train::{RunLog, RunRecord};
 
 #[test]
 fn a_killed_run_resumes_to_the_model_it_would_have_made() {
@@ -201,6 +201,43 @@ fn a_second_run_in_a_directory_is_refused_while_the_first_lasts() {
     interrupt(&child);
     let output = child.wait_with_output().expect("the program ends");
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+}
+
+/// The other files of the run are not in a directory that it would make again.
+#[cfg(unix)]
+#[test]
+fn a_run_whose_directory_is_renamed_says_where_its_checkpoints_are() {
+    let folder = folder();
+    let [out, renamed] = ["model", "renamed"].map(|name| folder.path().join(name));
+    let mut child = started(&mut endless(folder.path(), &out));
+    wait_for_updates(&mut child);
+    // A checkpoint can be removed while the record is read.
+    while !matches!(RunRecord::load(&out), Ok(Some(_))) {}
+    fs::rename(&out, &renamed).expect("renamed");
+    let output = child.wait_with_output().expect("the program ends");
+    let err = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    let errors: Vec<_> = err
+        .lines()
+        .filter(|line| line.starts_with("error: "))
+        .collect();
+    let [error] = errors[..] else { panic!("{err}") };
+    let start = format!("error: {}/run.lock: is missing", out.display());
+    assert!(error.starts_with(&start), "{error}");
+    assert!(error.contains("; no checkpoint after update "), "{error}");
+    assert!(!out.exists());
+    if cfg!(target_os = "linux") {
+        let renamed = renamed.canonicalize().expect("a directory");
+        let end = format!("the run can be resumed in {}", renamed.display());
+        assert!(error.ends_with(&end), "{error}");
+    }
+    let newest = RunRecord::load(&renamed).expect("a record").expect("a run");
+    let updates = format!("{}", newest.updates + 1);
+    succeeds(
+        program("train")
+            .args(["--resume", "--updates", &updates, "--out"])
+            .arg(&renamed),
+    );
 }
 
 #[cfg(unix)]

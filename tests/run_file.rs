@@ -648,7 +648,9 @@ fn other_pairs_to_validate_on_are_refused_by_their_files() {
     let second = file(folder.path(), "second.tsv", "one\tun\ntwo\ttrois\n");
     let train = |updates: usize, valid: &Path| {
         let mut command = train_for(updates, folder.path(), &out);
-        command.arg("--valid").arg(valid);
+        command
+            .args(["--set", "data.hold_out=", "--valid"])
+            .arg(valid);
         command
     };
     succeeds(&mut train(2, &first));
@@ -696,11 +698,15 @@ fn a_refused_resume_leaves_the_file_of_the_run_as_it_was() {
     assert!(error.contains("made with training data of"), "{error}");
     // Without pairs held out, it would have more to train on.
     let valid = file(folder.path(), "valid.tsv", "one\tun\n");
-    let error = fails(resume(&model).arg("--valid").arg(valid));
+    let error = fails(
+        resume(&model)
+            .args(["--set", "data.hold_out=", "--valid"])
+            .arg(valid),
+    );
     let expected = "made with training data of 39 pairs ";
     assert!(error.contains(expected), "{error}");
     assert!(
-        error.ends_with("; `data.valid` is not the run's"),
+        error.ends_with("; `data.valid`, `data.hold_out` are not the run's"),
         "{error}"
     );
     let missing = folder.path().join("missing.tsv");
@@ -989,4 +995,342 @@ fn the_help_has_the_defaults_of_the_keys() {
         }
     }
     assert!(checked >= 8, "{checked}");
+}
+
+/// Keys that a resumed run may have with another value than before. FOLDER has `copy.tsv`, the pairs of the run,
+/// `valid.tsv`, others, and `model`, another model.
+const CHANGES: [(&str, &str); 21] = [
+    ("data.train", "FOLDER/copy.tsv"),
+    ("data.max_pieces", "127"),
+    ("data.drop_duplicates", "true"),
+    ("training.updates", "8"),
+    ("training.minutes", "9.0"),
+    ("training.skip_limit", "3"),
+    ("training.max_wait_minutes", "9.0"),
+    ("validation.every", "1"),
+    ("validation.metrics", "[\"exact_match\"]"),
+    ("validation.beam", "2"),
+    ("validation.sentences", "3"),
+    ("validation.samples", "1"),
+    ("validation.best_by", "accuracy"),
+    ("validation.patience", "9"),
+    ("checkpoint.every_updates", "1"),
+    ("checkpoint.every_minutes", "9.0"),
+    ("checkpoint.keep_last", "3"),
+    ("checkpoint.keep_best", "1"),
+    ("checkpoint.average_last", "2"),
+    ("log.json", "false"),
+    ("log.tensorboard", "true"),
+];
+
+/// Keys of which it keeps its own value, and says so.
+const IGNORED: [(&str, &str); 3] = [
+    ("tokenizer.kind", "words"),
+    ("tokenizer.vocab_size", "400"),
+    ("tokenizer.dropout", "0.1"),
+];
+
+/// Keys with another value that is refused, and part of the error. NOT is the opposite of the value before.
+const REFUSED: [(&str, &str, &str); 51] = [
+    (
+        "data.train",
+        "{ file = \"FOLDER/copy.tsv\", weight = 2 }",
+        "`data.train` is not the run's",
+    ),
+    (
+        "data.train",
+        "FOLDER/missing.tsv",
+        "missing.tsv: cannot open",
+    ),
+    (
+        "data.valid",
+        "FOLDER/valid.tsv",
+        "`data.hold_out` has no effect beside `data.valid`",
+    ),
+    ("data.hold_out", "9", "`data.hold_out` is not the run's"),
+    ("data.max_pieces", "7", "`data.max_pieces` is not the run's"),
+    ("data.max_ratio", "1.0", "`data.max_ratio` is not the run's"),
+    (
+        "tokenizer.target_kind",
+        "words",
+        "`tokenizer.shared` = true: contradicts",
+    ),
+    (
+        "tokenizer.shared",
+        "false",
+        "whose vocabularies are separate",
+    ),
+    (
+        "tokenizer.file",
+        "FOLDER/model/tokenizer.json",
+        "has no effect beside `tokenizer.file`",
+    ),
+    (
+        "tokenizer.source_file",
+        "FOLDER/model/tokenizer.json",
+        "has no effect beside `tokenizer.source_file`",
+    ),
+    (
+        "tokenizer.target_file",
+        "FOLDER/model/tokenizer.json",
+        "needs `tokenizer.source_file`",
+    ),
+    (
+        "model.preset",
+        "small",
+        "made with `model.d_ff` 512, not 1024",
+    ),
+    ("model.d_model", "64", "made with"),
+    ("model.n_heads", "8", "made with"),
+    (
+        "model.decoder_n_heads",
+        "2",
+        "made without `model.decoder_n_heads`",
+    ),
+    ("model.d_k", "16", "made without `model.d_k`"),
+    ("model.d_v", "16", "made without `model.d_v`"),
+    ("model.d_ff", "64", "made with"),
+    (
+        "model.decoder_d_ff",
+        "64",
+        "made without `model.decoder_d_ff`",
+    ),
+    ("model.n_encoder_layers", "1", "made with"),
+    ("model.n_decoder_layers", "1", "made with"),
+    ("model.norm", "pre", "norm"),
+    ("model.final_norm", "NOT", "made with"),
+    ("model.layer_norm", "unbiased-deviation", "made with"),
+    ("model.layer_norm_eps", "1e-3", "made with"),
+    (
+        "model.positions",
+        "{ learned = { max_len = 256 } }",
+        "made with",
+    ),
+    ("model.attention_bias", "NOT", "made with"),
+    ("model.generator_bias", "NOT", "made with"),
+    ("model.embedding_scale", "NOT", "made with"),
+    (
+        "model.embedding_norm",
+        "true",
+        "made without `model.embedding_norm`",
+    ),
+    ("model.tying", "none", "made with"),
+    ("model.activation", "gelu", "made with"),
+    ("model.dropout", "0.3", "made with"),
+    ("model.attention_dropout", "0.3", "made with"),
+    ("model.activation_dropout", "0.3", "made with"),
+    ("init.model", "FOLDER/model", "began from no other model"),
+    ("init.source_lang", "en", "needs `init.model`"),
+    ("init.target_lang", "en", "needs `init.model`"),
+    (
+        "init.freeze",
+        "[\"encoder.*\"]",
+        "made with another `init.freeze`",
+    ),
+    ("init.continue_schedule", "true", "needs `init.model`"),
+    ("training.seed", "2", "made with"),
+    ("training.batch_tokens", "100", "made with"),
+    ("training.batches_per_update", "2", "made with"),
+    ("training.schedule", "constant", "made with"),
+    ("training.warmup", "9", "made with"),
+    ("training.peak_rate", "0.001", "made without"),
+    ("training.weight_decay", "0.1", "made with"),
+    ("training.label_smoothing", "0.2", "made with"),
+    ("training.clip_norm", "1.0", "made without"),
+    ("training.precision", "bf16", "made with"),
+    ("training.ema_decay", "0.9", "made without"),
+];
+
+/// The values in the `run.toml` of a run.
+fn written(out: &Path) -> toml::Table {
+    let text = fs::read_to_string(out.join("run.toml")).expect("run.toml");
+    text.parse().expect("TOML")
+}
+
+/// The value of a key there, if it has one.
+fn value<'a>(written: &'a toml::Table, key: &str) -> Option<&'a toml::Value> {
+    let (section, name) = key.split_once('.').expect("a section");
+    written[section].get(name)
+}
+
+/// Each key has its effect, is refused, or is said to be ignored; `run.toml` describes the run in any case.
+#[test]
+fn every_key_of_a_resumed_run_has_its_effect_or_is_refused_or_is_said_to_be_ignored() {
+    let (own, model) = trained();
+    let folder = own.path().display().to_string();
+    fs::copy(corpus(own.path()), own.path().join("copy.tsv")).expect("a copy");
+    file(own.path(), "valid.tsv", "one\tun\n");
+    let out = own.path().join("run");
+    succeeds(&mut train_for(2, own.path(), &out));
+    let before = fs::read(out.join("run.toml")).expect("run.toml");
+    let old = written(&out);
+    let setting = |key: &str, text: &str| {
+        let text = match text {
+            "NOT" => (!value(&old, key)
+                .and_then(toml::Value::as_bool)
+                .expect("a bool"))
+            .to_string(),
+            text => text.replace("FOLDER", &folder),
+        };
+        format!("{key}={text}")
+    };
+
+    for (key, text, expected) in REFUSED {
+        let error = fails(resume(&out).args(["--updates", "3", "--set", &setting(key, text)]));
+        assert!(error.contains(expected), "{key}: {error}");
+        let (_, name) = key.split_once('.').expect("a section");
+        let names_it = expected != "made with" || error.contains(name);
+        assert!(names_it, "{key}: {error}");
+        let now = fs::read(out.join("run.toml")).expect("run.toml");
+        assert!(now == before, "{key}");
+    }
+
+    for (updates, (key, text)) in ["3", "4", "5"].into_iter().zip(IGNORED) {
+        let output =
+            support::run(resume(&out).args(["--updates", updates, "--set", &setting(key, text)]));
+        let err = support::stderr(&output);
+        assert!(output.status.success(), "{key}: {err}");
+        assert!(err.contains("the run keeps its tokenizer"), "{key}: {err}");
+        assert_eq!(value(&written(&out), key), value(&old, key), "{key}");
+    }
+
+    let mut command = resume(&out);
+    for (key, text) in CHANGES {
+        command.args(["--set", &setting(key, text)]);
+    }
+    let printed = succeeds(&mut command);
+    assert!(printed.contains("done: 8 updates"), "{printed}");
+    let now = written(&out);
+    for (key, text) in CHANGES {
+        let found = value(&now, key)
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let expected = text.replace("FOLDER", &folder);
+        assert_eq!(found.trim_matches('"'), expected, "{key}");
+        assert_ne!(value(&now, key), value(&old, key), "{key}");
+    }
+    let record = RunRecord::load(&out).expect("a record").expect("a run");
+    let validated: Vec<_> = record.validations.iter().map(|one| one.update).collect();
+    assert_eq!(validated, [2, 3, 4, 5, 6, 7, 8]);
+    assert!(record.validations[6].numbers.contains_key("Exact match %"));
+    assert_eq!(record.averages.len(), 1);
+    assert!((3..=4).contains(&record.checkpoints.len()));
+    assert!(out.join("tensorboard").exists());
+
+    let mut keys: Vec<_> = REFUSED.iter().map(|(key, ..)| *key).collect();
+    keys.extend(CHANGES.iter().chain(&IGNORED).map(|(key, _)| *key));
+    for key in SECTIONS.iter().flat_map(|section| section.keys) {
+        assert!(keys.contains(&key.path), "{} is in no table", key.path);
+    }
+    assert!(model.exists());
+}
+
+/// By `--init` or by its absence, whether the model is there or not, and before the first checkpoint, too.
+#[test]
+fn a_resumed_run_keeps_the_model_that_it_began_from() {
+    let (folder, first) = trained();
+    let [out, other] = ["run", "other"].map(|name| folder.path().join(name));
+    succeeds(&mut train_for(2, folder.path(), &other));
+    let data = corpus(folder.path());
+    let tuned = |init: &Path| {
+        let mut command = program("train");
+        command.args(["--hold-out", "10", "--batch-tokens", "200", "--warmup", "4"]);
+        command.arg("--init").arg(init).arg("--data").arg(&data);
+        command.arg("--out").arg(&out);
+        command
+    };
+    succeeds(tuned(&first).args(["--updates", "2"]));
+    let file_of_run = out.join("run.toml");
+    let before = fs::read(&file_of_run).expect("run.toml");
+    let nowhere = folder.path().join("nowhere");
+    let config = file(
+        folder.path(),
+        "plain.toml",
+        format!("data.train = \"{}\"\n", data.display()),
+    );
+    let (run, began) = (out.display(), first.display());
+    let refused = || {
+        let rule =
+            format!("the run in {run} began from {began}; begin another one with another --out");
+        for init in [&other, &nowhere] {
+            let error = fails(resume(&out).args(["--updates", "4", "--init"]).arg(init));
+            assert_eq!(error, format!("error: --init {}: {rule}", init.display()));
+        }
+        let error = fails(
+            resume(&out)
+                .args(["--updates", "4", "--config"])
+                .arg(&config),
+        );
+        let rule = format!("the run in {run} began from {began}; give it by --init");
+        assert_eq!(error, format!("error: `init.model` = absent: {rule}"));
+        assert!(fs::read(&file_of_run).expect("run.toml") == before);
+    };
+    refused();
+    let error =
+        fails(resume(&out).args(["--updates", "4", "--set", "init.continue_schedule=true"]));
+    let expected =
+        format!("error: --set init.continue_schedule=true: is false in the run in {run}");
+    assert_eq!(error, expected);
+
+    // By another name; and as it was started, though the model is gone.
+    let same = first.join("../model");
+    succeeds(resume(&out).args(["--updates", "3", "--init"]).arg(same));
+    fs::rename(&first, &nowhere).expect("renamed");
+    fs::write(&file_of_run, &before).expect("written");
+    succeeds(tuned(&first).args(["--updates", "4", "--resume"]));
+    fs::rename(&nowhere, &first).expect("renamed");
+
+    // As if it had been killed before its first checkpoint.
+    fs::remove_dir_all(out.join("checkpoints")).expect("checkpoints");
+    for name in ["config.json", "model.safetensors"] {
+        fs::remove_file(out.join(name)).expect("a file");
+    }
+    fs::write(&file_of_run, &before).expect("written");
+    refused();
+    succeeds(&mut resume(&out));
+}
+
+/// Nothing can be read again with other settings.
+#[test]
+fn a_run_whose_data_are_gone_keeps_its_keys_of_data_and_says_so() {
+    let folder = folder();
+    let out = folder.path().join("run");
+    succeeds(&mut train_for(2, folder.path(), &out));
+    let data = folder.path().join("corpus.tsv");
+    fs::remove_file(&data).expect("the corpus");
+    let mut command = resume(&out);
+    command.args(["--updates", "3", "--hold-out", "9", "--max-pieces", "64"]);
+    let output = support::run(&mut command);
+    let err = support::stderr(&output);
+    assert!(output.status.success(), "{err}");
+    let note = format!(
+        "{} is gone: the run goes on with the pairs in {}, and ignores `data.hold_out`, `data.max_pieces`",
+        data.display(),
+        out.display()
+    );
+    assert!(err.lines().any(|line| line == note), "{err}");
+    let run = read(&out.join("run.toml"));
+    assert_eq!((run.data.hold_out, run.data.max_pieces), (Some(10), 128));
+}
+
+/// A run of an earlier version may have both in its `run.toml`.
+#[test]
+fn pairs_are_not_held_out_beside_pairs_to_validate_on() {
+    let folder = folder();
+    let out = folder.path().join("run");
+    let valid = file(folder.path(), "valid.tsv", "one\tun\n");
+    let mut command = train_for(2, folder.path(), &out);
+    let error = fails(command.arg("--valid").arg(&valid));
+    let expected = "error: --hold-out 10: `data.hold_out` has no effect beside `data.valid`, which gives the validation pairs; leave out one of the two";
+    assert_eq!(error, expected);
+    assert!(!out.exists());
+    succeeds(command.args(["--set", "data.hold_out="]));
+
+    let path = out.join("run.toml");
+    let text = fs::read_to_string(&path).expect("run.toml");
+    let now = "# hold_out has no effect beside data.valid";
+    assert!(text.contains(now), "{text}");
+    fs::write(&path, text.replace(now, "hold_out = 10")).expect("written");
+    succeeds(resume(&out).args(["--updates", "3"]));
+    assert!(fs::read_to_string(&path).expect("run.toml").contains(now));
 }

@@ -340,14 +340,20 @@ fn a_dry_run_counts_and_holds_out_a_tenth() {
 #[test]
 fn pairs_of_one_source_cannot_be_held_out() {
     let folder = folder();
-    let data = file(folder.path(), "one.tsv", "one\tun\none\tune\n");
+    let one = file(folder.path(), "one.tsv", "one\tun\n");
+    let two = file(folder.path(), "two.tsv", "one\tun\none\tune\n");
     let none: &[&str] = &[];
-    for flags in [none, &["--hold-out", "1"], &["--hold-out", "5"]] {
+    for (data, flags) in [
+        (&one, none),
+        (&two, none),
+        (&two, &["--hold-out", "1"]),
+        (&two, &["--hold-out", "5"]),
+    ] {
         let mut command = program("train");
-        let error = fails(command.args(["--dry-run", "--data"]).arg(&data).args(flags));
+        let error = fails(command.args(["--dry-run", "--data"]).arg(data).args(flags));
         assert_eq!(
             error,
-            "error: all pairs have the same source sentence, and none can be held out to validate on; name other pairs for that by --valid FILE"
+            "error: the data has 1 distinct source sentence, which is left to train on; name the pairs to validate on by --valid FILE"
         );
     }
 }
@@ -487,4 +493,14 @@ fn a_resumed_run_keeps_its_tokenizer_and_says_so() {
     assert!(err.lines().any(|line| line.starts_with(said)), "{err}");
     let after = fs::read(model.join("tokenizer.json")).expect("the tokenizer");
     assert!(before == after);
+}
+
+/// No flag adds positions to the model, so that none is advised.
+#[test]
+fn pairs_that_are_all_longer_than_the_positions_are_named_with_these() {
+    let folder = folder();
+    let mut command = train(folder.path(), &folder.path().join("out"));
+    let error = fails(command.args(["--set", "model.positions.learned.max_len=2"]));
+    let expected = "pairs has at most 1 pieces on each side: the model has 2 learned positions";
+    assert!(error.ends_with(expected), "{error}");
 }

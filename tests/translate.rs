@@ -289,9 +289,9 @@ fn a_prefix_that_is_longer_than_a_translation_may_be_is_an_error_that_names_both
     assert!(err.lines().any(named), "{err}");
 }
 
+/// A model, without training, that has twelve learned positions.
 #[cfg(feature = "ndarray")]
-#[test]
-fn a_source_longer_than_the_positions_is_an_error_that_names_its_line() {
+fn with_twelve_positions() -> (tempfile::TempDir, std::path::PathBuf) {
     use burn_ndarray::NdArray;
     use transformer_core::{Positions, TransformerConfig};
 
@@ -310,7 +310,79 @@ fn a_source_longer_than_the_positions_is_an_error_that_names_its_line() {
     .expect("a configuration of a model")
     .save(&model)
     .expect("a model can be saved");
+    (folder, model)
+}
 
+/// No flag makes room among the positions, so that none is advised but the one whose text is too long.
+#[cfg(feature = "ndarray")]
+#[test]
+fn what_is_longer_than_the_positions_is_named_without_flags_that_do_not_help() {
+    let (folder, model) = with_twelve_positions();
+    for command in ["translate", "evaluate"] {
+        let mut command = with_model(command, &model);
+        if command.get_args().any(|argument| argument == "evaluate") {
+            command.arg("--data").arg(model.join("train.tsv"));
+        }
+        assert_eq!(
+            fails(command.args(["--min-length", "13"])),
+            "error: --min-length 13 is above the model's 12 learned positions"
+        );
+    }
+    // Above the limit of --max-source-length, too.
+    let long = "one ".repeat(2000);
+    let problem = |command: &mut std::process::Command, input: &str| {
+        let err = stderr(&run_on_input(command, input.as_bytes()));
+        let line = err.lines().find(|line| line.contains("line 1: "));
+        line.unwrap_or_else(|| panic!("{err}")).to_owned()
+    };
+    let positions = "tokens, more than the model's 12 learned positions";
+    for (found, start, end) in [
+        (
+            problem(
+                with_model("translate", &model).args(["--prefix", &long]),
+                "one\n",
+            ),
+            "the sentence has a prefix of ",
+            "; see --prefix",
+        ),
+        (
+            problem(&mut with_model("translate", &model), &format!("{long}\n")),
+            "the sentence has ",
+            "",
+        ),
+        (
+            problem(&mut with_model("score", &model), &format!("one\t{long}\n")),
+            "the target has ",
+            "",
+        ),
+        (
+            problem(&mut with_model("score", &model), &format!("{long}\tun\n")),
+            "the source has ",
+            "",
+        ),
+    ] {
+        assert!(found.contains(&format!("line 1: {start}")), "{found}");
+        assert!(found.ends_with(&format!("{positions}{end}")), "{found}");
+    }
+    for (side, pair) in [
+        ("source", format!("{long}\tun\n")),
+        ("target", format!("one\t{long}\n")),
+    ] {
+        let pairs = folder.path().join("pairs.tsv");
+        fs::write(&pairs, pair).expect("a file");
+        let error = fails(with_model("evaluate", &model).arg("--data").arg(&pairs));
+        let start = format!("error: {}: line 1: the {side} has ", pairs.display());
+        assert!(
+            error.starts_with(&start) && error.ends_with(positions),
+            "{error}"
+        );
+    }
+}
+
+#[cfg(feature = "ndarray")]
+#[test]
+fn a_source_longer_than_the_positions_is_an_error_that_names_its_line() {
+    let (folder, model) = with_twelve_positions();
     let input = folder.path().join("input.txt");
     let long = "one and two and three and four and five and six and seven";
     fs::write(&input, format!("one\n\n{long}\ntwo\n")).expect("a file");

@@ -49,8 +49,9 @@ struct Cli {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    transformer_program::compute_on_this_thread();
-    let result = run_on(cli.backend, cli).map_err(Box::from);
+    let result = transformer_program::compute_on_this_thread()
+        .map_err(Box::from)
+        .and_then(|()| run_on(cli.backend, cli).map_err(Box::from));
     match result.and_then(|result| result) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -9,6 +9,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use clap::{Args, ValueEnum};
 use transformer_core::{SourceTarget, Tokenizer};
+use transformer_train::printable;
 
 use self::picture::{Map, Picture};
 use super::inference::{Inference, Models, TranslatorTask};
@@ -87,7 +88,7 @@ impl TranslatorTask for Attention {
             Some(target) => target.clone(),
             None => translator.translate(&self.source)?,
         };
-        let sentences = format!("{}\n{target}", self.source);
+        let shown = [&self.source, &target].map(|text| printable(text).into_owned());
         let source = tokenizers.encode_source(self.source.trim())?;
         let target = tokenizers.encode_target(target.trim())?;
         check_lengths(source.len(), target.len(), MOST_TOKENS)?;
@@ -107,7 +108,8 @@ impl TranslatorTask for Attention {
         save(&Picture::new(rows, columns, &maps), &self.out)?;
         Ok(writeln!(
             io::stdout(),
-            "{sentences}\n{}: {} maps",
+            "{}\n{}: {} maps",
+            shown.join("\n"),
             self.out.display(),
             maps.len()
         )?)

@@ -1,7 +1,6 @@
 //! `transformer average`
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
@@ -9,8 +8,8 @@ use clap::Args;
 use transformer_core::Tokenizers;
 use transformer_train::{AverageError, average_models, newest_checkpoints};
 
-use super::Result;
 use super::model_directory::no_model;
+use super::{Result, check_directory, directory_to_write, print};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,7 +35,7 @@ pub struct Average {
     #[arg(long, value_name = "N")]
     last: Option<NonZeroUsize>,
     /// Directory for the average
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = directory_to_write())]
     out: PathBuf,
 }
 
@@ -44,6 +43,7 @@ impl Average {
     /// Runs the command.
     pub fn run(self) -> Result {
         let models = self.models()?;
+        check_directory(&self.out, "--out")?;
         // They are copied as they are, and are the same for all that have any.
         if let Some(home) = models.iter().find_map(Tokenizers::directory_of) {
             Tokenizers::load(home)?;
@@ -54,14 +54,14 @@ impl Average {
             writeln!(text, "  {}", model.display())?;
         }
         writeln!(text, "model: {}", self.out.display())?;
-        Ok(io::stdout().write_all(text.as_bytes())?)
+        print(&text)
     }
 
     /// The directories to average.
     fn models(&self) -> Result<Vec<PathBuf>> {
         match (self.model.as_slice(), self.last) {
             ([run], Some(last)) => {
-                check_directory(run)?;
+                check_model(run)?;
                 Ok(newest_checkpoints(run, last.get()).map_err(average_error)?)
             }
             (runs, Some(last)) => Err(format!(
@@ -76,7 +76,7 @@ impl Average {
             )
             .into()),
             (models, None) => {
-                models.iter().try_for_each(|model| check_directory(model))?;
+                models.iter().try_for_each(|model| check_model(model))?;
                 Ok(models.to_vec())
             }
         }
@@ -84,7 +84,7 @@ impl Average {
 }
 
 /// Checks that there is a directory. Not all models that can be averaged have a configuration.
-fn check_directory(model: &Path) -> std::result::Result<(), String> {
+fn check_model(model: &Path) -> std::result::Result<(), String> {
     match model.is_dir() {
         true => Ok(()),
         false => Err(no_model(model, None)),

@@ -5,7 +5,6 @@ mod picture;
 mod run;
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -13,8 +12,8 @@ use transformer_train::metrics::TextMetric;
 
 use self::picture::{Curves as Drawn, Panel, Series};
 use self::run::{Number, Over, Run};
-use super::Result;
 use super::picture::{check, save};
+use super::{Result, print};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,8 +63,7 @@ impl Curves {
             panels,
         };
         save(&picture, &self.out)?;
-        let (out, titles) = (self.out.display(), titles.join("; "));
-        Ok(writeln!(io::stdout(), "{out}: {titles}")?)
+        print(&format!("{}: {}", self.out.display(), titles.join("; ")))
     }
 
     /// The panels of the numbers that were asked for, which at least one run must have; without `--numbers`,

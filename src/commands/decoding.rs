@@ -51,6 +51,10 @@ pub struct Decoding {
     /// Factor of the log-probability of tokens that a translation has already, its start token among them [default: 1]
     #[arg(long, value_name = "R", allow_negative_numbers = true)]
     repetition_penalty: Option<f64>,
+    /// Whether the probabilities of the tokens that rules leave, such as --no-repeat-ngram, are divided by their sum, as
+    /// renormalize_logits of Hugging Face's does [default: false]
+    #[arg(long, value_name = "BOOL")]
+    renormalize: Option<bool>,
     /// Source tokens, padding included, that are translated side by side
     #[arg(long, value_name = "N", default_value_t = 2048)]
     batch_tokens: usize,
@@ -90,6 +94,7 @@ impl Decoding {
             repetition_penalty: self
                 .repetition_penalty
                 .unwrap_or(of_model.repetition_penalty),
+            renormalize: self.renormalize.unwrap_or(of_model.renormalize),
             batch_tokens: self.batch_tokens,
             max_src_len: self.max_source_length,
             ..of_model
@@ -171,6 +176,9 @@ pub fn flags_of(options: &DecodeOptions) -> Vec<String> {
             options.repetition_penalty
         ));
     }
+    if options.renormalize {
+        flags.push("--renormalize true".to_owned());
+    }
     flags
 }
 
@@ -236,6 +244,7 @@ mod tests {
             forced_first: Some(5),
             forced_last: true,
             no_repeat_ngram: 3,
+            renormalize: true,
             ..DecodeOptions::beam(6)
         }
     }
@@ -256,11 +265,14 @@ mod tests {
                 no_repeat_ngram: 0,
                 max_length: MaxLength::Tokens(7),
                 min_length: 2,
+                renormalize: !of_model.renormalize,
                 ..of_model.clone()
             };
+            let renormalize = (!of_model.renormalize).to_string();
             let flags = [
                 &["--length-penalty", "0.5", "--no-repeat-ngram", "0"][..],
                 &["--max-length", "7", "--min-length", "2"],
+                &["--renormalize", &renormalize],
             ];
             assert_eq!(over(&of_model, &flags.concat()), Ok(expected));
         }
@@ -319,6 +331,7 @@ mod tests {
             min_length: 2,
             no_repeat_ngram: 3,
             repetition_penalty: 1.5,
+            renormalize: true,
             ..DecodeOptions::beam(6)
         };
         let sample = DecodeOptions::sample(Sampling {

@@ -5,7 +5,7 @@ mod metrics;
 use std::error::Error;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
 use clap::Args;
@@ -13,7 +13,8 @@ use transformer_core::{TargetScore, TextError, Translator};
 use transformer_program::note;
 use transformer_train::metrics::TextMetric;
 use transformer_train::{
-    Corpus, CorpusFile, CorpusFiles, Objective, PairPlaces, TokenizedPair, TrainingConfig, evaluate,
+    Corpus, CorpusFile, CorpusFiles, Objective, PairPlaces, TokenizedPair, TrainingConfig,
+    evaluate, is_standard_stream,
 };
 
 use super::decoding::Decoding;
@@ -49,7 +50,7 @@ pub struct Evaluate {
     /// Directory of a trained model; of several, the mean of their probabilities
     #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
     model: Vec<PathBuf>,
-    /// Sentence pairs, `source<TAB>target` per line, plain or gzip
+    /// Sentence pairs, `source<TAB>target` per line, plain or gzip; `-` is standard input
     #[arg(long, num_args = 1.., required = true, value_name = "FILE")]
     data: Vec<PathBuf>,
     /// Metrics of the translations, separated by commas [default: those of the (first) model's training run, or
@@ -59,7 +60,7 @@ pub struct Evaluate {
     /// Translate only the first N pairs, for --metrics; the loss is that of all
     #[arg(long, value_name = "N")]
     sentences: Option<NonZeroUsize>,
-    /// Write the translations to this file
+    /// Write the translations to this file; `-` is standard output, and the measures then go to standard error
     #[arg(long, value_name = "FILE")]
     hypotheses: Option<PathBuf>,
     #[command(flatten)]
@@ -77,7 +78,7 @@ impl Evaluate {
             model_directory::check(first, Self::TEXT_FLAG)?;
             self.metrics = metrics::of_model(first)?;
         }
-        if let Some(path) = &self.hypotheses {
+        if let Some(path) = self.file_of_hypotheses() {
             refuse_overwriting(&self.data, path)?;
             for model in &self.model {
                 refuse_overwriting(&model_directory::files(model), path)?;
@@ -118,11 +119,17 @@ impl TranslatorTask for Evaluate {
         let decoder = models.decoder_after(translator)?;
         let translations = decoder.translate_batch(&sources).map_err(of_pair)?;
         // Before anything is printed: a reader that has read enough ends the command.
-        if let Some(path) = &self.hypotheses {
-            let lines = translations.join("\n") + "\n";
-            write_file(path, lines).map_err(|error| format!("{}: {error}", path.display()))?;
+        let lines = || translations.join("\n") + "\n";
+        if let Some(path) = self.file_of_hypotheses() {
+            write_file(path, lines()).map_err(|error| format!("{}: {error}", path.display()))?;
         }
-        let mut output = io::stdout().lock();
+        let mut output: Box<dyn Write> = match &self.hypotheses {
+            Some(path) if is_standard_stream(path) => {
+                io::stdout().write_all(lines().as_bytes())?;
+                Box::new(io::stderr())
+            }
+            _ => Box::new(io::stdout()),
+        };
         writeln!(output, "{loss}")?;
         for metric in &self.metrics {
             let score = metric.measure(&translations, &references)?;
@@ -176,6 +183,12 @@ fn ensemble_perplexity<B: Backend>(
 }
 
 impl Evaluate {
+    /// The file that the translations are written to, if they are written to one.
+    fn file_of_hypotheses(&self) -> Option<&Path> {
+        let path = self.hypotheses.as_deref();
+        path.filter(|path| !is_standard_stream(path))
+    }
+
     /// Every pair as tokens. One that is too long is an error here, before memory runs out.
     fn tokenized<B: Backend>(
         &self,
@@ -189,17 +202,17 @@ impl Evaluate {
         for (index, pair) in pairs.iter().enumerate() {
             let source = special_tokens.end_source(&pair.source).len();
             let target = pair.tgt_len();
-            check_lengths(source, target, limit).map_err(|problem| {
-                let place = place(places, index);
-                format!("{place}: {problem}; see --max-source-length")
-            })?;
-            // The model's learned positions, if it has some.
+            // The model's learned positions first, if it has some: no flag adds any.
             translator.model().check(pair).map_err(|problem| {
                 let side = match source >= target {
                     true => "source",
                     false => "target",
                 };
                 format!("{}: the {side} {problem}", place(places, index))
+            })?;
+            check_lengths(source, target, limit).map_err(|problem| {
+                let place = place(places, index);
+                format!("{place}: {problem}; see --max-source-length")
             })?;
         }
         Ok(pairs)
@@ -225,8 +238,8 @@ fn place(places: &PairPlaces, pair: usize) -> String {
 fn of_pair(error: TextError, places: &PairPlaces) -> Box<dyn Error> {
     match error {
         TextError::Decode(error) => {
-            let (place, problem) = (place(places, error.index), request_problem(&error.problem));
-            format!("{place}: the source {problem}").into()
+            let place = place(places, error.index);
+            format!("{place}: {}", request_problem("the source", &error.problem)).into()
         }
         error => error.into(),
     }

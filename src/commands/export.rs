@@ -1,7 +1,7 @@
 //! `transformer export`
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
@@ -10,7 +10,7 @@ use transformer_core::{DecodeOptions, Tokenizers, Transformer, TransformerConfig
 use transformer_program::{BackendTask, run_on};
 
 use super::languages::Languages;
-use super::{Common, Result, check_empty, model_directory};
+use super::{Common, Result, check_empty, directory_to_write, model_directory, print};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,7 +31,7 @@ pub struct Export {
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
     /// Directory to write, new or empty
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = directory_to_write())]
     out: PathBuf,
     #[command(flatten)]
     languages: Languages,
@@ -70,7 +70,7 @@ impl BackendTask for Export {
             let _ = clear(&self.out, is_new);
         }
         written?;
-        Ok(writeln!(io::stdout(), "model: {}", self.out.display())?)
+        print(&format!("model: {}", self.out.display()))
     }
 }
 
@@ -104,6 +104,10 @@ impl Export {
             };
             options.save(&self.out, model.config())?;
         }
-        Ok(())
+        match Tokenizers::are_in(&self.out) {
+            true => Ok(()),
+            // The model was written into another directory of that name.
+            false => Err(format!("{} was removed while it was written", self.out.display()).into()),
+        }
     }
 }

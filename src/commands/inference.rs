@@ -1,15 +1,16 @@
 //! Running trained models on any backend.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
 use transformer_core::PackedPrecision;
-use transformer_core::{DecodeOptions, NextToken, Tokenizers, Translator, is_quantized};
+use transformer_core::{DecodeOptions, NextToken, TextError, Tokenizers, Translator, is_quantized};
 use transformer_program::{BackendChoice, BackendTask, Precision, run_at};
 
 use super::decoder::Decoder;
 use super::languages::Languages;
-use super::{Result, model_directory};
+use super::{Result, model_directory, options_error};
 
 /// Flags of commands that run a model without training it.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -167,7 +168,11 @@ impl<B: Backend> Models<B> {
 
     /// A translator with the command's options and languages.
     fn ready<M: NextToken<B>>(&self, translator: Translator<B, M>) -> Result<Translator<B, M>> {
-        let translator = translator.with_options(self.source.options.clone())?;
+        let translator = translator.with_options(self.source.options.clone());
+        let translator = translator.map_err(|error| match error {
+            TextError::Options(error) => options_error(error).into(),
+            error => Box::<dyn Error>::from(error),
+        })?;
         self.source.languages.of(translator)
     }
 }

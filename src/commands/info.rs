@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -12,11 +12,11 @@ use transformer_core::{
     CONFIG_FILE, DecodeOptions, DirectoryFormat, LanguageModelConfig, ModelError, Tokenizers,
     TransformerConfig,
 };
-use transformer_train::{AverageOutcome, KeptModel, RunRecord};
+use transformer_train::{AverageOutcome, KeptModel, RunRecord, printable};
 
 use super::decoding::flags_of;
 use super::model_directory::no_model;
-use super::{Result, mib, validation_line, validation_numbers};
+use super::{Result, mib, print, validation_line, validation_numbers};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,7 +54,7 @@ impl Info {
         if let Some(record) = record {
             run(&mut text, &record)?;
         }
-        Ok(io::stdout().write_all(text.as_bytes())?)
+        print(&text)
     }
 }
 
@@ -228,7 +228,8 @@ fn files(text: &mut String, directory: &Path) -> Result {
         if let Ok(about) = fs::metadata(entry.path())
             && about.is_file()
         {
-            files.push((entry.file_name().display().to_string(), about.len()));
+            let name = entry.file_name().display().to_string();
+            files.push((printable(&name).into_owned(), about.len()));
         }
     }
     files.sort();

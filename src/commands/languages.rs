@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::{NextToken, Tokenizers, Translator};
+use transformer_core::{NextToken, TextError, Tokenizers, Translator};
 use transformer_program::note;
 
 use super::Result;
@@ -37,7 +37,8 @@ impl Languages {
         translator: Translator<B, M>,
     ) -> Result<Translator<B, M>> {
         let [source, target] = self.names();
-        let translator = translator.with_languages(source, target)?;
+        let translator = translator.with_languages(source, target);
+        let translator = translator.map_err(|error| self.problem(error))?;
         check_target(translator.tokenizers())?;
         Ok(translator)
     }
@@ -48,7 +49,24 @@ impl Languages {
     /// When there is no token for a language.
     pub fn of_tokenizers(&self, tokenizers: Tokenizers) -> Result<Tokenizers> {
         let [source, target] = self.names();
-        Ok(tokenizers.with_languages(source, target)?)
+        let tokenizers = tokenizers.with_languages(source, target);
+        Ok(tokenizers.map_err(|error| self.problem(error))?)
+    }
+
+    /// The error of choosing the languages, the source's first, in the words of the flags where the model knows none.
+    fn problem(&self, error: TextError) -> String {
+        match error {
+            TextError::Language { name, known } if known.is_empty() => {
+                let flag = match self.source_lang {
+                    Some(_) => "--source-lang",
+                    None => "--target-lang",
+                };
+                format!(
+                    "{flag} {name}: the model has no tokens for languages, and translates one pair of them; leave {flag} out"
+                )
+            }
+            error => error.to_string(),
+        }
     }
 
     fn names(&self) -> [Option<&str>; 2] {

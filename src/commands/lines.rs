@@ -2,6 +2,7 @@
 
 mod piped;
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufReader, IsTerminal, StdoutLock, Write};
@@ -9,7 +10,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use transformer_program::note;
-use transformer_train::{MAX_LINE_BYTES, TextLine, TextLines, TextReader};
+use transformer_train::{
+    MAX_LINE_BYTES, TextLine, TextLines, TextReader, is_standard_stream, printable,
+};
 
 use super::Result;
 use piped::PipedLines;
@@ -88,6 +91,14 @@ impl Input {
     }
 }
 
+/// A text for standard output: [printable] where that is a terminal, elsewhere as it is.
+pub fn for_output(text: &str) -> Cow<'_, str> {
+    match io::stdout().is_terminal() {
+        true => printable(text),
+        false => text.into(),
+    }
+}
+
 /// Whether standard input is a file, as by `< FILE`.
 #[cfg(unix)]
 fn standard_input_is_file() -> bool {
@@ -117,11 +128,13 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// The lines of a file, or those of standard input.
+    /// The lines of a file, or those of standard input: without a path, and where the path is `-`.
     pub fn open(path: Option<&Path>) -> Result<Self> {
         let (name, input) = match path {
-            Some(path) => (path.display().to_string(), Input::of_file(path)),
-            None => ("standard input".into(), Input::of_standard_input()),
+            Some(path) if !is_standard_stream(path) => {
+                (path.display().to_string(), Input::of_file(path))
+            }
+            _ => ("standard input".into(), Input::of_standard_input()),
         };
         let input = input.map_err(|error| format!("{name}: {error}"))?;
         Ok(Self::new(name, input))

@@ -21,12 +21,14 @@ pub mod train;
 pub mod translate;
 
 use std::error::Error;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use transformer_core::{DecodeOptionsError, RequestProblem, replace_file_with};
 use transformer_program::BackendChoice;
-use transformer_train::Validation;
+use transformer_train::{Validation, is_standard_stream, printable};
 
 /// The result of a command: an error is shown in one line.
 pub type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -66,18 +68,29 @@ fn options_error(error: DecodeOptionsError) -> String {
         DecodeOptionsError::Range { name, value, rule } => {
             format!("{} {value}: must be {rule}", flag(name))
         }
+        DecodeOptionsError::MinLength {
+            min_length,
+            max_len,
+        } => format!("--min-length {min_length} is above the model's {max_len} learned positions"),
         error => error.to_string(),
     }
 }
 
-/// A problem with a sentence, and the flags that set the limit that it breaks.
-fn request_problem(problem: &RequestProblem) -> String {
+/// A problem with a sentence, which is called `source`, or with its target, and the flags that set the limit that it
+/// breaks.
+fn request_problem(source: &str, problem: &RequestProblem) -> String {
     let flags = match problem {
+        RequestProblem::TargetTooLong { length, max_len } => {
+            return format!(
+                "the target has {length} tokens, more than the model's {max_len} learned positions"
+            );
+        }
         RequestProblem::OverLimit { .. } => "; see --max-source-length",
         RequestProblem::PrefixTooLong { .. } => "; see --prefix and --max-length",
+        RequestProblem::PrefixOverPositions { .. } => "; see --prefix",
         _ => "",
     };
-    format!("{problem}{flags}")
+    format!("{source} {problem}{flags}")
 }
 
 /// A number of things, such as `1 pair` and `2 pairs`.
@@ -115,8 +128,41 @@ fn check_output(file: &Path) -> std::result::Result<(), String> {
     }
 }
 
-/// Checks that a directory for a new model is empty or not there.
+/// Prints a text of lines, each [printable], whatever it quotes.
+fn print(text: &str) -> Result {
+    let lines: String = text.lines().map(|line| printable(line) + "\n").collect();
+    Ok(io::stdout().write_all(lines.as_bytes())?)
+}
+
+/// Reads the value of a flag: a directory to write, which standard output cannot be.
+fn directory_to_write() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match is_standard_stream(&path) {
+        true => Err("a directory is written, not standard output; ./- is one of that name"),
+        false => Ok(path),
+    })
+}
+
+/// Checks that a command can write into a directory, which is there or can be made, so that a command which cannot ends
+/// before it computes. `flag` names the directory.
+fn check_directory(directory: &Path, flag: &str) -> std::result::Result<(), String> {
+    let is_there = |path: &&Path| path.symlink_metadata().is_ok();
+    // The last one is empty where the path is relative.
+    let there = directory.ancestors().find(is_there);
+    let there = there.unwrap_or(Path::new("."));
+    if !there.is_dir() {
+        return Err(format!(
+            "{} is not a directory; choose another {flag}",
+            there.display()
+        ));
+    }
+    tempfile::tempfile_in(there)
+        .map(drop)
+        .map_err(|error| format!("{}: {error}", there.display()))
+}
+
+/// Checks that a command can write a new model into a directory, which is empty or not there.
 fn check_empty(directory: &Path) -> std::result::Result<(), String> {
+    check_directory(directory, "--out")?;
     match fs::read_dir(directory) {
         Ok(mut files) => match files.next() {
             None => Ok(()),

@@ -8,7 +8,7 @@ use clap::Args;
 use transformer_program::parity::{Fixture, Pretrained, Report, WeightsFile};
 use transformer_program::{BackendTask, note, run_on};
 
-use super::{Common, Result};
+use super::{Common, Result, check_directory};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,6 +45,9 @@ pub struct Parity {
 impl Parity {
     /// Runs the command.
     pub fn run(self, common: Common) -> Result {
+        if let Some(out) = &self.export {
+            check_directory(out, "--export")?;
+        }
         run_on(common.backend, self)?
     }
 

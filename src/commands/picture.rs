@@ -1,5 +1,6 @@
 //! Pictures, as SVG or PNG.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::path::Path;
 
@@ -7,6 +8,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::register_font;
 use plotters::style::text_anchor::Pos;
+use transformer_train::printable;
 
 use super::{check_output, write_file};
 
@@ -50,9 +52,19 @@ impl Font {
         TextStyle::from((FAMILY, height).into_font()).pos(anchor)
     }
 
+    /// A text at a position, [printable].
+    pub fn text<'a>(
+        self,
+        text: &'a str,
+        at: (i32, i32),
+        style: TextStyle<'a>,
+    ) -> Text<'a, (i32, i32), Cow<'a, str>> {
+        Text::new(printable(text), at, style)
+    }
+
     /// The width of a text, in pixels.
     pub fn width(self, text: &str, height: i32) -> i32 {
-        let size = (FAMILY, height).into_font().box_size(text);
+        let size = (FAMILY, height).into_font().box_size(&printable(text));
         // No letter of this font is wider than high.
         size.map_or(text.chars().count() as i32 * height, |(width, _)| {
             width as i32

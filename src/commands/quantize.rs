@@ -1,12 +1,11 @@
 //! `transformer quantize`
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
 use transformer_core::{Tokenizers, quantize};
 
-use super::{Result, check_empty, model_directory};
+use super::{Result, check_empty, directory_to_write, model_directory, print};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,7 +28,7 @@ pub struct Quantize {
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
     /// Directory to write, new or empty
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = directory_to_write())]
     out: PathBuf,
 }
 
@@ -42,6 +41,6 @@ impl Quantize {
         Tokenizers::load(&self.model)?;
         model_directory::warn_of_unused(&self.model);
         quantize(&self.model, &self.out)?;
-        Ok(writeln!(io::stdout(), "model: {}", self.out.display())?)
+        print(&format!("model: {}", self.out.display()))
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use burn::tensor::backend::Backend;
 use clap::Args;
 use transformer_core::{DecodeOptions, TargetScore, TextError};
+use transformer_train::trimmed;
 
 use super::decoder::Decoder;
 use super::inference::{Inference, Models, TranslatorTask};
@@ -33,7 +34,7 @@ pub struct Score {
     /// Directory of a trained model; of several, the mean of their probabilities
     #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
     model: Vec<PathBuf>,
-    /// File of sentence pairs, plain or gzip; without it, standard input
+    /// File of sentence pairs, plain or gzip; without it, or as `-`, standard input
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Tokens, padding included, that are scored side by side
@@ -140,7 +141,7 @@ impl Score {
         index: usize,
         line: &'a str,
     ) -> Result<std::result::Result<Pair<'a>, String>> {
-        let mut columns = line.split('\t').map(str::trim);
+        let mut columns = line.split('\t').map(trimmed);
         let (Some(source), Some(target)) = (columns.next(), columns.next()) else {
             return Ok(Err("no tab between source and target".into()));
         };
@@ -163,18 +164,20 @@ impl Score {
         let special_tokens = translator.special_tokens();
         let source_tokens = special_tokens.end_source(&source_tokens);
         target_tokens.push(special_tokens.eos);
-        let (source_len, target_len) = (source_tokens.len(), target_tokens.len());
-        if let Err(problem) = check_lengths(source_len, target_len, self.max_source_length) {
-            return Ok(Err(format!("{problem}; see --max-source-length")));
+        // The model's positions first: no flag adds some.
+        if let Err(problem) = translator.check_pair(&source_tokens, &target_tokens) {
+            return Ok(Err(request_problem("the source", &problem)));
         }
-        let checked = translator.check_pair(&source_tokens, &target_tokens);
-        Ok(match checked {
-            Ok(()) => Ok(Pair {
-                index,
-                source,
-                target,
-            }),
-            Err(problem) => Err(format!("the source {}", request_problem(&problem))),
-        })
+        let (source_len, target_len) = (source_tokens.len(), target_tokens.len());
+        Ok(
+            match check_lengths(source_len, target_len, self.max_source_length) {
+                Ok(()) => Ok(Pair {
+                    index,
+                    source,
+                    target,
+                }),
+                Err(problem) => Err(format!("{problem}; see --max-source-length")),
+            },
+        )
     }
 }

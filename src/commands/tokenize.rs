@@ -7,7 +7,7 @@ use clap::Args;
 use transformer_core::{TextError, Tokenizers};
 
 use super::languages::{Languages, check_target};
-use super::lines::Lines;
+use super::lines::{Lines, for_output};
 use super::{Result, model_directory};
 
 const EXAMPLES: &str = "\
@@ -28,7 +28,7 @@ pub struct Tokenize {
     /// Directory of a model
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
-    /// File of text, plain or gzip; without it, standard input
+    /// File of text, plain or gzip; without it, or as `-`, standard input
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// As targets, not as sources
@@ -63,7 +63,7 @@ impl Tokenize {
                     }
                     tokens => tokens?,
                 };
-                writeln!(output, "{}", tokens.join(" "))?;
+                writeln!(output, "{}", for_output(&tokens.join(" ")))?;
             }
             Ok(())
         })?;

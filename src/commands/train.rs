@@ -26,7 +26,6 @@ mod signals;
 mod tokenizers;
 mod validation;
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -43,7 +42,7 @@ use self::prepared::Prepared;
 use self::processes::is_launched;
 use self::run::Run;
 use self::tokenizers::{given_tokenizers, trained_tokenizers};
-use super::{Common, Result};
+use super::{Common, Result, directory_to_write, print};
 
 pub use self::processes::in_each_process;
 
@@ -81,13 +80,14 @@ Keys: docs/guide/config.md, and the file run.toml that each run leaves in --out.
 #[command(after_help = EXAMPLES)]
 pub struct Train {
     /// Directory for the model, its tokenizer, its pairs and its checkpoints
-    #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
+    #[arg(long, value_name = "DIR", required_unless_present = "dry_run", value_parser = directory_to_write())]
     out: Option<PathBuf>,
     /// Go on with the run in --out, from its newest checkpoint and with its run.toml. Where there is no run yet,
     /// one begins if --config, --data, --parallel or --set names its data
     #[arg(long, requires = "out")]
     resume: bool,
-    /// File that describes a run, key by key, in TOML; paths in it are relative to the current directory
+    /// File that describes a run, key by key, in TOML; paths in it are relative to the current directory. `-` is
+    /// standard input
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Sets a key, as in `--set training.warmup=1000`; may be given again. Without a VALUE, the key's default
@@ -129,7 +129,7 @@ impl Train {
             check_files(&plan, config, out)?;
         }
         let given = given_tokenizers(&mut plan, earlier.as_ref())?;
-        let data = Data::read(&plan, earlier.as_ref())?;
+        let data = Data::read(&mut plan, earlier.as_ref())?;
         let tokenizers = match given {
             Some(given) => given,
             None => trained_tokenizers(&mut plan, &data.train, earlier.as_ref())?,
@@ -137,7 +137,7 @@ impl Train {
         let Some(out) = self.directory() else {
             let prepared = Prepared::new(&plan, data, tokenizers, None)?;
             let report = dry_run::report(&plan, &prepared, common.backend)?;
-            return Ok(io::stdout().write_all(report.as_bytes())?);
+            return print(&report);
         };
         let lock = match lock {
             Some(lock) => lock,
@@ -171,7 +171,7 @@ impl Train {
         }
         let (earlier, values) = Earlier::begun(out)?;
         let mut plan = Plan::new(values, Some(&earlier))?;
-        let data = Data::read(&plan, Some(&earlier))?;
+        let data = Data::read(&mut plan, Some(&earlier))?;
         let tokenizers = match given_tokenizers(&mut plan, Some(&earlier))? {
             Some(tokenizers) => tokenizers,
             None => trained_tokenizers(&mut plan, &data.train, Some(&earlier))?,

@@ -9,12 +9,13 @@ use burn::tensor::backend::Backend;
 use clap::Args;
 use transformer_core::{DecodeOptions, Strategy, TextError, Translation, Translator};
 use transformer_program::note;
+use transformer_train::trimmed;
 
 use super::decoder::Decoder;
 use super::decoding::Decoding;
 use super::inference::{Inference, Models, TranslatorTask};
 use super::languages::UnknownLanguages;
-use super::lines::Lines;
+use super::lines::{Lines, for_output};
 use super::{Common, Result, request_problem};
 
 const EXAMPLES: &str = "\
@@ -38,7 +39,7 @@ pub struct Translate {
     /// Directory of a trained model; of several, the mean of their probabilities
     #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
     model: Vec<PathBuf>,
-    /// File of sentences, plain or gzip; without it, standard input
+    /// File of sentences, plain or gzip; without it, or as `-`, standard input
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Translations of each sentence, the best first, each in a line that begins with the number of
@@ -89,8 +90,8 @@ impl TranslatorTask for Translate {
         let mut unknown = UnknownLanguages::default();
         lines.answer(|lines, texts, output| {
             // A line that could not be read is translated as an empty one.
-            let texts = texts.into_iter().map(Option::unwrap_or_default);
-            let mut sentences: Vec<String> = texts.collect();
+            let texts = texts.iter().map(|text| text.as_deref().unwrap_or_default());
+            let mut sentences: Vec<String> = texts.map(|text| trimmed(text).to_owned()).collect();
             for (index, sentence) in sentences.iter().enumerate() {
                 unknown.check(translator.tokenizers(), sentence, || lines.place(index));
             }
@@ -130,8 +131,8 @@ impl Translate {
             // of their number.
             loop {
                 let index = refused.index;
-                let problem = request_problem(&refused.problem);
-                lines.report(index, &format!("the sentence {problem}"));
+                let problem = request_problem("the sentence", &refused.problem);
+                lines.report(index, &problem);
                 sentences[index].clear();
                 match translator.next_refused(sentences, &self.prefix, index + 1)? {
                     Some(next) => refused = next,
@@ -167,10 +168,11 @@ impl Translate {
                 fields.push(format!("{:.4}", translation.hypothesis.score));
             }
             let text = &translation.text;
-            fields.push(match self.has_fields() {
-                true => text.replace('\t', " "),
-                false => text.clone(),
-            });
+            let text = match self.has_fields() {
+                true => &text.replace('\t', " "),
+                false => text,
+            };
+            fields.push(for_output(text).into_owned());
             if let Some(aligner) = aligner {
                 let pairs = aligner.align(sentence, &translation)?;
                 let pairs = pairs
@@ -206,7 +208,7 @@ impl Translate {
     ) -> Result {
         let mut written = Ok(());
         let streamed = translator.stream(sentence, &self.prefix, |text| {
-            written = write!(output, "{text}").and_then(|()| output.flush());
+            written = write!(output, "{}", for_output(text)).and_then(|()| output.flush());
             match written {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(_) => ControlFlow::Break(()),
@@ -215,8 +217,8 @@ impl Translate {
         match streamed {
             Ok(()) => {}
             Err(TextError::Decode(error)) => {
-                let problem = request_problem(&error.problem);
-                lines.report(0, &format!("the sentence {problem}"));
+                let problem = request_problem("the sentence", &error.problem);
+                lines.report(0, &problem);
             }
             Err(error) => return Err(error.into()),
         }

@@ -2,11 +2,12 @@
 
 use super::RunFile;
 use super::error::RunFileError;
-use super::keys::TokenizerKeys;
+use super::keys::{DataKeys, TokenizerKeys};
 use super::values::Values;
 
-/// Keys that give the tokenizers, each with those that then have no effect.
-const GIVES_TOKENIZERS: [(&str, &[&str]); 3] = [
+/// Keys beside which others have no effect: those, and what the key gives.
+const OVERRULING: [(&str, &[&str], &str); 4] = [
+    ("data.valid", &["data.hold_out"], "the validation pairs"),
     (
         "init.model",
         &[
@@ -18,6 +19,7 @@ const GIVES_TOKENIZERS: [(&str, &[&str]); 3] = [
             "tokenizer.source_file",
             "tokenizer.target_file",
         ],
+        "the tokenizer",
     ),
     (
         "tokenizer.file",
@@ -28,6 +30,7 @@ const GIVES_TOKENIZERS: [(&str, &[&str]); 3] = [
             "tokenizer.source_file",
             "tokenizer.target_file",
         ],
+        "the tokenizer",
     ),
     (
         "tokenizer.source_file",
@@ -36,21 +39,27 @@ const GIVES_TOKENIZERS: [(&str, &[&str]); 3] = [
             "tokenizer.target_kind",
             "tokenizer.vocab_size",
         ],
+        "the tokenizer",
     ),
 ];
 
 impl RunFile {
     /// The key beside which another one has no effect.
     pub(super) fn overruled_by(&self, path: &str) -> Option<&'static str> {
-        let is_there = |gives: &str| match gives {
+        self.overruling(path).map(|(key, _)| key)
+    }
+
+    /// The key beside which another one has no effect, and what it gives.
+    fn overruling(&self, path: &str) -> Option<(&'static str, &'static str)> {
+        let is_there = |key: &str| match key {
+            "data.valid" => self.data.valid.is_some(),
             "init.model" => self.init.model.is_some(),
             "tokenizer.file" => self.tokenizer.file.is_some(),
             _ => self.tokenizer.source_file.is_some(),
         };
-        let mut overruling = GIVES_TOKENIZERS
-            .into_iter()
-            .filter(|(gives, keys)| is_there(gives) && keys.contains(&path));
-        overruling.next().map(|(gives, _)| gives)
+        let mut overruling = OVERRULING.into_iter();
+        let found = overruling.find(|(key, others, _)| is_there(key) && others.contains(&path));
+        found.map(|(key, _, gives)| (key, gives))
     }
 
     /// A key that is given must have an effect. A key with its default value is not given.
@@ -58,14 +67,18 @@ impl RunFile {
     /// # Errors
     /// The first key that has none, with the key that overrules it.
     pub(super) fn check_effects(&self, values: &Values) -> Result<(), RunFileError> {
-        for key in TokenizerKeys::SECTION.keys {
-            if let (Some(value), Some(gives)) =
-                (values.value(key.path), self.overruled_by(key.path))
+        for key in DataKeys::SECTION
+            .keys
+            .iter()
+            .chain(TokenizerKeys::SECTION.keys)
+        {
+            if let (Some(value), Some((other, gives))) =
+                (values.value(key.path), self.overruling(key.path))
             {
                 return Err(RunFileError::Value {
                     subject: values.subject(key.path, value),
                     rule: format!(
-                        "`{}` has no effect beside `{gives}`, which gives the tokenizer; leave out one of the two",
+                        "`{}` has no effect beside `{other}`, which gives {gives}; leave out one of the two",
                         key.path
                     ),
                 });

@@ -123,12 +123,11 @@ impl RunFile {
     }
 
     fn check_data(&self, rules: &Rules<'_>) -> Result<(), RunFileError> {
-        let has_valid = self.data.valid.is_some();
         rules.number(
             "data.hold_out",
             self.data.hold_out,
-            |hold_out| hold_out > 0 || has_valid,
-            "must be at least 1, or give --valid FILE",
+            |hold_out| hold_out > 0,
+            "must be at least 1; to hold out none, give --valid FILE instead",
         )?;
         rules.require(
             "data.max_pieces",

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 use toml::{Spanned, Table, Value};
+use transformer_train::is_standard_stream;
 
 use super::error::RunFileError;
 use super::key::{self, Key};
@@ -52,7 +53,13 @@ impl Values {
     /// # Errors
     /// When the file cannot be read, is not TOML, or has a key that is unknown.
     pub fn from_file(path: &Path) -> Result<Self, RunFileError> {
-        Self::parse(path, &read(path)?)
+        match is_standard_stream(path) {
+            true => {
+                let path = Path::new("standard input");
+                Self::parse(path, &read(path, Ok(io::stdin()))?)
+            }
+            false => Self::parse(path, &read(path, fs::File::open(path))?),
+        }
     }
 
     /// The values of the `run.toml` of a run, which may have been edited by hand.
@@ -64,12 +71,17 @@ impl Values {
             path: path.to_owned(),
             source,
         })?;
-        match is_whole(&text) {
-            true => Self::parse(path, &text),
-            false => Err(RunFileError::CutOff {
+        if !is_whole(&text) {
+            return Err(RunFileError::CutOff {
                 path: path.to_owned(),
-            }),
+            });
         }
+        let mut values = Self::parse(path, &text)?;
+        if values.is_given("data.valid") {
+            // Earlier versions wrote it, though it had no effect.
+            values.given.remove("data.hold_out");
+        }
+        Ok(values)
     }
 
     /// The values of a file with this text.
@@ -158,6 +170,11 @@ impl Values {
         self.value(path).is_some()
     }
 
+    /// The value of a key whose value is text, if it has one.
+    pub fn text(&self, path: &str) -> Option<&str> {
+        self.value(path)?.as_str()
+    }
+
     /// The flag that gave a key its value.
     pub fn flag(&self, path: &str) -> Option<&'static str> {
         match self.given.get(path)?.origin {
@@ -221,10 +238,10 @@ impl Values {
 /// Bytes of a description of a run, at most: a device may have no end.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The text of a file, which may be a pipe.
-fn read(path: &Path) -> Result<String, RunFileError> {
+/// The text of an input, which may be a pipe.
+fn read(path: &Path, input: io::Result<impl Read>) -> Result<String, RunFileError> {
     let mut text = String::new();
-    let read = fs::File::open(path)
+    let read = input
         .and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text))
         .and_then(|_| match text.len() as u64 > MAX_BYTES {
             true => Err(io::Error::other(format!("more than {MAX_BYTES} bytes"))),

@@ -1,6 +1,8 @@
-//! Model directories as Hugging Face saves them: translated, fine-tuned, exported; and damaged ones, in `hostile`.
+//! Model directories as Hugging Face saves them: translated, fine-tuned, exported; their keys, in `decoding_keys`; and damaged
+//! ones, in `hostile`.
 //! tests/parity.rs shows that results are Hugging Face's on every backend; here the comparison notices errors.
 
+mod decoding_keys;
 mod hostile;
 #[path = "../support/mod.rs"]
 mod support;
@@ -348,7 +350,7 @@ fn languages_are_chosen_by_flags() {
     let error = fails(with_model("translate", &one_pair).args(["--target-lang", "fra"]));
     assert_eq!(
         error,
-        "error: no token for the language `fra`; the tokenizer has none for any language"
+        "error: --target-lang fra: the model has no tokens for languages, and translates one pair of them; leave --target-lang out"
     );
 }
 
@@ -475,6 +477,35 @@ fn a_source_may_end_in_its_language_and_the_decoder_start_with_the_targets() {
         .arg(&tuned);
     succeeds(command.arg("--data").arg(corpus(folder.path())));
     assert_eq!(translated(&tuned, &[], SENTENCES), expected);
+}
+
+/// The saved tokenizers, too, are between the languages that the run trains on.
+#[test]
+fn a_run_gets_another_language_until_its_first_checkpoint() {
+    let folder = folder();
+    let train = |out: &Path, language: &str| {
+        let mut command = program("train");
+        command.args(["--hold-out", "5", "--batch-tokens", "200", "--warmup", "2"]);
+        command.args(["--updates", "2", "--source-lang", language]);
+        command.args(["--target-lang", "fra_Latn"]);
+        command.arg("--init").arg(directory("mbart"));
+        command.arg("--data").arg(corpus(folder.path()));
+        command.arg("--out").arg(out);
+        command
+    };
+    let [out, fresh] = ["out", "fresh"].map(|name| folder.path().join(name));
+    succeeds(&mut train(&out, "deu_Latn"));
+    let error = fails(train(&out, "fra_Latn").arg("--resume"));
+    assert!(error.contains("was made with deu_Latn"), "{error}");
+    // As if it had been killed before that.
+    fs::remove_dir_all(out.join("checkpoints")).unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        fs::remove_file(out.join(name)).unwrap();
+    }
+    succeeds(train(&out, "fra_Latn").arg("--resume"));
+    succeeds(&mut train(&fresh, "fra_Latn"));
+    let [resumed, expected] = [&out, &fresh].map(|out| fs::read(out.join("tokenizer.json")));
+    assert!(resumed.unwrap() == expected.unwrap());
 }
 
 #[test]

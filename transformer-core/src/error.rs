@@ -193,6 +193,7 @@ fn with_file_keys(problem: &DecodeOptionsError) -> String {
         ("`beam`", "`num_beams`"),
         ("`banned_tokens`", "`bad_words_ids` or `suppress_tokens`"),
         ("`forced_first`", "`forced_bos_token_id`"),
+        ("`min_length`", "`min_length` or `min_new_tokens`"),
     ];
     let replaced = |text: String, (ours, key): (&str, &str)| text.replace(ours, key);
     keys.into_iter().fold(problem.to_string(), replaced)
@@ -401,8 +402,16 @@ pub enum RequestProblem {
     PrefixTooLong {
         /// Tokens of the prefix.
         length: usize,
-        /// The options' limit, within the model's positions.
+        /// The options' limit.
         limit: usize,
+    },
+    /// The prefix of the target is longer than the model's positions.
+    #[error("has a prefix of {length} tokens, more than the model's {max_len} learned positions")]
+    PrefixOverPositions {
+        /// Tokens of the prefix.
+        length: usize,
+        /// Positions of the model.
+        max_len: usize,
     },
     /// The target has more tokens than the model has positions.
     #[error("has a target of {length} tokens, more than the model's {max_len} learned positions")]
@@ -451,6 +460,16 @@ pub enum DecodeOptionsError {
         token: u32,
         /// Entries of the target vocabulary.
         vocab_size: usize,
+    },
+    /// More tokens in each target than the model has positions.
+    #[error(
+        "`min_length` asks for {min_length} tokens, more than the model's {max_len} learned positions"
+    )]
+    MinLength {
+        /// The fewest tokens of a target.
+        min_length: usize,
+        /// Positions of the model.
+        max_len: usize,
     },
     /// An ensemble without a model.
     #[error("no model to decode with")]

@@ -19,6 +19,8 @@
 //!   Killed between the two, the run makes the validation again, and replaces the model by the same one.
 //! - Old checkpoints are removed after the new one is whole. Those that a killed run had still to remove go
 //!   with the next checkpoint.
+//! - The run's directory is made at its start, and not again: before each write, and before a checkpoint gets its name,
+//!   `run.lock` must be the file that the run has locked.
 //! - A checkpoint that is there is not written again: its weights are those of its update. Only the record of
 //!   the run, one file, is replaced.
 //!
@@ -30,6 +32,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::module::{AutodiffModule, Module, ModuleMapper, Param, ParamId};
 use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Record, Recorder};
@@ -115,21 +118,46 @@ pub(crate) fn is_missing(error: &io::Error) -> bool {
 pub(crate) struct Checkpoints {
     /// Keeps other runs out of the directory.
     lock: RunLock,
+    /// The update of the newest checkpoint; 0 before the first.
+    saved: AtomicUsize,
 }
 
 impl Checkpoints {
     /// Opens the locked directory; refuses one that already holds a model or checkpoints, unless the run is
     /// to be resumed.
     pub fn open(lock: RunLock, resume: bool) -> Result<Self, TrainError> {
-        let checkpoints = Self { lock };
+        let checkpoints = Self {
+            lock,
+            saved: AtomicUsize::new(0),
+        };
+        checkpoints.check()?;
         let directory = checkpoints.directory();
         if !resume && holds_model(directory) {
             return Err(TrainError::Occupied(directory.to_owned()));
         }
         let below = checkpoints.below();
-        fs::create_dir_all(&below).map_err(TrainError::io(&below))?;
+        if !below.is_dir() {
+            fs::create_dir(&below).map_err(TrainError::io(&below))?;
+        }
         checkpoints.remove_unfinished()?;
+        if let Some((newest, _)) = checkpoints.whole()?.last() {
+            checkpoints.saved.store(*newest, Ordering::Relaxed);
+        }
         Ok(checkpoints)
+    }
+
+    /// Checks that the directory is still the one that was opened.
+    ///
+    /// # Errors
+    /// [`TrainError::DirectoryLost`].
+    pub fn check(&self) -> Result<(), TrainError> {
+        let saved = self.saved.load(Ordering::Relaxed);
+        self.lock.check((saved > 0).then_some(saved))
+    }
+
+    /// An error of the run, or the one that it follows from: the directory is lost.
+    pub fn or_lost(&self, error: TrainError) -> TrainError {
+        self.check().err().unwrap_or(error)
     }
 
     fn directory(&self) -> &Path {
@@ -213,6 +241,7 @@ impl Checkpoints {
 
     /// Makes `model` the directory's model.
     pub fn save_model<B: Backend>(&self, model: &impl Objective<B>) -> Result<(), TrainError> {
+        self.check()?;
         model.save(self.directory())
     }
 
@@ -226,16 +255,42 @@ impl Checkpoints {
     {
         let state = checkpoint.state.clone();
         let path = self.path(state.update);
+        self.check()?;
         match path.exists() {
             true => replace_state(&path, checkpoint.state)?,
-            false => write_whole::<B, _, _>(checkpoint, &path)?,
+            false => self.write_whole::<B, _, _>(checkpoint, &path)?,
         }
+        self.saved.store(state.update, Ordering::Relaxed);
         let all = self.whole()?;
         let kept = state.kept_checkpoints(&updates(&all));
         for (_, path) in all.iter().filter(|(update, _)| !kept.contains(update)) {
             remove(path)?;
         }
         Ok(())
+    }
+
+    /// Writes a checkpoint under another name, and renames it.
+    fn write_whole<B, M, O>(
+        &self,
+        checkpoint: Checkpoint<M, O>,
+        path: &Path,
+    ) -> Result<(), TrainError>
+    where
+        B: AutodiffBackend,
+        M: Objective<B::InnerBackend>,
+        O: Record<B>,
+    {
+        let side = path.with_extension("tmp");
+        // Where the folder of checkpoints is gone, it stays so.
+        fs::create_dir(&side).map_err(TrainError::io(&side))?;
+        let written = write::<B, _, _>(checkpoint, &side)
+            .and_then(|()| self.check())
+            .and_then(|()| rename_and_sync(&side, path).map_err(TrainError::io(path)));
+        if written.is_err() {
+            // The first error is the one to report.
+            let _ = fs::remove_dir_all(&side);
+        }
+        written
     }
 }
 
@@ -248,23 +303,6 @@ fn remove(path: &Path) -> Result<(), TrainError> {
     let side = path.with_extension("tmp");
     fs::rename(path, &side).map_err(TrainError::io(path))?;
     fs::remove_dir_all(&side).map_err(TrainError::io(side))
-}
-
-/// Writes a checkpoint under another name, and renames it.
-fn write_whole<B, M, O>(checkpoint: Checkpoint<M, O>, path: &Path) -> Result<(), TrainError>
-where
-    B: AutodiffBackend,
-    M: Objective<B::InnerBackend>,
-    O: Record<B>,
-{
-    let side = path.with_extension("tmp");
-    let written = write::<B, _, _>(checkpoint, &side)
-        .and_then(|()| rename_and_sync(&side, path).map_err(TrainError::io(path)));
-    if written.is_err() {
-        // The first error is the one to report.
-        let _ = fs::remove_dir_all(&side);
-    }
-    written
 }
 
 fn write<B, M, O>(checkpoint: Checkpoint<M, O>, directory: &Path) -> Result<(), TrainError>

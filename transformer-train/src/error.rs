@@ -93,6 +93,16 @@ pub enum TrainError {
         .0.display()
     )]
     InUse(PathBuf),
+    /// The run's directory was removed, renamed or replaced while the run trained.
+    #[error("{}: {}", path.display(), lost(*saved, renamed_to.as_deref()))]
+    DirectoryLost {
+        /// The file that locks the directory.
+        path: PathBuf,
+        /// The update of the newest checkpoint; `None` if there was none.
+        saved: Option<usize>,
+        /// The directory's new name, where it is known.
+        renamed_to: Option<PathBuf>,
+    },
     /// The checkpoint was made with other settings.
     #[error(
         "{}: made with `{key}` {}, not {}",
@@ -275,6 +285,27 @@ impl TrainError {
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }
+    }
+}
+
+/// What has become of the directory of a run, and of its checkpoints.
+fn lost(saved: Option<usize>, renamed_to: Option<&Path>) -> String {
+    let not_written = match saved {
+        Some(update) => format!("no checkpoint after update {update} was written"),
+        None => "no checkpoint was written".into(),
+    };
+    match renamed_to {
+        Some(directory) => {
+            let directory = directory.display();
+            format!(
+                "is missing: the run's directory was renamed to {directory} during training; {not_written}, and the \
+                 run can be resumed in {directory}"
+            )
+        }
+        None => format!(
+            "is missing, or another run's: the run's directory, or this file in it, was removed or replaced during \
+             training; {not_written}"
+        ),
     }
 }
 

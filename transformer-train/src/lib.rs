@@ -85,6 +85,7 @@ mod moving_average;
 mod objective;
 mod optimizer;
 mod optimizer_file;
+mod printable;
 mod progress;
 mod ranks;
 mod run_lock;
@@ -108,7 +109,7 @@ pub use data::{
     BatchError, BatchSampler, Checksum, Corpus, CorpusError, CorpusFile, CorpusFiles, Example,
     ExampleProblem, ExampleSource, Lengths, MAX_LINE_BYTES, Pair, PairPlaces, TRAINING_FILE,
     TextLine, TextLines, TextReader, TokenizedPair, UnusablePairs, Update, VALIDATION_FILE,
-    read_sentences,
+    is_standard_stream, read_sentences, trimmed,
 };
 #[cfg(feature = "text")]
 pub use data::{
@@ -124,6 +125,7 @@ pub use objective::{
     Labels, Objective, PairBatch, SequenceBatch, Trainable, check_tokens, sequence_loss,
 };
 pub use optimizer::{PaperAdam, clip_global_norm, global_norm};
+pub use printable::printable;
 pub use progress::{
     JsonLog, LOG_FILE, ObserverError, PlainLines, ProgressDisplay, RunLog, RunObserver, RunStart,
     SkippedUpdate, TensorBoardLog, TrainingPoint,

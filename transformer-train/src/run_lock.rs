@@ -68,6 +68,55 @@ impl RunLock {
     pub fn directory(&self) -> &Path {
         &self.directory
     }
+
+    /// Checks that the locked file is still in the directory. Else the directory was removed, renamed or replaced, and
+    /// a run that writes on would make another one, without the files that were there.
+    ///
+    /// # Errors
+    /// [`TrainError::DirectoryLost`], `saved` being the update of the newest checkpoint.
+    pub(crate) fn check(&self, saved: Option<usize>) -> Result<(), TrainError> {
+        let path = self.directory.join(LOCK_FILE);
+        match is_file_at(&self.file, &path) {
+            true => Ok(()),
+            false => Err(TrainError::DirectoryLost {
+                path,
+                saved,
+                renamed_to: self.renamed_to(),
+            }),
+        }
+    }
+
+    /// The directory that the locked file is in now, where the system knows it.
+    #[cfg(unix)]
+    fn renamed_to(&self) -> Option<PathBuf> {
+        use std::os::fd::AsRawFd;
+        let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let path = fs::read_link(link).ok()?;
+        // The link of a file that was removed has its old path, and more.
+        is_file_at(&self.file, &path).then(|| path.parent().map(Path::to_owned))?
+    }
+
+    #[cfg(not(unix))]
+    fn renamed_to(&self) -> Option<PathBuf> {
+        None
+    }
+}
+
+/// Whether the open file is the one at `path`.
+#[cfg(unix)]
+fn is_file_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |found: fs::Metadata| (found.dev(), found.ino());
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(open), Ok(there)) => identity(open) == identity(there),
+        _ => false,
+    }
+}
+
+/// Whether there is a file at `path`. Other systems rename no directory with an open file in it.
+#[cfg(not(unix))]
+fn is_file_at(_file: &File, path: &Path) -> bool {
+    path.exists()
 }
 
 /// A program that is started meanwhile, by another thread, has a copy of the file's handle for a moment. To close

@@ -152,7 +152,12 @@ impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<
             hook,
             watch,
         };
-        let result = run.until_the_end();
+        let result = run
+            .until_the_end()
+            .map_err(|error| match &self.checkpoints {
+                Some(checkpoints) => checkpoints.or_lost(error),
+                None => error,
+            });
         let observer_errors = run.watch.end();
         let outcome = result.map(|(stopped, average)| Outcome {
             state: run.state,
@@ -366,6 +371,10 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
 
     /// Validates, if that is due, and saves. Returns why the run ends, if it does.
     fn pause(&mut self, stopped: Option<StopReason>) -> Result<Option<StopReason>, TrainError> {
+        if let Some(checkpoints) = &self.strategy.checkpoints {
+            // Before a validation, which may take long.
+            checkpoints.check()?;
+        }
         if !self.validation_is_due(stopped) {
             self.save()?;
             return Ok(stopped);

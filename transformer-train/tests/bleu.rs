@@ -77,3 +77,29 @@ fn lines_and_signatures_equal_sacrebleus() {
         }
     }
 }
+
+/// Byte-order marks, separators of Unicode and zero-width characters inside a sentence; scores of sacreBLEU 2.6.0.
+#[test]
+fn unusual_characters_inside_sentences_are_those_of_sacrebleu() {
+    let hypotheses = [
+        "one two \u{feff}three four five six",
+        "\u{feff}the cat sat on the mat",
+        "a\u{1c}b c\u{85}d e f\u{200b}g h",
+    ];
+    let references = [
+        "one two three four five six",
+        "the cat sat on the mat today",
+        "a b c d e f g h",
+    ];
+    let bleu = corpus_bleu(&hypotheses, &references).expect("paired segments");
+    let chrf = corpus_chrf(&hypotheses, &references).expect("paired segments");
+    for (score, expected) in [
+        (bleu.score, 53.48699907523653),
+        (chrf.score, 79.60845918679136),
+    ] {
+        assert!(
+            (score - expected).abs() <= TOLERANCE,
+            "{score} instead of {expected}"
+        );
+    }
+}

@@ -221,6 +221,31 @@ fn corrupt_gzip_is_refused() {
     assert_mentions(&refusal(bytes), &["gzip data is truncated or corrupt"]);
 }
 
+/// The bytes that Python's bz2 and lzma, and the programs zstd, lz4 and zip begin their files with.
+#[test]
+fn other_compressed_files_name_the_program_that_decompresses_them() {
+    for (start, program, command) in [
+        (&b"BZh91AY&SY\x92\x94\x1e\x88"[..], "bzip2", "bzip2 -d"),
+        (b"BZh11AY&SY\x92\x94\x1e\x88", "bzip2", "bzip2 -d"),
+        (b"\xfd7zXZ\x00\x00\x04\xe6\xd6\xb4F", "xz", "xz -d"),
+        (b"\x28\xb5\x2f\xfd\x04\x58\x41\x00\x00", "zstd", "zstd -d"),
+        (b"\x04\x22\x4d\x18\x64\x40\xa7", "lz4", "lz4 -d"),
+        (b"PK\x03\x04\x14\x00", "zip", "unzip"),
+    ] {
+        let message = refusal(start);
+        let expected =
+            format!("corpus.tsv: is compressed by {program}; decompress it first: {command}");
+        assert!(message.ends_with(&expected), "{message}");
+    }
+    // Text that begins like them.
+    for start in ["BZh9", "BZh91AY", "PK", "BZh", "7zXZ"] {
+        assert_eq!(
+            read(format!("{start}\tun\n")).unwrap(),
+            corpus(&[(start, "un")])
+        );
+    }
+}
+
 #[test]
 fn unequal_line_counts_are_both_named() {
     let folder = folder();

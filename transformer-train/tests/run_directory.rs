@@ -3,14 +3,15 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use transformer_instances as _;
 
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::Transformer;
 use transformer_train::{
-    ProgressDisplay, RunLock, TokenizedPair, TrainError, Trainer, TrainingConfig, holds_model,
+    ObserverError, ProgressDisplay, RunLock, RunObserver, TokenizedPair, TrainError, Trainer,
+    TrainingConfig, TrainingPoint, Validation, holds_model,
 };
 
 use support::run::tiny_config;
@@ -120,6 +121,123 @@ fn only_whole_checkpoints_and_models_are_in_the_way_of_a_new_run() {
     fs::remove_dir_all(&checkpoints).unwrap();
     fs::write(out.join("config.json"), "{}").unwrap();
     assert!(holds_model(out));
+}
+
+/// Does something with the directory of its run: after an update, or after the validation of an update.
+struct Change {
+    out: PathBuf,
+    after: After,
+    change: fn(&Path),
+}
+
+#[derive(Clone, Copy)]
+enum After {
+    Update(usize),
+    ValidationOf(usize),
+}
+
+impl RunObserver for Change {
+    fn on_training(&mut self, point: &TrainingPoint) -> Result<(), ObserverError> {
+        match self.after {
+            After::Update(update) if update == point.update => (self.change)(&self.out),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_validation(&mut self, validation: &Validation) -> Result<(), ObserverError> {
+        match self.after {
+            After::ValidationOf(update) if update == validation.update => (self.change)(&self.out),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn renamed(out: &Path) -> PathBuf {
+    out.with_file_name("renamed")
+}
+
+/// The logs are still open when the directory is lost, and averages are still to be made.
+#[test]
+fn a_directory_that_is_lost_during_the_run_ends_it_and_is_not_made_again() {
+    let remove: fn(&Path) = |out| fs::remove_dir_all(out).unwrap();
+    let rename: fn(&Path) = |out| fs::rename(out, renamed(out)).unwrap();
+    let replace: fn(&Path) = |out| {
+        fs::rename(out, renamed(out)).unwrap();
+        fs::create_dir(out).unwrap();
+        fs::write(out.join("run.lock"), "").unwrap();
+    };
+    for (after, saved) in [
+        (After::Update(1), None),
+        (After::ValidationOf(2), None),
+        (After::Update(3), Some(2)),
+        (After::ValidationOf(4), Some(3)),
+        (After::ValidationOf(6), Some(4)),
+    ] {
+        for (change, is_renamed) in [(remove, false), (rename, true), (replace, true)] {
+            let folder = tempfile::tempdir().unwrap();
+            let out = folder.path().join("model");
+            let config = TrainingConfig {
+                updates: 6,
+                validate_every: 2,
+                checkpoint_every: Some(3),
+                keep_checkpoints: 3,
+                average_last: 2,
+                ema_decay: Some(0.9),
+                ..run()
+            };
+            let change = Change {
+                out: out.clone(),
+                after,
+                change,
+            };
+            let trainer = trainer(config).directory(&out).observe_every(1);
+            let trainer = trainer.log_json(true).tensorboard(true).observer(change);
+            let error = trainer.train(pairs(), pairs()).map(|_| ()).unwrap_err();
+            let text = error.to_string();
+            let TrainError::DirectoryLost {
+                path,
+                saved: found,
+                renamed_to,
+            } = error
+            else {
+                panic!("{text}");
+            };
+            assert_eq!((path, found), (out.join("run.lock"), saved));
+            let newest = saved.map_or("no checkpoint was written".into(), |update| {
+                format!("no checkpoint after update {update} was written")
+            });
+            assert!(text.contains(&newest), "{text}");
+            if cfg!(target_os = "linux") && is_renamed {
+                let renamed = renamed(&out).canonicalize().unwrap();
+                assert_eq!(renamed_to, Some(renamed));
+            } else {
+                assert_eq!(renamed_to, None);
+            }
+            let left: Vec<_> = match fs::read_dir(&out) {
+                Ok(entries) => entries.map(|entry| entry.unwrap().file_name()).collect(),
+                Err(_) => Vec::new(),
+            };
+            assert!(left.iter().all(|name| name == "run.lock"), "{left:?}");
+        }
+    }
+}
+
+/// Between the lock, which a program takes before it reads its data, and the first update.
+#[test]
+fn a_directory_that_is_lost_before_the_run_begins_is_not_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    let lock = RunLock::acquire(&out).unwrap();
+    fs::remove_dir_all(&out).unwrap();
+    let error = trainer(run()).locked(lock).train(pairs(), pairs());
+    let error = error.map(|_| ()).unwrap_err();
+    assert!(
+        matches!(error, TrainError::DirectoryLost { saved: None, .. }),
+        "{error}"
+    );
+    assert!(!out.exists());
 }
 
 /// Opening a pipe waits until someone writes into it.

@@ -77,17 +77,17 @@ impl<'a> Picture<'a> {
         let title = format!("layer {}, head {}", map.layer, map.head);
         let anchor = Pos::new(HPos::Left, VPos::Top);
         let corner = (x, y - self.top + 4);
-        area.draw(&Text::new(title, corner, style(anchor)))?;
+        area.draw(&letters.text(&title, corner, style(anchor)))?;
         for (row, label) in self.rows.iter().enumerate() {
             let position = (x - 5, y + row as i32 * self.cell + half);
             let anchor = Pos::new(HPos::Right, VPos::Center);
-            area.draw(&Text::new(label.as_str(), position, style(anchor)))?;
+            area.draw(&letters.text(label, position, style(anchor)))?;
         }
         for (column, label) in self.columns.iter().enumerate() {
             let position = (x + column as i32 * self.cell + half, y - 5);
             let anchor = Pos::new(HPos::Left, VPos::Center);
             let upwards = style(anchor).transform(FontTransform::Rotate270);
-            area.draw(&Text::new(label.as_str(), position, upwards))?;
+            area.draw(&letters.text(label, position, upwards))?;
         }
         for (at, &weight) in map.weights.iter().enumerate() {
             let (row, column) = (at / self.columns.len(), at % self.columns.len());

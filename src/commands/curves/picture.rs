@@ -193,7 +193,7 @@ where
 {
     fn text(&self, text: &str, at: Point, h: HPos, v: VPos) -> Result<(), Box<dyn Error>> {
         let style = self.font.style(LETTERS, Pos::new(h, v));
-        Ok(self.area.draw(&Text::new(text, at, style))?)
+        Ok(self.area.draw(&self.font.text(text, at, style))?)
     }
 
     fn line(&self, points: Vec<Point>, style: impl Into<ShapeStyle>) -> Result<(), Box<dyn Error>> {

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use transformer_program::run_file::{Corpora, RUN_FILE, RunFile};
 use transformer_train::{
     Corpus, CorpusError, CorpusFiles, PairCache, TRAINING_FILE, UnusablePairs, VALIDATION_FILE,
+    is_standard_stream,
 };
 
 use super::earlier::{Earlier, SavedPairs, SavedTraining};
 use super::plan::Plan;
-use crate::commands::{Result, counted, refuse_overwriting};
+use crate::commands::{Result, check_directory, counted, refuse_overwriting};
 
 /// Source sentences held out of a large corpus, where the run does not say how many; of a smaller one, a tenth.
 const MOST_HELD_OUT: usize = 1000;
@@ -42,19 +43,24 @@ pub enum Training {
 }
 
 impl Data {
-    /// The pairs in the directory of the run that goes on, or those in the files of the run. Files are read to
-    /// their end, unless pairs to validate on are given, and no pair is kept.
+    /// The pairs in the directory of the run that goes on, whose keys the plan then gets, or those in the files of the
+    /// run. Files are read to their end, unless pairs to validate on are given, and no pair is kept.
     ///
     /// # Errors
     /// When a file cannot be read, or nothing would be left to train on.
-    pub fn read(plan: &Plan, earlier: Option<&Earlier>) -> Result<Self> {
+    pub fn read(plan: &mut Plan, earlier: Option<&Earlier>) -> Result<Self> {
         if let Some(earlier) = earlier
             && let Some(SavedPairs {
+                keys,
                 train,
                 valid,
                 valid_file,
             }) = earlier.pairs(&plan.run)?
         {
+            if let Some(keys) = keys {
+                plan.run.data = keys;
+                plan.other_data.clear();
+            }
             return Ok(Self {
                 held_out: match plan.run.data.valid {
                     None => valid.len(),
@@ -110,7 +116,7 @@ impl Data {
             Ok(parts) => parts,
             Err(CorpusError::TooFewSources { distinct: 1, .. }) => {
                 return Err(
-                    "all pairs have the same source sentence, and none can be held out to validate on; name other pairs for that by --valid FILE"
+                    "the data has 1 distinct source sentence, which is left to train on; name the pairs to validate on by --valid FILE"
                         .into(),
                 );
             }
@@ -146,6 +152,9 @@ pub fn named_files(run: &RunFile) -> impl Iterator<Item = &Path> {
 
 /// Checks that a file is there, before those named before it are read.
 pub fn check_is_there(path: &Path) -> std::result::Result<(), CorpusError> {
+    if is_standard_stream(path) {
+        return Ok(());
+    }
     let path = path.to_owned();
     match fs::metadata(&path) {
         Ok(file) if file.is_dir() => Err(CorpusError::Directory { path }),
@@ -158,12 +167,9 @@ pub fn check_is_there(path: &Path) -> std::result::Result<(), CorpusError> {
 /// of the pairs, and that of `--config`.
 ///
 /// # Errors
-/// When `out` is a file; the first file that is both read and written.
+/// When `out` is a file, or cannot be made or written to; the first file that is both read and written.
 pub fn check_files(plan: &Plan, config: Option<&Path>, out: &Path) -> Result {
-    if out.exists() && !out.is_dir() {
-        let out = out.display();
-        return Err(format!("{out} is not a directory; choose another --out").into());
-    }
+    check_directory(out, "--out")?;
     let read = named_files(&plan.run).chain(config);
     let read: Vec<PathBuf> = read.map(Path::to_owned).collect();
     for written in [RUN_FILE, TRAINING_FILE, VALIDATION_FILE] {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use transformer_core::TransformerConfig;
 use transformer_program::note;
-use transformer_program::run_file::{RUN_FILE, RunFile, Values};
+use transformer_program::run_file::{DataKeys, RUN_FILE, RunFile, RunFileError, Values};
 use transformer_train::{
     Corpus, CorpusError, CorpusFile, CorpusFiles, PairCache, RunRecord, TRAINING_FILE, TrainError,
     TrainingConfig, VALIDATION_FILE, holds_model, same_config,
@@ -122,6 +122,58 @@ impl Earlier {
         self.record.as_ref().map_or(0, |record| record.updates)
     }
 
+    /// Checks that the run begins from the model that it began from, whose tokenizers it keeps, and which gave its first
+    /// weights. Before the values are read as a run: the keys of another model could contradict those of `run.toml`.
+    ///
+    /// # Errors
+    /// When `init.model` is another one, or there is none.
+    pub fn check_init(&self, values: &Values) -> std::result::Result<(), RunFileError> {
+        const KEY: &str = "init.model";
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        let run = self.directory.display();
+        let (now, before) = (values.text(KEY), file.values.text(KEY));
+        let rule = match (now, before) {
+            (Some(now), Some(before)) if !is_one_directory(now, before) => {
+                format!(
+                    "the run in {run} began from {before}; begin another one with another --out"
+                )
+            }
+            (Some(_), None) => format!(
+                "the run in {run} began from no other model; begin another one with another --out"
+            ),
+            (None, Some(before)) => {
+                format!("the run in {run} began from {before}; give it by --init")
+            }
+            _ => return Ok(()),
+        };
+        let subject = values.subject(KEY, now.unwrap_or("absent"));
+        Err(RunFileError::Value { subject, rule })
+    }
+
+    /// Checks that the run goes on with its learning rates: a model's, or rates that began anew.
+    ///
+    /// # Errors
+    /// When `init.continue_schedule` is another one than the updates were made with.
+    pub fn check_schedule(
+        &self,
+        now: &RunFile,
+        values: &Values,
+    ) -> std::result::Result<(), RunFileError> {
+        const KEY: &str = "init.continue_schedule";
+        let before = self.file.as_ref().filter(|_| self.updates() > 0);
+        let before = before.map(|file| file.run.init.continue_schedule);
+        let now = now.init.continue_schedule;
+        match before.filter(|&before| before != now) {
+            None => Ok(()),
+            Some(before) => Err(RunFileError::Value {
+                subject: values.subject(KEY, now),
+                rule: format!("is {before} in the run in {}", self.directory.display()),
+            }),
+        }
+    }
+
     /// The training with a peak rate as the run has it: earlier versions wrote a factor of the paper's rate.
     pub fn with_its_peak(&self, training: TrainingConfig, d_model: usize) -> TrainingConfig {
         let before = self.record.as_ref().map(|record| &record.config);
@@ -214,13 +266,23 @@ impl Earlier {
         if let Some(gone) = gone
             && (!has_its_data || matches!(train, SavedTraining::Text(_)))
         {
+            let others = self
+                .file
+                .as_ref()
+                .map_or(Vec::new(), |file| run.other_data(&file.run));
+            let ignored: Vec<_> = others.iter().map(|key| format!("`{key}`")).collect();
+            let ignored = match ignored.is_empty() {
+                true => String::new(),
+                false => format!(", and ignores {}", ignored.join(", ")),
+            };
             note(format_args!(
-                "{} is gone: the run goes on with the pairs in {}",
+                "{} is gone: the run goes on with the pairs in {}{ignored}",
                 gone.display(),
                 self.directory.display()
             ));
         }
         Ok(Some(SavedPairs {
+            keys: self.file.as_ref().map(|file| file.run.data.clone()),
             train,
             valid: match valid.is_file() {
                 true => Corpus::from_tsv(&valid)?,
@@ -260,6 +322,12 @@ impl Earlier {
     }
 }
 
+/// Whether two paths lead to one directory.
+fn is_one_directory(one: &str, other: &str) -> bool {
+    let whole = |path: &str| Path::new(path).canonicalize().ok();
+    one == other || whole(one).is_some_and(|one| whole(other) == Some(one))
+}
+
 /// The cache at that path, unless it is missing, damaged or another version's. A note says the latter two.
 fn whole_cache(path: &Path) -> Result<Option<PairCache>> {
     if !path.exists() {
@@ -282,6 +350,8 @@ fn whole_cache(path: &Path) -> Result<Option<PairCache>> {
 
 /// The pairs in the directory of a run.
 pub struct SavedPairs {
+    /// The keys of `[data]` that they were read by; `None` in runs of earlier versions.
+    pub keys: Option<DataKeys>,
     /// To train on.
     pub train: SavedTraining,
     /// To validate on.

@@ -40,6 +40,9 @@ impl Plan {
     /// # Errors
     /// The first value that is of the wrong type, out of range, or contradicts another, or the earlier run.
     pub fn new(values: Values, earlier: Option<&Earlier>) -> Result<Self> {
+        if let Some(earlier) = earlier {
+            earlier.check_init(&values)?;
+        }
         let mut run = RunFile::read(&values)?;
         if run.data.train.is_empty() {
             return Err(format!(
@@ -52,6 +55,9 @@ impl Plan {
         check_model(&model, &values)?;
         let frozen = frozen(&run, &model, &values)?;
         let mut training = run.training_config();
+        if let Some(earlier) = earlier {
+            earlier.check_schedule(&run, &values)?;
+        }
         training.schedule_start = schedule_start(&run, earlier)?;
         training
             .validate()

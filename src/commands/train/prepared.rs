@@ -56,7 +56,7 @@ impl Prepared {
         let filters = filters(plan);
         let valid = data.valid.tokenize(&tokenizers, filters.max_pieces)?;
         if valid.pairs.is_empty() {
-            return Err(none_left("validation", valid.left_out, filters.max_pieces).into());
+            return Err(none_left(plan, "validation", valid.left_out).into());
         }
         let making = Making {
             plan,
@@ -161,11 +161,17 @@ fn are(number: usize) -> &'static str {
     }
 }
 
-fn none_left(name: &str, pairs: usize, max_pieces: usize) -> String {
+/// No pair is left by the filters of the run; the flags are those that raise their bound. None adds positions.
+fn none_left(plan: &Plan, name: &str, pairs: usize) -> String {
     let pairs = counted(pairs, &format!("{name} pair"));
-    format!(
-        "none of {pairs} has at most {max_pieces} pieces on each side; raise --max-pieces or --batch-tokens"
-    )
+    let max_pieces = filters(plan).max_pieces;
+    let none = format!("none of {pairs} has at most {max_pieces} pieces on each side");
+    match plan.model.max_len() {
+        Some(max_len) if max_len.saturating_sub(1).max(1) <= max_pieces => {
+            format!("{none}: the model has {max_len} learned positions")
+        }
+        _ => format!("{none}; raise --max-pieces or --batch-tokens"),
+    }
 }
 
 /// How the examples are made.
@@ -232,12 +238,10 @@ impl Making<'_> {
     /// Checks that a pair is left.
     fn check(&self, filtered: &Filtered) -> Result {
         match filtered.kept {
-            0 => Err(none_left(
-                "training",
-                filtered.too_long + filtered.uneven,
-                self.filters.max_pieces,
-            )
-            .into()),
+            0 => {
+                let left_out = filtered.too_long + filtered.uneven;
+                Err(none_left(self.plan, "training", left_out).into())
+            }
             _ => Ok(()),
         }
     }

@@ -16,7 +16,7 @@ use transformer_program::run_file::RUN_FILE;
 use transformer_program::{BackendTask, note};
 use transformer_train::{
     Corpus, CorpusFiles, HookError, ProgressDisplay, Ranks, RunLock, StopReason, TRAINING_FILE,
-    Trained, Trainer, VALIDATION_FILE, freeze,
+    Trained, Trainer, VALIDATION_FILE, freeze, printable,
 };
 
 use super::earlier::CACHE_FILE;
@@ -261,5 +261,5 @@ fn say_how_it_went<M>(trained: &Trained<M>, made_before: usize, out: &Path) {
 
 /// Prints a line. A closed pipe must not end the training.
 fn say(line: impl Display) {
-    let _ = writeln!(io::stdout(), "{line}");
+    let _ = writeln!(io::stdout(), "{}", printable(&line.to_string()));
 }

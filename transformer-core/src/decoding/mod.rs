@@ -41,6 +41,7 @@ pub struct Hypothesis {
     /// was forced, or that the prefix has.
     pub log_prob: f64,
     /// The rank of the hypothesis: its log-probability after the penalties for length and
-    /// coverage. Tokens that the options force count as certain, and so do those of a prefix that the model excludes.
+    /// coverage. Tokens that the options force count as certain, and so do those of a prefix that the model excludes;
+    /// with [`DecodeOptions::renormalize`], all of a prefix do.
     pub score: f64,
 }

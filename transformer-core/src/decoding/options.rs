@@ -46,6 +46,9 @@ pub struct DecodeOptions {
     /// The factor of the log-probability of a token that the target has already, or that it starts with (`<bos>`); 1
     /// for none.
     pub repetition_penalty: f64,
+    /// Whether the probabilities that the rules leave for the next token are divided by their sum, as by Hugging Face's
+    /// `renormalize_logits`. Ranks then are of these; the draws of samples stay the same.
+    pub renormalize: bool,
     /// Source tokens of a batch, padding included; a batch has at least one source. Where a
     /// source has 32 hypotheses or more, fewer by the square of their number: a 4th with 32, a 9th with 48, and so on.
     pub batch_tokens: usize,
@@ -81,6 +84,7 @@ impl DecodeOptions {
             forced_last: false,
             no_repeat_ngram: 0,
             repetition_penalty: 1.0,
+            renormalize: false,
             batch_tokens: 2048,
             max_src_len: 1024,
         }

@@ -67,21 +67,23 @@ impl<'a> Rules<'a> {
         self.beginning
     }
 
-    /// Whether a token that the target must begin with counts as certain: it is forced by the options, or the model
-    /// excludes it, so that its log-probability would end the search within the prefix.
+    /// Whether a token that the target must begin with counts as certain: it is forced by the options, is the only one
+    /// whose probability is left, or the model excludes it, so that its log-probability would end the search within the
+    /// prefix.
     pub fn is_certain(&self, at: usize, log_prob: f32) -> bool {
         let is_forced = at == 0 && self.beginning.forced.is_some();
-        is_forced || log_prob == f32::NEG_INFINITY
+        is_forced || self.options.renormalize || log_prob == f32::NEG_INFINITY
     }
 
     /// Sets the log-probabilities of excluded tokens to −∞, multiplies those of repeated ones by
     /// their penalty, and sets that of a certain token to 0: one that the options force, or one of a prefix that
-    /// the model excludes. Returns repeated and certain tokens, with their log-probabilities before.
+    /// the model excludes. Then the probabilities that are left are divided by their sum, if the options say so.
     ///
     /// # Shapes
     /// - log_probs: `[tgt_vocab_size]`
-    pub fn apply(&self, target: &[u32], log_probs: &mut [f32]) -> Vec<(u32, f32)> {
+    pub fn apply(&self, target: &[u32], log_probs: &mut [f32]) -> Applied {
         let at = target.len();
+        let renormalize = self.options.renormalize;
         if let Some(token) = self.beginning.token(at) {
             let is_certain = self.is_certain(at, log_probs[token as usize]);
             return force(token, is_certain, log_probs);
@@ -89,16 +91,32 @@ impl<'a> Rules<'a> {
         if self.options.forced_last && at + 1 >= self.limit {
             return force(self.special_tokens.eos, true, log_probs);
         }
-        for &token in &self.options.banned_tokens {
-            log_probs[token as usize] = f32::NEG_INFINITY;
-        }
+        let mut is_changed = false;
+        let mut exclude = |token: u32| {
+            let log_prob = &mut log_probs[token as usize];
+            is_changed |= *log_prob > f32::NEG_INFINITY;
+            *log_prob = f32::NEG_INFINITY;
+        };
+        self.options
+            .banned_tokens
+            .iter()
+            .copied()
+            .for_each(&mut exclude);
         if target.len() < self.options.min_length {
-            log_probs[self.special_tokens.eos as usize] = f32::NEG_INFINITY;
+            exclude(self.special_tokens.eos);
         }
-        for token in completing(target, self.options.no_repeat_ngram) {
-            log_probs[token as usize] = f32::NEG_INFINITY;
+        completing(target, self.options.no_repeat_ngram)
+            .into_iter()
+            .for_each(exclude);
+        let changed = self.penalize_repeated(target, log_probs);
+        is_changed |= !changed.is_empty();
+        Applied {
+            changed,
+            log_sum: match renormalize && is_changed {
+                true => normalize(log_probs),
+                false => 0.0,
+            },
         }
-        self.penalize_repeated(target, log_probs)
     }
 
     fn penalize_repeated(&self, target: &[u32], log_probs: &mut [f32]) -> Vec<(u32, f32)> {
@@ -121,17 +139,52 @@ impl<'a> Rules<'a> {
     }
 }
 
+/// The way back from the log-probabilities after the rules to the model's.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Applied {
+    /// Repeated and certain tokens, with the model's log-probabilities.
+    changed: Vec<(u32, f32)>,
+    /// The logarithm of the sum that the others' probabilities were divided by.
+    log_sum: f32,
+}
+
+impl Applied {
+    /// The model's log-probability of a token that the rules did not exclude, which now has `log_prob`.
+    pub fn before(&self, token: u32, log_prob: f32) -> f64 {
+        let changed = self.changed.iter().find(|(other, _)| *other == token);
+        match changed {
+            Some(&(_, before)) => f64::from(before),
+            None => f64::from(log_prob) + f64::from(self.log_sum),
+        }
+    }
+}
+
 /// Excludes all tokens but one. Its log-probability counts, unless it is certain.
-fn force(token: u32, is_certain: bool, log_probs: &mut [f32]) -> Vec<(u32, f32)> {
+fn force(token: u32, is_certain: bool, log_probs: &mut [f32]) -> Applied {
     let log_prob = log_probs[token as usize];
     log_probs.fill(f32::NEG_INFINITY);
-    if is_certain {
-        log_probs[token as usize] = 0.0;
-        vec![(token, log_prob)]
-    } else {
-        log_probs[token as usize] = log_prob;
-        Vec::new()
+    log_probs[token as usize] = if is_certain { 0.0 } else { log_prob };
+    Applied {
+        changed: vec![(token, log_prob)],
+        log_sum: 0.0,
     }
+}
+
+/// Divides the probabilities by their sum, and returns its logarithm. Where every token is excluded, nothing changes.
+fn normalize(log_probs: &mut [f32]) -> f32 {
+    let most = log_probs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    if most == f32::NEG_INFINITY {
+        return 0.0;
+    }
+    let sum: f64 = log_probs
+        .iter()
+        .map(|log_prob| f64::from((log_prob - most).exp()))
+        .sum();
+    let log_sum = (f64::from(most) + sum.ln()) as f32;
+    log_probs
+        .iter_mut()
+        .for_each(|log_prob| *log_prob -= log_sum);
+    log_sum
 }
 
 /// The tokens that would repeat an n-gram of the target.
@@ -157,6 +210,14 @@ mod tests {
         let mut log_probs = vec![-1.0, -2.0, -3.0, -4.0, -5.0];
         rules(&options, prefix).apply(target, &mut log_probs);
         log_probs
+    }
+
+    /// Rules that changed these tokens, whose log-probabilities were these.
+    fn of(changed: impl Into<Vec<(u32, f32)>>) -> Applied {
+        Applied {
+            changed: changed.into(),
+            log_sum: 0.0,
+        }
     }
 
     /// For targets of at most six tokens.
@@ -195,7 +256,7 @@ mod tests {
         let mut log_probs = [-1.0, OUT, -3.0, -4.0, -5.0];
         let changed = rules(&options, &[4, 1]).apply(&[4], &mut log_probs);
         assert_eq!(log_probs, [OUT, 0.0, OUT, OUT, OUT]);
-        assert_eq!(changed, [(1, OUT)]);
+        assert_eq!(changed, of([(1, OUT)]));
     }
 
     #[test]
@@ -223,7 +284,52 @@ mod tests {
         let changed = rules(&options, &[]).apply(&[3, 1, 3], &mut log_probs);
         // With the start token, 0.
         assert_eq!(log_probs, [-1.5, -3.0, -3.0, -6.0, -5.0]);
-        assert_eq!(changed, [(0, -1.0), (1, -2.0), (3, -4.0)]);
+        assert_eq!(changed, of([(0, -1.0), (1, -2.0), (3, -4.0)]));
+    }
+
+    /// Of the probabilities 1/2, 1/4, 1/8, 1/16, 1/16, the second and the third are left: 2/3 and 1/3.
+    #[test]
+    fn the_probabilities_that_are_left_sum_to_one_again() {
+        let options = DecodeOptions {
+            banned_tokens: vec![0, 3, 4],
+            renormalize: true,
+            ..DecodeOptions::greedy()
+        };
+        let before = [0.5_f32, 0.25, 0.125, 0.0625, 0.0625].map(f32::ln);
+        let mut log_probs = before;
+        let applied = rules(&options, &[]).apply(&[], &mut log_probs);
+        assert_eq!(
+            log_probs.map(|log_prob| log_prob == OUT),
+            [true, false, false, true, true]
+        );
+        for (token, share) in [(1, 2.0_f64 / 3.0), (2, 1.0 / 3.0)] {
+            let log_prob = log_probs[token];
+            assert!(
+                (f64::from(log_prob) - share.ln()).abs() < 1e-6,
+                "{log_prob}"
+            );
+            let found = applied.before(token as u32, log_prob);
+            assert!((found - f64::from(before[token])).abs() < 1e-6, "{found}");
+        }
+        // Without a rule that changes something, no bit changes; without a token that is left, none is a number.
+        let nothing = DecodeOptions {
+            banned_tokens: Vec::new(),
+            ..options.clone()
+        };
+        let mut log_probs = [-1.0, -2.0, -3.0, -4.0, -5.0];
+        rules(&nothing, &[]).apply(&[], &mut log_probs);
+        assert_eq!(log_probs, [-1.0, -2.0, -3.0, -4.0, -5.0]);
+        let all = DecodeOptions {
+            banned_tokens: vec![0, 1, 2, 3, 4],
+            ..options.clone()
+        };
+        rules(&all, &[]).apply(&[], &mut log_probs);
+        assert_eq!(log_probs, [OUT; 5]);
+        // The token of a prefix is the only one that is left.
+        let mut log_probs = before;
+        let applied = rules(&options, &[3]).apply(&[], &mut log_probs);
+        assert_eq!(log_probs, [OUT, OUT, OUT, 0.0, OUT]);
+        assert_eq!(applied, of([(3, before[3])]));
     }
 
     #[test]
@@ -257,8 +363,8 @@ mod tests {
         for (prefix, target, expected, before) in [
             (&[][..], &[][..], [OUT, OUT, OUT, OUT, 0.0], vec![(4, -5.0)]),
             (&[4, 1], &[], [OUT, OUT, OUT, OUT, 0.0], vec![(4, -5.0)]),
-            (&[4, 1], &[4], [OUT, -2.0, OUT, OUT, OUT], vec![]),
-            (&[1], &[4], [OUT, -2.0, OUT, OUT, OUT], vec![]),
+            (&[4, 1], &[4], [OUT, -2.0, OUT, OUT, OUT], vec![(1, -2.0)]),
+            (&[1], &[4], [OUT, -2.0, OUT, OUT, OUT], vec![(1, -2.0)]),
             (&[], &[4, 1, 1, 1], [-1.0, -2.0, OUT, -4.0, OUT], vec![]),
             (
                 &[],
@@ -269,7 +375,7 @@ mod tests {
         ] {
             let mut log_probs = [-1.0, -2.0, -3.0, -4.0, -5.0];
             let changed = rules(&options, prefix).apply(target, &mut log_probs);
-            assert_eq!((log_probs, changed), (expected, before));
+            assert_eq!((log_probs, changed), (expected, of(before)));
         }
     }
 }

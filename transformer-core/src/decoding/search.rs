@@ -61,7 +61,7 @@ impl<'a, M: NextToken> Search<'a, M> {
     /// A search with a model.
     ///
     /// # Errors
-    /// When an option is out of range.
+    /// When an option is out of range, or asks for more tokens than the model has positions.
     pub fn new(model: &'a M, options: DecodeOptions) -> Result<Self, DecodeOptionsError> {
         options.validate()?;
         let vocab_size = model.vocabulary().size;
@@ -71,7 +71,14 @@ impl<'a, M: NextToken> Search<'a, M> {
         if let Some(token) = unknown_token(options.forced_first.as_slice(), vocab_size) {
             return Err(DecodeOptionsError::ForcedToken { token, vocab_size });
         }
-        Ok(Self { model, options })
+        let min_length = options.min_length;
+        match model.max_target_len() {
+            Some(max_len) if min_length > max_len => Err(DecodeOptionsError::MinLength {
+                min_length,
+                max_len,
+            }),
+            _ => Ok(Self { model, options }),
+        }
     }
 
     /// Finds targets for requests: for each, in the order given, `n_best` hypotheses or fewer, the
@@ -166,10 +173,13 @@ impl<'a, M: NextToken> Search<'a, M> {
             return Err(RequestProblem::UnknownPrefix { token, vocab_size });
         }
         let (length, limit) = (self.beginning(request).len(), self.limit(request, source));
-        if length > limit {
-            return Err(RequestProblem::PrefixTooLong { length, limit });
+        match self.model.max_target_len() {
+            Some(max_len) if length > max_len => {
+                Err(RequestProblem::PrefixOverPositions { length, max_len })
+            }
+            _ if length > limit => Err(RequestProblem::PrefixTooLong { length, limit }),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Tokens that the target of a request may have.

@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::decoding::Hypothesis;
 use crate::decoding::beam::Best;
 use crate::decoding::options::{DecodeOptions, Sampling, Strategy};
-use crate::decoding::rules::{Beginning, Rules};
+use crate::decoding::rules::{Applied, Beginning, Rules};
 use crate::error::{DecodeError, RequestProblem};
 use crate::special_tokens::SpecialTokens;
 
@@ -138,14 +138,11 @@ impl<'a> Targets<'a> {
         let vocab_size = log_probs.len() / self.live.len();
         let mut rows: Vec<Row<'_>> = Vec::new();
         for (live, log_probs) in self.live.iter().zip(log_probs.chunks_mut(vocab_size)) {
-            let penalized = match live.is_dead {
-                true => Vec::new(),
+            let applied = match live.is_dead {
+                true => Applied::default(),
                 false => self.rules.apply(&live.tokens, log_probs),
             };
-            rows.push(Row {
-                log_probs,
-                penalized,
-            });
+            rows.push(Row { log_probs, applied });
         }
         let mut live = match &self.options.strategy {
             Strategy::Beam { size } => self.beam(*size, &rows),
@@ -327,16 +324,13 @@ impl<'a> Targets<'a> {
 struct Row<'a> {
     /// The log-probabilities after the rules: `[tgt_vocab_size]`.
     log_probs: &'a [f32],
-    /// The model's log-probabilities of tokens that a rule changed and did not ban.
-    penalized: Vec<(u32, f32)>,
+    applied: Applied,
 }
 
 impl Row<'_> {
     /// The model's log-probability.
     fn log_prob(&self, token: u32) -> f64 {
-        let penalized = self.penalized.iter().find(|(other, _)| *other == token);
-        let log_prob = penalized.map(|&(_, log_prob)| log_prob);
-        f64::from(log_prob.unwrap_or(self.log_probs[token as usize]))
+        self.applied.before(token, self.log_probs[token as usize])
     }
 }
 

@@ -1,10 +1,7 @@
 //! `generation_config.json`: how a model is to be decoded, in Hugging Face's keys. Any model directory may have
 //! it, ours too; old directories of Hugging Face's have the keys in `config.json`.
 //!
-//! Ignored are keys of the library (`use_cache`, `output_scores`, …), unknown ones, and:
-//! - `renormalize_logits`: Marian's directories ask by it for a softmax without `<pad>`, which is part of the model
-//!   (`TransformerConfig::excluded_tokens`);
-//! - `num_return_sequences`: a matter of the caller.
+//! `docs/guide/pretrained.md` has a table of all keys: those that are read, refused or ignored.
 
 use std::path::{Path, PathBuf};
 
@@ -13,6 +10,8 @@ use serde_json::{Value, json};
 use crate::decoding::{DecodeOptions, LengthPenalty, MaxLength, Sampling, Strategy};
 use crate::error::ModelError;
 use crate::formats::files::replace_file_with;
+use crate::formats::hugging_face::config::{ModelType, start_token, token_of_all};
+use crate::formats::hugging_face::derived::in_force;
 use crate::formats::hugging_face::keys::Keys;
 use crate::formats::own::config::CONFIG_FILE;
 use crate::models::config::TransformerConfig;
@@ -21,7 +20,7 @@ use crate::models::config::TransformerConfig;
 pub const GENERATION_FILE: &str = "generation_config.json";
 
 /// Keys of searches that we do not have, and their values without effect.
-const OTHER_SEARCHES: [(&str, f64); 7] = [
+const OTHER_SEARCHES: [(&str, f64); 8] = [
     ("encoder_repetition_penalty", 1.0),
     ("encoder_no_repeat_ngram_size", 0.0),
     ("diversity_penalty", 0.0),
@@ -29,20 +28,22 @@ const OTHER_SEARCHES: [(&str, f64); 7] = [
     ("typical_p", 1.0),
     ("epsilon_cutoff", 0.0),
     ("eta_cutoff", 0.0),
+    ("guidance_scale", 1.0),
 ];
 
 /// Keys of rules that we do not have, which have no effect only where they are absent.
-const OTHER_RULES: [&str; 13] = [
+const OTHER_RULES: [&str; 14] = [
+    "assistant_early_exit",
     "begin_suppress_tokens",
     "constraints",
     "dola_layers",
     "exponential_decay_length_penalty",
     "force_words_ids",
     "forced_decoder_ids",
-    "guidance_scale",
     "max_time",
     "min_p",
     "penalty_alpha",
+    "prompt_lookup_num_tokens",
     "sequence_bias",
     "stop_strings",
     "watermarking_config",
@@ -51,9 +52,14 @@ const OTHER_RULES: [&str; 13] = [
 /// Hugging Face's default, where samples are drawn.
 const TOP_K: usize = 50;
 
+/// Hugging Face's default, which counts new tokens only, unlike every other `max_length`.
+const MAX_LENGTH: usize = 20;
+
 impl DecodeOptions {
     /// The options that a model directory was saved with: those of its `generation_config.json`, or else of a
-    /// Hugging Face directory's `config.json`. `None` where it has neither, as most of ours.
+    /// Hugging Face directory's `config.json`, with the defaults of its class. `None` where it has neither, as most of
+    /// ours. As for Hugging Face, a `generation_config.json` with `_from_model_config` gives way to a `config.json`
+    /// with options of decoding.
     ///
     /// An option that these files leave out has Hugging Face's default: a beam of 1, scores by the mean
     /// log-probability. Only the longest target is then ours, not 20 tokens.
@@ -72,7 +78,8 @@ impl DecodeOptions {
     /// # Errors
     /// When the file cannot be written, and then an older one stays as it was, or an option has no key of Hugging
     /// Face's: the paper's length penalty, a coverage penalty, a length that depends on the source's unless it is
-    /// the default, the seed of samples unless it is 0, a repetition penalty without a beam.
+    /// the default, no token at all, the seed of samples unless it is 0, a repetition penalty without a beam, a banned
+    /// `<eos>` that is forced at the end.
     pub fn save(
         &self,
         directory: impl AsRef<Path>,
@@ -88,15 +95,13 @@ impl DecodeOptions {
 pub(crate) fn options_of_directory(
     directory: &Path,
 ) -> Result<Option<(PathBuf, DecodeOptions)>, ModelError> {
-    let generation = Keys::read_if_there(&directory.join(GENERATION_FILE))?;
-    let model = Keys::read_if_there(&directory.join(CONFIG_FILE))?;
-    let model = model.filter(|keys| keys.value("model_type").is_some());
-    let eos = match model.as_ref().or(generation.as_ref()) {
-        Some(keys) => keys.token("eos_token_id")?,
-        None => None,
-    };
-    let Some(keys) = generation.or(model) else {
+    let (model, generation) = files(directory)?;
+    let Some(keys) = in_force(model.as_ref(), generation.as_ref())? else {
         return Ok(None);
+    };
+    let eos = match &model {
+        Some(model) => Some(token_of_all(ModelType::of(model)?, model, "eos_token_id")?),
+        None => keys.token("eos_token_id")?,
     };
     let options = options(&keys, eos)?;
     Ok(Some((keys.path().to_owned(), options)))
@@ -105,18 +110,28 @@ pub(crate) fn options_of_directory(
 /// The decoder's first input, as the files of a model directory say it: Hugging Face's, or our `config.json`.
 #[cfg(feature = "text")]
 pub(crate) fn start_token_of_directory(directory: &Path) -> Result<Option<u32>, ModelError> {
-    for (name, key) in [
-        (GENERATION_FILE, "decoder_start_token_id"),
-        (CONFIG_FILE, "decoder_start_token_id"),
-        (CONFIG_FILE, "bos_id"),
-    ] {
-        if let Some(keys) = Keys::read_if_there(&directory.join(name))?
-            && let Some(token) = keys.token(key)?
-        {
-            return Ok(Some(token));
-        }
+    let (model, generation) = files(directory)?;
+    if let Some(model) = model {
+        let keys = in_force(Some(&model), generation.as_ref())?;
+        return start_token(&model, keys.as_ref()).map(Some);
     }
-    Ok(None)
+    if let Some(keys) = generation
+        && let Some(token) = keys.token("decoder_start_token_id")?
+    {
+        return Ok(Some(token));
+    }
+    match Keys::read_if_there(&directory.join(CONFIG_FILE))? {
+        Some(keys) => keys.token("bos_id"),
+        None => Ok(None),
+    }
+}
+
+/// A directory's `config.json`, if it is Hugging Face's, and `generation_config.json`.
+fn files(directory: &Path) -> Result<(Option<Keys>, Option<Keys>), ModelError> {
+    let model = Keys::read_if_there(&directory.join(CONFIG_FILE))?;
+    let model = model.filter(|keys| keys.value("model_type").is_some());
+    let generation = Keys::read_if_there(&directory.join(GENERATION_FILE))?;
+    Ok((model, generation))
 }
 
 /// The options of a file. `eos` is the token that ends a target of the model, where it is known.
@@ -131,8 +146,13 @@ fn options(keys: &Keys, eos: Option<u32>) -> Result<DecodeOptions, ModelError> {
             return Err(keys.refusal(key, "which this version does not have"));
         }
     }
-    let mut banned_tokens = keys.words("bad_words_ids")?;
-    banned_tokens.extend(keys.tokens("suppress_tokens")?);
+    if keys.flag("token_healing")? == Some(true) {
+        return Err(keys.refusal("token_healing", "which this version does not have"));
+    }
+    let (forced_first, forced_last) = (
+        keys.token("forced_bos_token_id")?,
+        is_last_forced(keys, eos)?,
+    );
     let exponent = keys.number("length_penalty")?.unwrap_or(1.0);
     let options = DecodeOptions {
         strategy: strategy(keys)?,
@@ -143,19 +163,20 @@ fn options(keys: &Keys, eos: Option<u32>) -> Result<DecodeOptions, ModelError> {
         max_length: max_length(keys)?,
         min_length: min_length(keys)?,
         early_stopping: keys.flag("early_stopping")?.unwrap_or(false),
-        banned_tokens,
-        forced_first: forced_first(keys)?,
-        forced_last: is_last_forced(keys, eos)?,
+        banned_tokens: banned_tokens(keys, eos, forced_first, forced_last)?,
+        forced_first,
+        forced_last,
         no_repeat_ngram: keys.size("no_repeat_ngram_size")?.unwrap_or(0),
         repetition_penalty: repetition_penalty(keys)?,
+        renormalize: keys.flag("renormalize_logits")?.unwrap_or(false),
         ..DecodeOptions::greedy()
     };
     if let MaxLength::Tokens(most) = options.max_length
         && options.min_length > most
     {
-        let key = match keys.size("min_new_tokens")? == Some(options.min_length) {
-            true => "min_new_tokens",
-            false => "min_length",
+        let key = match keys.value("min_new_tokens") {
+            Some(_) => "min_new_tokens",
+            None => "min_length",
         };
         return Err(keys.refusal(key, format!("but a target has at most {most} tokens")));
     }
@@ -181,7 +202,10 @@ fn strategy(keys: &Keys) -> Result<Strategy, ModelError> {
     }
     Ok(Strategy::Sample(Sampling {
         temperature: keys.number("temperature")?.unwrap_or(1.0),
-        top_k: keys.size("top_k")?.unwrap_or(TOP_K),
+        top_k: match keys.is_null("top_k") {
+            true => 0,
+            false => keys.size("top_k")?.unwrap_or(TOP_K),
+        },
         top_p: keys.number("top_p")?.unwrap_or(1.0),
         ..Sampling::default()
     }))
@@ -202,24 +226,45 @@ fn repetition_penalty(keys: &Keys) -> Result<f64, ModelError> {
 
 /// Hugging Face's lengths count the start token, unless they are of "new" tokens.
 fn max_length(keys: &Keys) -> Result<MaxLength, ModelError> {
-    let new = keys.size("max_new_tokens")?;
-    let all = keys.size("max_length")?.map(|all| all.saturating_sub(1));
-    Ok(new.or(all).map_or(MaxLength::default(), MaxLength::Tokens))
+    let (new, all) = (keys.size("max_new_tokens")?, keys.size("max_length")?);
+    match (new, all) {
+        (Some(0), _) => Err(keys.refusal("max_new_tokens", "not at least 1")),
+        (Some(new), _) => Ok(MaxLength::Tokens(new)),
+        (None, Some(0 | 1)) => {
+            Err(keys.refusal("max_length", "not at least 2, with the start token"))
+        }
+        (None, Some(MAX_LENGTH)) => Ok(MaxLength::Tokens(MAX_LENGTH)),
+        (None, Some(all)) => Ok(MaxLength::Tokens(all - 1)),
+        (None, None) => Ok(MaxLength::default()),
+    }
 }
 
 fn min_length(keys: &Keys) -> Result<usize, ModelError> {
-    let new = keys.size("min_new_tokens")?.unwrap_or(0);
-    let all = keys.size("min_length")?.unwrap_or(0);
-    Ok(new.max(all.saturating_sub(1)))
+    let (new, all) = (keys.size("min_new_tokens")?, keys.size("min_length")?);
+    Ok(new.unwrap_or(all.unwrap_or(0).saturating_sub(1)))
 }
 
-fn forced_first(keys: &Keys) -> Result<Option<u32>, ModelError> {
-    let forced = keys.token("forced_bos_token_id")?;
-    // BART's key before it had that one.
-    if forced.is_none() && keys.flag("force_bos_token_to_be_generated")? == Some(true) {
-        return keys.token("bos_token_id");
+/// The tokens of both keys. A bad word that is `<eos>` alone is left out, as by Hugging Face.
+fn banned_tokens(
+    keys: &Keys,
+    eos: Option<u32>,
+    forced_first: Option<u32>,
+    forced_last: bool,
+) -> Result<Vec<u32>, ModelError> {
+    let mut banned = keys.words("bad_words_ids")?;
+    banned.retain(|&token| Some(token) != eos);
+    let suppressed = keys.tokens("suppress_tokens")?;
+    // Hugging Face suppresses a forced token, too, so that no token is left.
+    for (key, forced) in [
+        ("forced_bos_token_id", forced_first),
+        ("forced_eos_token_id", eos.filter(|_| forced_last)),
+    ] {
+        if forced.is_some_and(|token| suppressed.contains(&token)) {
+            return Err(keys.refusal("suppress_tokens", format!("but `{key}` is one of them")));
+        }
     }
-    Ok(forced)
+    banned.extend(suppressed);
+    Ok(banned)
 }
 
 fn is_last_forced(keys: &Keys, eos: Option<u32>) -> Result<bool, ModelError> {
@@ -253,9 +298,21 @@ pub(crate) fn to_keys(
         if options.forced_last {
             keys.push(("forced_eos_token_id", json!(config.eos_id)));
         }
-        let banned = options.banned_tokens.iter();
+        let banned = options.banned_tokens.iter().copied();
         let further = banned.filter(|token| !config.excluded_tokens.contains(token));
-        banned_tokens.extend(further);
+        // As a bad word, `<eos>` would be left out.
+        let (end, further): (Vec<u32>, _) = further.partition(|&token| token == config.eos_id);
+        if !end.is_empty() {
+            if options.forced_last {
+                return Err(no_key(
+                    path,
+                    "banned_tokens",
+                    format!("{end:?}, which is forced"),
+                ));
+            }
+            keys.push(("suppress_tokens", json!(end)));
+        }
+        banned_tokens.extend::<Vec<u32>>(further);
     }
     if !banned_tokens.is_empty() {
         let words: Vec<[u32; 1]> = banned_tokens.into_iter().map(|token| [token]).collect();
@@ -270,14 +327,7 @@ fn option_keys(
     path: &Path,
     options: &DecodeOptions,
 ) -> Result<Vec<(&'static str, Value)>, ModelError> {
-    let refuse = |key: &str, value: String| {
-        Err(ModelError::Unsupported {
-            path: path.to_owned(),
-            key: key.to_owned(),
-            value,
-            problem: "for which this file has no key".to_owned(),
-        })
-    };
+    let refuse = |key: &str, value: String| Err(no_key(path, key, value));
     let mut keys = Vec::new();
     match &options.strategy {
         Strategy::Beam { size } => keys.push(("num_beams", json!(size))),
@@ -300,6 +350,11 @@ fn option_keys(
         }
     });
     match options.max_length {
+        MaxLength::Tokens(0) => return refuse("max_length", "0".to_owned()),
+        // The key `max_length` of 20 means 20.
+        MaxLength::Tokens(most) if most + 1 == MAX_LENGTH => {
+            keys.push(("max_new_tokens", json!(most)));
+        }
         MaxLength::Tokens(most) => keys.push(("max_length", json!(most.saturating_add(1)))),
         default if default == MaxLength::default() => {}
         MaxLength::SourcePlus(more) => {
@@ -328,7 +383,20 @@ fn option_keys(
         }
         keys.push(("repetition_penalty", json!(options.repetition_penalty)));
     }
+    if options.renormalize {
+        keys.push(("renormalize_logits", json!(true)));
+    }
     Ok(keys)
+}
+
+/// The error of an option that the file cannot have.
+fn no_key(path: &Path, key: &str, value: String) -> ModelError {
+    ModelError::Unsupported {
+        path: path.to_owned(),
+        key: key.to_owned(),
+        value,
+        problem: "for which this file has no key".to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -385,6 +453,7 @@ mod tests {
             max_length: MaxLength::Tokens(511),
             banned_tokens: vec![7],
             forced_last: true,
+            renormalize: true,
             ..greedy()
         };
         assert_eq!(of(marian), expected);
@@ -429,6 +498,34 @@ mod tests {
         assert_eq!(of(bart), expected);
     }
 
+    /// As `generate` says, the lengths of new tokens "will take precedence"; its default of 20 counts new tokens.
+    #[test]
+    fn lengths_of_new_tokens_win() {
+        let lengths = |json| {
+            let options = of(json);
+            (options.min_length, options.max_length)
+        };
+        let at_most = MaxLength::Tokens;
+        let both = json!({"min_length": 20, "min_new_tokens": 5, "max_length": 30});
+        assert_eq!(lengths(both), (5, at_most(29)));
+        let none = json!({"min_length": 20, "min_new_tokens": 0});
+        assert_eq!(lengths(none), (0, MaxLength::default()));
+        let more =
+            json!({"min_length": 3, "min_new_tokens": 5, "max_length": 6, "max_new_tokens": 9});
+        assert_eq!(lengths(more), (5, at_most(9)));
+        assert_eq!(lengths(json!({"max_length": 20})), (0, at_most(20)));
+        assert_eq!(lengths(json!({"max_length": 21})), (0, at_most(20)));
+    }
+
+    #[test]
+    fn a_bad_word_that_is_the_end_is_left_out_and_a_suppressed_one_is_not() {
+        let banned = |json| of(json).banned_tokens;
+        let bad = json!({"eos_token_id": 2, "bad_words_ids": [[2], [7]], "suppress_tokens": [5]});
+        assert_eq!(banned(bad), [7, 5]);
+        let suppressed = json!({"eos_token_id": 2, "suppress_tokens": [2]});
+        assert_eq!(banned(suppressed), [2]);
+    }
+
     #[test]
     fn samples_are_drawn_from_fifty_tokens() {
         let expected = DecodeOptions {
@@ -440,6 +537,12 @@ mod tests {
             ..greedy()
         };
         assert_eq!(of(json!({"do_sample": true, "temperature": 0.5})), expected);
+        let top_k = |json: Value| match of(json).strategy {
+            Strategy::Sample(sampling) => sampling.top_k,
+            strategy => panic!("{strategy:?}"),
+        };
+        assert_eq!(top_k(json!({"do_sample": true, "top_k": null})), 0);
+        assert_eq!(top_k(json!({"do_sample": true})), 50);
     }
 
     #[test]
@@ -460,11 +563,41 @@ mod tests {
         };
         assert_eq!(
             read(&[(CONFIG_FILE, config.clone())]).unwrap(),
-            Some(expected)
+            Some(expected.clone())
         );
-        // Where both are there, one is read.
-        let files = [(CONFIG_FILE, config), (GENERATION_FILE, json!({}))];
+        // Where both are there, one is read; one that was derived from the other gives way to it.
+        for (is_derived, expected) in [(false, greedy()), (true, expected)] {
+            let generation = json!({"_from_model_config": is_derived});
+            let files = [(CONFIG_FILE, config.clone()), (GENERATION_FILE, generation)];
+            assert_eq!(read(&files).unwrap(), Some(expected));
+        }
+        // The defaults of the class are none of its own.
+        let usual = json!({"model_type": "bart", "num_beams": 1, "early_stopping": false, "forced_eos_token_id": 2});
+        let generation = json!({"_from_model_config": true});
+        let files = [(CONFIG_FILE, usual), (GENERATION_FILE, generation)];
         assert_eq!(read(&files).unwrap(), Some(greedy()));
+    }
+
+    #[test]
+    fn without_a_file_of_its_own_generation_has_the_defaults_of_the_class() {
+        for (model_type, is_last_forced) in [
+            ("marian", true),
+            ("m2m_100", false),
+            ("bart", true),
+            ("mbart", true),
+        ] {
+            let forced_last = |config: Value| {
+                let options = read(&[(CONFIG_FILE, config)]).unwrap().unwrap();
+                options.forced_last
+            };
+            let absent = json!({"model_type": model_type});
+            assert_eq!(forced_last(absent), is_last_forced, "{model_type}");
+            let null = json!({"model_type": model_type, "forced_eos_token_id": null});
+            assert!(!forced_last(null), "{model_type}");
+        }
+        let config = json!({"model_type": "bart", "force_bos_token_to_be_generated": true});
+        let options = read(&[(CONFIG_FILE, config)]).unwrap().unwrap();
+        assert_eq!(options.forced_first, Some(0));
     }
 
     #[test]
@@ -535,6 +668,16 @@ mod tests {
                 forced_last: true,
                 no_repeat_ngram: 3,
                 repetition_penalty: 1.25,
+                renormalize: true,
+                ..greedy()
+            },
+            DecodeOptions {
+                max_length: MaxLength::Tokens(19),
+                banned_tokens: vec![9, config.eos_id],
+                ..greedy()
+            },
+            DecodeOptions {
+                max_length: MaxLength::Tokens(20),
                 ..greedy()
             },
             DecodeOptions {
@@ -580,6 +723,21 @@ mod tests {
                     ..greedy()
                 },
                 "`repetition_penalty` is 1.5,",
+            ),
+            (
+                DecodeOptions {
+                    max_length: MaxLength::Tokens(0),
+                    ..greedy()
+                },
+                "`max_length` is 0,",
+            ),
+            (
+                DecodeOptions {
+                    banned_tokens: vec![config.eos_id],
+                    forced_last: true,
+                    ..greedy()
+                },
+                "`banned_tokens` is [2], which is forced,",
             ),
             (
                 DecodeOptions {

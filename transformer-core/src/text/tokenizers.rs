@@ -268,7 +268,8 @@ impl Tokenizers {
     }
 
     fn set_source_language(&mut self, name: &str) -> Result<(), TextError> {
-        if self.source.marian().is_some() {
+        // A model of one pair has no token for any language.
+        if self.source.marian().is_some() && !self.source.languages().is_empty() {
             let name = name.to_owned();
             return Err(TextError::SourceLanguage { name });
         }

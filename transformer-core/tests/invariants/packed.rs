@@ -215,7 +215,13 @@ fn searches_find_the_same() {
     for config in configs() {
         let models = [2, 3].map(|seed| model::<NdArray>(&config, seed));
         let packed = models.each_ref().map(packed_f32);
-        for options in [DecodeOptions::greedy(), beam.clone()] {
+        let renormalized = DecodeOptions {
+            no_repeat_ngram: 1,
+            repetition_penalty: 1.3,
+            renormalize: true,
+            ..beam.clone()
+        };
+        for options in [DecodeOptions::greedy(), beam.clone(), renormalized] {
             let options = DecodeOptions {
                 max_length: MaxLength::SourcePlus(3),
                 ..options

@@ -422,6 +422,71 @@ fn scores_of_search_are_those_of_scoring() {
     }
 }
 
+/// The score is the sum of log-probabilities among the tokens that the rules leave; the log-probability stays the
+/// model's, and samples are the same ones.
+#[test]
+fn renormalized_ranks_are_shares_of_the_tokens_that_rules_leave() {
+    let model = model::<NdArray>(&tiny(), 3);
+    let sample = DecodeOptions::sample(Sampling::default());
+    let mut differing = 0;
+    for options in [short(), sample] {
+        let options = DecodeOptions {
+            n_best: 3,
+            banned_tokens: vec![7, 4],
+            min_length: 2,
+            repetition_penalty: 1.3,
+            forced_first: Some(9),
+            ..options
+        };
+        let renormalized = DecodeOptions {
+            renormalize: true,
+            ..options.clone()
+        };
+        let is_sample = options.strategy != short().strategy;
+        let plain = run(&[&model], &options, &sources());
+        let found = run(&[&model], &renormalized, &sources());
+        for ((source, found), plain) in sources().iter().zip(found).zip(plain) {
+            for hypothesis in &found {
+                let target = with_eos(hypothesis);
+                let expected = log_prob_without_cache(&[&model], source, &target);
+                let mut rank = 0.0;
+                for at in 1..target.len() {
+                    let log_prob = |token: u32| {
+                        let longer = [&target[..at], &[token]].concat();
+                        let pair = SourceTarget::exact(&source[..], longer);
+                        let score = score(&model, &[pair], 64).unwrap();
+                        let log_prob = f64::from(score[0].log_probs[at]);
+                        let is_repeated = token == 1 || target[..at].contains(&token);
+                        if is_repeated {
+                            1.3 * log_prob
+                        } else {
+                            log_prob
+                        }
+                    };
+                    let left = (0..11).filter(|token| {
+                        ![7, 4].contains(token) && (*token != 2 || at >= options.min_length)
+                    });
+                    let sum: f64 = left.map(|token| log_prob(token).exp()).sum();
+                    rank += log_prob(target[at]) - sum.ln();
+                }
+                let score = rank / options.length_penalty.of(target.len());
+                let found = vec![hypothesis.log_prob, hypothesis.score];
+                assert_close(&found, &vec![expected, score], 1e-4);
+            }
+            let mut tokens = [found, plain].map(|found| {
+                let tokens = found.into_iter().map(|hypothesis| hypothesis.tokens);
+                tokens.collect::<Vec<_>>()
+            });
+            if is_sample {
+                tokens.iter_mut().for_each(|tokens| tokens.sort());
+                assert_eq!(tokens[0], tokens[1]);
+            }
+            differing += usize::from(tokens[0] != tokens[1]);
+        }
+    }
+    assert!(differing > 0, "no beam of the test differs");
+}
+
 #[test]
 fn scores_are_those_of_every_target_alone() {
     let model = model::<NdArray>(&tiny(), 3);
@@ -1187,6 +1252,25 @@ fn invalid_requests_are_named() {
     assert_eq!(
         error.unwrap_err().to_string(),
         "source 0 has a prefix of 3 tokens, more than the 2 that its target may have"
+    );
+    // No option makes room for eight tokens.
+    let request = Request::exact([5, 2]).with_prefix([3; 8]);
+    let error = search(4).run(&[request]);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "source 0 has a prefix of 8 tokens, more than the model's 7 learned positions"
+    );
+    let at_least = |min_length| {
+        let options = DecodeOptions {
+            min_length,
+            ..DecodeOptions::beam(2)
+        };
+        Search::new(&model, options).map(drop)
+    };
+    assert_eq!(at_least(7), Ok(()));
+    assert_eq!(
+        at_least(8).unwrap_err().to_string(),
+        "`min_length` asks for 8 tokens, more than the model's 7 learned positions"
     );
     for (target, problem) in [
         (

@@ -25,8 +25,8 @@ pub struct Pair {
 
 /// Parallel text, in the order of its files.
 ///
-/// Files are UTF-8, plain or gzip, as their first bytes say and not their names. Lines end in `\n`
-/// or `\r\n`. White space and byte-order marks around a sentence are removed. A pair with an empty
+/// Files are UTF-8, plain or gzip, as their first bytes say and not their names; the path `-` is standard input. Lines
+/// end in `\n` or `\r\n`. White space and byte-order marks around a sentence are removed. A pair with an empty
 /// side, or of more than a mebibyte of text, is left out; [`CorpusFiles::read`](crate::CorpusFiles::read)
 /// counts such pairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -38,6 +38,14 @@ pub enum CorpusError {
         /// The pipe or the device.
         path: PathBuf,
     },
+    /// The file is compressed, and not by gzip.
+    #[error("{}: {source}", path.display())]
+    Compressed {
+        /// File that was asked for.
+        path: PathBuf,
+        /// The error of [`TextReader::new`](crate::TextReader::new), which names the program that decompresses it.
+        source: io::Error,
+    },
     /// The file cannot be read any further.
     #[error("{}: line {line}: cannot read: {source}", path.display())]
     Read {

@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use super::corpus::{Corpus, Pair};
 use super::error::CorpusError;
 use super::hold_out::choose;
+use super::lines::{is_standard_stream, named};
 use super::reader::PairReader;
 use super::text_set::TextSet;
 use super::unusable::UnusablePairs;
 use super::writer::write_tsv;
 
-/// Where a corpus is.
+/// Where a corpus is. The path `-` is standard input, which can be read once only.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CorpusFile {
     /// A file of `source<TAB>target` lines, read as [`Corpus::from_tsv`] reads it.
@@ -67,12 +68,12 @@ impl CorpusFile {
     /// that leads nowhere or to a directory is named when it is opened.
     pub(super) fn check_regular(&self) -> Result<(), CorpusError> {
         let is_stream = |path: &&Path| {
-            fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
+            is_standard_stream(path)
+                || fs::metadata(path)
+                    .is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
         };
         match self.paths().into_iter().find(is_stream) {
-            Some(path) => Err(CorpusError::NotRegular {
-                path: path.to_owned(),
-            }),
+            Some(path) => Err(CorpusError::NotRegular { path: named(path) }),
             None => Ok(()),
         }
     }

@@ -6,7 +6,21 @@ use std::path::{Path, PathBuf};
 
 use super::error::CorpusError;
 use super::text_lines::{BYTE_ORDER_MARK, MAX_LINE_BYTES, TextLine, TextLines};
-use super::text_reader::TextReader;
+use super::text_reader::{TextReader, is_compressed};
+
+/// Whether a path is `-`, which stands for the standard stream: as a file that is read, for standard input. A file of
+/// that name is `./-`.
+pub fn is_standard_stream(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// The path of a file as messages show it.
+pub(super) fn named(path: &Path) -> PathBuf {
+    match is_standard_stream(path) {
+        true => "standard input".into(),
+        false => path.to_owned(),
+    }
+}
 
 /// Reads a text file of one sentence a line, plain or gzip, as [`Corpus`](crate::Corpus) reads its
 /// files. Blank lines are skipped.
@@ -37,8 +51,13 @@ pub(super) fn sentence(text: &str) -> String {
     trimmed(text).replace('\t', " ")
 }
 
-/// Removes white space and byte-order marks, which are also inside files that were concatenated.
-pub(super) fn trimmed(text: &str) -> &str {
+/// A sentence without the white space and the byte-order marks around it. A mark begins some files, and is inside one
+/// that was concatenated of such files.
+///
+/// ```
+/// assert_eq!(transformer_train::trimmed("\u{feff} où \r"), "où");
+/// ```
+pub fn trimmed(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || c == BYTE_ORDER_MARK)
 }
 
@@ -58,19 +77,17 @@ pub(super) struct Lines {
 
 impl Lines {
     pub fn open(path: &Path) -> Result<Self, CorpusError> {
-        let path = path.to_owned();
-        if path.is_dir() {
-            return Err(CorpusError::Directory { path });
-        }
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(source) => return Err(CorpusError::Open { path, source }),
+        let text = match is_standard_stream(path) {
+            true => TextReader::new(BufReader::new(io::stdin())),
+            false => TextReader::new(BufReader::new(open(path)?)),
         };
-        match TextReader::new(BufReader::new(file)) {
+        let path = named(path);
+        match text {
             Ok(text) => Ok(Self {
                 path,
                 text: TextLines::new(text),
             }),
+            Err(source) if is_compressed(&source) => Err(CorpusError::Compressed { path, source }),
             Err(source) => Err(CorpusError::Read {
                 path,
                 line: 1,
@@ -113,6 +130,17 @@ impl Lines {
             }
         }
     }
+}
+
+fn open(path: &Path) -> Result<File, CorpusError> {
+    let named = path.to_owned();
+    if path.is_dir() {
+        return Err(CorpusError::Directory { path: named });
+    }
+    File::open(path).map_err(|source| CorpusError::Open {
+        path: named,
+        source,
+    })
 }
 
 /// The error of a file that cannot be read any further than to this line.

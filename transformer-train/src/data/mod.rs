@@ -45,7 +45,7 @@ pub use example::{Checksum, Example, ExampleProblem, Lengths, TokenizedPair};
 pub use files::{CorpusFile, CorpusFiles, PairPlaces};
 #[cfg(feature = "text")]
 pub use filters::{Filtered, LeftOut, PairFilters};
-pub use lines::read_sentences;
+pub use lines::{is_standard_stream, read_sentences, trimmed};
 pub use sampler::{BatchError, BatchSampler};
 pub use source::ExampleSource;
 pub use text_lines::{MAX_LINE_BYTES, TextLine, TextLines};

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::observer::{ObserverError, RunObserver, RunStart, SkippedUpdate, TrainingPoint};
 use super::time_left::{RunClock, shown};
+use crate::printable::printable;
 use crate::validation::{SampleOutput, Validation};
 
 /// A line for each point of training, for each validation and for each update that is skipped; after that of a
@@ -45,7 +46,7 @@ impl PlainLines {
 
     fn write(&mut self, line: &str) {
         // A closed output must not end the training.
-        let _ = writeln!(self.out, "{line}");
+        let _ = writeln!(self.out, "{}", printable(line));
     }
 }
 

@@ -16,6 +16,7 @@ use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator as _, CommunicatorCollectives as _, Root as _};
 
 use super::{Communicator, Ranks};
+use crate::printable::printable;
 
 /// The processes that `mpirun` or `srun` has started, with the feature `mpi`.
 #[non_exhaustive]
@@ -89,6 +90,7 @@ impl World {
         let (rank, size, machine) = (self.rank(), self.size(), &self.machine);
         let cause = cause.to_string().replace(['\n', '\r'], " ");
         // In one piece: the launcher writes lines of its own there, too.
+        let cause = printable(&cause);
         let line = format!("error: rank {rank} of {size} ({machine}): {cause}\n");
         let _ = io::stderr().write_all(line.as_bytes());
         self.all.abort(1)

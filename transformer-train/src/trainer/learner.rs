@@ -39,6 +39,10 @@ impl<B: AutodiffBackend, M: Trainable<B>> Setup<B, M> {
         checkpoints: Option<Checkpoints>,
         deadline: Option<Instant>,
     ) -> Result<Trained<M::InnerModule>, TrainError> {
+        if let Some(checkpoints) = &checkpoints {
+            // Before the logs are opened.
+            checkpoints.check()?;
+        }
         let watch = self.watch(&run.state, deadline)?;
         let training = self.training(data.valid, &run.state);
         let Checkpoint {

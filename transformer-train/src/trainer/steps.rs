@@ -85,10 +85,13 @@ impl<B: AutodiffBackend, M: Trainable<B>> Setup<B, M> {
         let checkpoints = Checkpoints::open(lock, self.resume)?;
         #[cfg(feature = "text")]
         if let Some(tokenizers) = &self.tokenizers {
-            match self.resume && Tokenizers::are_in(directory) {
-                false => tokenizers.save(directory)?,
-                true if tokenizers.have_vocabularies_of(&Tokenizers::load(directory)?) => {}
-                true => return Err(TrainError::OtherTokenizers(directory.clone())),
+            let has_some = self.resume && Tokenizers::are_in(directory);
+            if has_some && !tokenizers.have_vocabularies_of(&Tokenizers::load(directory)?) {
+                return Err(TrainError::OtherTokenizers(directory.clone()));
+            }
+            // Before its first checkpoint, a run may still get other languages.
+            if !has_some || checkpoints.newest()?.is_none() {
+                tokenizers.save(directory)?;
             }
         }
         Ok(Some(checkpoints))

@@ -103,6 +103,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         checkpoints: &Checkpoints,
         directories: &[impl AsRef<Path>],
     ) -> Result<ValidModel<B, M>, TrainError> {
+        checkpoints.check()?;
         let directory = checkpoints.average();
         average_models(directories, &directory)?;
         let model = self.valid_model().model;

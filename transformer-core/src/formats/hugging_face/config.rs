@@ -8,9 +8,9 @@
 use serde_json::{Map, Value};
 
 use crate::error::ModelError;
+use crate::formats::hugging_face::derived::in_force;
 use crate::formats::hugging_face::keys::{Keys, shown};
-use crate::models::config::TransformerConfig;
-use crate::models::config::WeightTying;
+use crate::models::config::{TransformerConfig, WeightTying};
 use crate::nn::error::ConfigError;
 use crate::nn::norm::NormKind;
 use crate::nn::positions::Positions;
@@ -51,7 +51,7 @@ impl ModelType {
         }
     }
 
-    fn of(keys: &Keys) -> Result<Self, ModelError> {
+    pub fn of(keys: &Keys) -> Result<Self, ModelError> {
         let name = keys.text("model_type")?;
         let found = Self::ALL
             .into_iter()
@@ -60,6 +60,25 @@ impl ModelType {
             let known = Self::ALL.map(Self::name).join(", ");
             keys.refusal("model_type", format!("not one of {known}"))
         })
+    }
+
+    /// The token that the class has where `config.json` lacks the key.
+    pub fn default_token(self, key: &str) -> Option<u32> {
+        let tokens = match self {
+            Self::Marian => [Some(58100), None, Some(0), Some(58100), Some(0)],
+            Self::M2m100 => [Some(1), Some(0), Some(2), Some(2), None],
+            Self::Bart => [Some(1), Some(0), Some(2), Some(2), Some(2)],
+            Self::Mbart => [Some(1), Some(0), Some(2), None, Some(2)],
+        };
+        let [pad, bos, eos, start, forced_last] = tokens;
+        match key {
+            "pad_token_id" => pad,
+            "bos_token_id" => bos,
+            "eos_token_id" => eos,
+            "decoder_start_token_id" => start,
+            "forced_eos_token_id" => forced_last,
+            _ => None,
+        }
     }
 
     fn norm(self) -> NormPlacement {
@@ -105,6 +124,8 @@ pub(crate) fn config(
 ) -> Result<(ModelType, TransformerConfig), ModelError> {
     let model_type = ModelType::of(keys)?;
     refuse_other_models(model_type, keys)?;
+    let generation = in_force(Some(keys), generation)?;
+    let generation = generation.as_ref();
     let is_m2m100 = model_type == ModelType::M2m100;
     let src_vocab_size = keys.size_of_all("vocab_size")?;
     let tying = tying(model_type, keys)?;
@@ -113,10 +134,10 @@ pub(crate) fn config(
         false => keys.size("decoder_vocab_size")?,
     };
     let n_heads = keys.size_of_all("encoder_attention_heads")?;
-    let decoder_n_heads = keys.size("decoder_attention_heads")?.unwrap_or(n_heads);
+    let decoder_n_heads = keys.size_of_all("decoder_attention_heads")?;
     let d_ff = keys.size_of_all("encoder_ffn_dim")?;
     let decoder_d_ff = keys.size_of_all("decoder_ffn_dim")?;
-    let pad_id = keys.token("pad_token_id")?.unwrap_or(1);
+    let pad_id = token_of_all(model_type, keys, "pad_token_id")?;
     let max_len = keys.size("max_position_embeddings")?;
     let norm = model_type.norm();
     let config = TransformerConfig {
@@ -138,7 +159,7 @@ pub(crate) fn config(
         positions: model_type.positions(pad_id, max_len.unwrap_or(MAX_POSITIONS)),
         attention_bias: true,
         generator_bias: false,
-        embedding_scale: keys.flag("scale_embedding")?.unwrap_or(is_m2m100),
+        embedding_scale: keys.flag_or("scale_embedding", is_m2m100)?,
         embedding_norm: model_type.has_embedding_norm(),
         tying,
         activation: activation(model_type, keys)?,
@@ -150,7 +171,7 @@ pub(crate) fn config(
         }),
         activation_dropout: keys.number("activation_dropout")?.unwrap_or(0.0),
         pad_id,
-        bos_id: start_token(model_type, keys, generation)?,
+        bos_id: start_token(keys, generation)?,
         eos_id: end_token(model_type, keys, generation)?,
         // The logit of Marian's `<pad>` is zero, whatever it should be.
         excluded_tokens: match model_type {
@@ -161,7 +182,10 @@ pub(crate) fn config(
     match config.validate() {
         Ok(()) => Ok((model_type, config)),
         Err(source) => {
-            let starts = |keys: &&Keys| keys.value("decoder_start_token_id").is_some();
+            let starts = |keys: &&Keys| {
+                let mut names = START_TOKENS.into_iter();
+                names.any(|name| keys.value(name).is_some())
+            };
             let of_start = source.keys().contains(&"bos_id");
             let file = generation.filter(starts).filter(|_| of_start);
             Err(ModelError::HuggingFaceConfig {
@@ -202,6 +226,18 @@ pub(crate) fn key_of(own: &'static str) -> &'static str {
     }
 }
 
+/// Keys that may be absent, because the class has a default, but not null.
+const NEVER_NULL: [&str; 8] = [
+    "activation_dropout",
+    "activation_function",
+    "attention_dropout",
+    "dropout",
+    "hidden_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "pad_token_id",
+];
+
 /// Refuses keys that ask for another model than the type's, or than ours can be.
 fn refuse_other_models(model_type: ModelType, keys: &Keys) -> Result<(), ModelError> {
     // Keys of earlier versions of the library, which had one class for several types.
@@ -219,7 +255,7 @@ fn refuse_other_models(model_type: ModelType, keys: &Keys) -> Result<(), ModelEr
         ("tie_encoder_decoder", false),
     ];
     for (key, fact) in facts {
-        if keys.flag(key)?.unwrap_or(fact) != fact {
+        if keys.flag_or(key, fact)? != fact {
             let name = model_type.name();
             return Err(keys.refusal(key, format!("but {fact} in each model of type {name}")));
         }
@@ -235,6 +271,11 @@ fn refuse_other_models(model_type: ModelType, keys: &Keys) -> Result<(), ModelEr
             return Err(keys.refusal(key, format!("but `{other}` is {expected}")));
         }
     }
+    for key in NEVER_NULL {
+        if keys.is_null(key) {
+            return Err(keys.refusal(key, "but each model has a value of it"));
+        }
+    }
     let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
     for key in ["pruned_heads", "quantization_config"] {
         if keys.value(key).is_some_and(|value| !is_empty(value)) {
@@ -245,11 +286,9 @@ fn refuse_other_models(model_type: ModelType, keys: &Keys) -> Result<(), ModelEr
 }
 
 fn tying(model_type: ModelType, keys: &Keys) -> Result<WeightTying, ModelError> {
-    let ties_generator = keys.flag("tie_word_embeddings")?.unwrap_or(true);
+    let ties_generator = keys.flag_or("tie_word_embeddings", true)?;
     let ties_source_target = match model_type {
-        ModelType::Marian => keys
-            .flag("share_encoder_decoder_embeddings")?
-            .unwrap_or(true),
+        ModelType::Marian => keys.flag_or("share_encoder_decoder_embeddings", true)?,
         _ => true,
     };
     Ok(match (ties_source_target, ties_generator) {
@@ -273,24 +312,21 @@ fn activation(model_type: ModelType, keys: &Keys) -> Result<Activation, ModelErr
     }
 }
 
-/// The decoder's first input, as `generate` chooses it.
-fn start_token(
-    model_type: ModelType,
-    keys: &Keys,
-    generation: Option<&Keys>,
-) -> Result<u32, ModelError> {
-    let of_generation = match generation {
-        Some(generation) => generation.token("decoder_start_token_id")?,
-        None => None,
-    };
-    if let Some(token) = of_generation.or(keys.token("decoder_start_token_id")?) {
-        return Ok(token);
+/// The keys of the decoder's first input: the first that is there counts.
+const START_TOKENS: [&str; 2] = ["decoder_start_token_id", "bos_token_id"];
+
+/// The decoder's first input, as `generate` chooses it. Where the keys in force have none, Hugging Face fails, and the
+/// token of `config.json` is used here.
+pub(crate) fn start_token(keys: &Keys, generation: Option<&Keys>) -> Result<u32, ModelError> {
+    let [start, _] = START_TOKENS;
+    let of_generation = generation.into_iter();
+    let of_generation = of_generation.flat_map(|keys| START_TOKENS.map(|name| (keys, name)));
+    for (keys, name) in of_generation.chain([(keys, start)]) {
+        if let Some(token) = keys.token(name)? {
+            return Ok(token);
+        }
     }
-    Ok(match model_type {
-        ModelType::Marian => keys.token("pad_token_id")?.unwrap_or(1),
-        ModelType::M2m100 | ModelType::Bart => 2,
-        ModelType::Mbart => keys.token("bos_token_id")?.unwrap_or(0),
-    })
+    Err(keys.refusal(start, "not one token"))
 }
 
 fn end_token(
@@ -298,15 +334,21 @@ fn end_token(
     keys: &Keys,
     generation: Option<&Keys>,
 ) -> Result<u32, ModelError> {
-    let default = match model_type {
-        ModelType::Marian => 0,
-        _ => 2,
-    };
-    let token = keys.token("eos_token_id")?.unwrap_or(default);
+    let token = token_of_all(model_type, keys, "eos_token_id")?;
     if let Some(generation) = generation
         && generation.token("eos_token_id")?.unwrap_or(token) != token
     {
         return Err(generation.refusal("eos_token_id", format!("but {token} in config.json")));
     }
     Ok(token)
+}
+
+/// A token that every model has.
+pub(crate) fn token_of_all(
+    model_type: ModelType,
+    keys: &Keys,
+    key: &str,
+) -> Result<u32, ModelError> {
+    let token = keys.token(key)?.or(model_type.default_token(key));
+    token.ok_or_else(|| keys.refusal(key, "not one token"))
 }

@@ -1,4 +1,4 @@
-//! The keys of Hugging Face's files in JSON. One that is null counts as absent, as in Python.
+//! The keys of Hugging Face's files in JSON. One that is null counts as absent, unless a method says otherwise.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::formats::files::read_json;
 const MOST_SHOWN: usize = 60;
 
 /// The keys of a file, with their values.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Keys {
     path: PathBuf,
     values: Map<String, Value>,
@@ -58,6 +58,18 @@ impl Keys {
         self.values.get(key).filter(|value| !value.is_null())
     }
 
+    pub fn is_absent(&self, key: &str) -> bool {
+        !self.values.contains_key(key)
+    }
+
+    pub fn is_null(&self, key: &str) -> bool {
+        self.values.get(key).is_some_and(Value::is_null)
+    }
+
+    pub fn set(&mut self, key: &str, value: Value) {
+        self.values.insert(key.to_owned(), value);
+    }
+
     pub fn size(&self, key: &str) -> Result<Option<usize>, ModelError> {
         self.converted(key, "not a size", |value| {
             value.as_u64().and_then(|size| usize::try_from(size).ok())
@@ -76,6 +88,12 @@ impl Keys {
 
     pub fn flag(&self, key: &str) -> Result<Option<bool>, ModelError> {
         self.converted(key, "not true or false", Value::as_bool)
+    }
+
+    /// A flag with a default for where it is absent; null is false, as in Python.
+    pub fn flag_or(&self, key: &str, default: bool) -> Result<bool, ModelError> {
+        let default = default && self.is_absent(key);
+        Ok(self.flag(key)?.unwrap_or(default))
     }
 
     pub fn text(&self, key: &str) -> Result<Option<&str>, ModelError> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! config.json             ── config, config_export ──        TransformerConfig
-//! generation_config.json  ── generation ──                   DecodeOptions
+//! generation_config.json  ── derived, generation ──          DecodeOptions
 //! the weights' files      ── weights, names; pytorch ──      Transformer
 //! ```
 //!
@@ -10,6 +10,7 @@
 
 pub mod config;
 mod config_export;
+pub mod derived;
 mod export;
 pub mod keys;
 mod names;

@@ -253,7 +253,7 @@ fn assert_found_alike(packed: &impl NextToken, model: &impl NextToken, options: 
     }
 }
 
-fn log_probs<B: Backend>(
+fn log_probs(
     model: &impl NextToken,
     pairs: &[SourceTarget],
     batch_tokens: usize,

@@ -28,9 +28,10 @@ use crate::sizes::count;
 use crate::types::WeightLayout;
 
 /// How a packed matrix keeps its numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PackedPrecision {
-    /// In single precision.
+    /// In single precision, the default.
+    #[default]
     F32,
     /// In 8 bits: each weight is `scale · q`, with a whole number `q` from -127 to 127 and a scale for each
     /// output.

@@ -13,7 +13,8 @@ use transformer_core::{TargetScore, TextError, Translator};
 use transformer_program::note;
 use transformer_train::metrics::TextMetric;
 use transformer_train::{
-    Corpus, CorpusFile, CorpusFiles, Objective, PairPlaces, TokenizedPair, TrainingConfig, evaluate,
+    Corpus, CorpusFile, CorpusFiles, LossOptions, Objective, PairPlaces, TokenizedPair,
+    TrainingConfig, evaluate,
 };
 
 use super::decoding::Decoding;
@@ -141,7 +142,12 @@ fn loss<B: Backend>(translator: &Translator<B>, pairs: Vec<TokenizedPair>) -> Re
     } = TrainingConfig::default();
     let longest = pairs.iter().map(|p| p.src_len().max(p.tgt_len())).max();
     let batch_tokens = batch_tokens.max(longest.unwrap_or(0));
-    let statistics = evaluate(translator.model(), pairs, batch_tokens, label_smoothing)?;
+    let statistics = evaluate(
+        translator.model(),
+        pairs,
+        batch_tokens,
+        &LossOptions::smoothed(label_smoothing),
+    )?;
     Ok(format!(
         "loss {:.4} (label smoothing {label_smoothing})  nll {:.4}  perplexity {:.3}  token accuracy {:.2} %  tokens {}",
         statistics.mean_loss(),

@@ -57,6 +57,16 @@ pub trait RunObserver {
         Ok(())
     }
 
+    /// After each update, with its own numbers, NaN where it was skipped: for a display. A log needs no more than
+    /// [`on_training`](Self::on_training).
+    ///
+    /// # Errors
+    /// The observer is not called again.
+    fn on_update(&mut self, update: &TrainingPoint) -> Result<(), ObserverError> {
+        let _ = update;
+        Ok(())
+    }
+
     /// At once after an update that was skipped.
     ///
     /// # Errors

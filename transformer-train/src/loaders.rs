@@ -17,8 +17,7 @@ use crate::objective::Objective;
 /// [`Trainer`](crate::Trainer) makes with the same configuration. An epoch of Burn's is the updates between two
 /// validations ([`TrainingConfig::validate_every`]).
 ///
-/// Examples are in memory; a source whose examples can fail to be read needs a `Trainer`. Burn's loop begins with the
-/// first update where it resumes from a checkpoint of its own, too.
+/// Examples are in memory; a source whose examples can fail to be read needs a `Trainer`.
 pub struct Updates<E: Example> {
     loader: UpdateLoader<E>,
     /// Updates of the run.
@@ -72,6 +71,12 @@ impl<E: Example> Updates<E> {
             part: 0..in_epoch,
             epoch: Arc::default(),
         }))
+    }
+
+    /// Begins after an epoch: that of the checkpoint from which Burn's loop is resumed
+    /// ([`checkpoint`](burn::train::SupervisedTraining::checkpoint)).
+    pub fn begin_after(&self, epoch: usize) {
+        self.epoch.store(epoch, Ordering::Relaxed);
     }
 
     /// The epochs of the run, for [`num_epochs`](burn::train::SupervisedTraining::num_epochs).

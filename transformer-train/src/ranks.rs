@@ -149,7 +149,7 @@ impl Ranks {
     }
 
     /// Tells the others, as rank 0, whether the run begins.
-    pub(crate) fn tell_start(&self, begins: bool) {
+    pub(crate) fn send_start(&self, begins: bool) {
         self.of_first([f64::from(u8::from(begins))]);
     }
 

@@ -27,6 +27,8 @@ use support::run::{alone, pairs, tiny_config};
 enum Shown {
     Metric(String),
     Train(MetricId, Option<f64>),
+    /// Of a loss.
+    TrainText(String),
     Valid(MetricId, Option<f64>, String),
     /// Update, and progress in the interval and of the intervals.
     Update(usize, [usize; 4]),
@@ -61,8 +63,11 @@ fn parts(state: MetricState) -> (MetricId, Option<f64>, String) {
 
 impl MetricsRendererTraining for Recording {
     fn update_train(&mut self, state: MetricState) {
-        let (id, value, _) = parts(state);
-        self.add(Shown::Train(id, value));
+        let (found, value, text) = parts(state);
+        if found == id("Loss") {
+            self.add(Shown::TrainText(text));
+        }
+        self.add(Shown::Train(found, value));
     }
 
     fn update_valid(&mut self, state: MetricState) {
@@ -213,6 +218,19 @@ fn a_renderer_shows_every_update_every_validation_and_no_nan() {
         matches!(shown, Shown::Valid(found, Some(value), _) if *found == id("Score") && *value == 7.5)
     });
     assert_eq!(scores.count(), 1);
+    // The mean of the interval: of its first update, that update's.
+    let Some(Shown::TrainText(text)) = shown
+        .iter()
+        .find(|shown| matches!(shown, Shown::TrainText(_)))
+    else {
+        panic!("no text of a loss");
+    };
+    let (mean, own) = text
+        .strip_prefix("mean ")
+        .unwrap()
+        .split_once(" - update ")
+        .unwrap();
+    assert_eq!(mean, own);
     let sample = Shown::Valid(id("Sample 1"), None, "a → b (reference: c)".into());
     assert_eq!(shown.iter().filter(|shown| **shown == sample).count(), 2);
     let validations = shown.iter().filter_map(|shown| match shown {

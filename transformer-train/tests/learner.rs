@@ -3,14 +3,16 @@
 mod support;
 
 use std::fs;
+use std::path::Path;
 use transformer_instances as _;
 
 use burn::data::dataloader::DataLoader;
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::record::CompactRecorder;
+use burn::record::{CompactRecorder, FullPrecisionSettings, NamedMpkFileRecorder};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::train::SupervisedTraining;
+use burn::train::checkpoint::KeepLastNCheckpoints;
 use burn::train::metric::{LearningRateMetric, LossMetric};
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
@@ -18,7 +20,7 @@ use burn_ndarray::NdArray;
 use transformer_core::{Transformer, TransformerConfig};
 use transformer_train::{
     BatchSampler, Batches, Example, Lengths, LossOptions, LossSums, Objective, ProgressDisplay,
-    TokenizedPair, TrainError, Trainer, TrainingConfig, Update, Updates, learner,
+    Schedule, TokenizedPair, TrainError, Trainer, TrainingConfig, Update, Updates, learner,
 };
 
 use support::run::{alone, pairs, tiny_config};
@@ -105,6 +107,34 @@ fn same_bits<B: AutodiffBackend>() {
             assert!(folder.path().join(file).exists(), "{part}-{epoch}");
         }
     }
+}
+
+/// Burn's checkpoints have the model, the moments and the updates made.
+#[test]
+fn burn_s_loop_is_resumed_to_the_same_bits() {
+    let _alone = alone();
+    let train = |folder: &Path, resumed: Option<usize>, epochs| {
+        let train = Updates::new(&model::<B>(), pairs(), &run()).unwrap();
+        let valid = Batches::new(&model::<B>(), pairs(), &run()).unwrap();
+        let recorder = NamedMpkFileRecorder::<FullPrecisionSettings>::new();
+        train.begin_after(resumed.unwrap_or(0));
+        let mut training = SupervisedTraining::new(folder, train, valid)
+            .with_file_checkpointer(recorder)
+            .with_checkpointing_strategy(KeepLastNCheckpoints::new(2))
+            .with_application_logger(None)
+            .num_epochs(epochs);
+        if let Some(epoch) = resumed {
+            training = training.checkpoint(epoch);
+        }
+        let trained = training.launch(learner(model::<B>(), &run()).unwrap());
+        weights::<NdArray>(&trained.model.model)
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, halves] = ["whole", "halves"].map(|name| folder.path().join(name));
+    let expected = train(&whole, None, 2);
+    let half = train(&halves, None, 1);
+    assert!(half != expected);
+    assert!(train(&halves, Some(1), 2) == expected);
 }
 
 #[test]

@@ -84,6 +84,12 @@ impl BurnDisplay {
         }
     }
 
+    fn train(&mut self, state: Option<MetricState>) {
+        if let Some(state) = state {
+            self.renderer.update_train(state);
+        }
+    }
+
     fn show_validation(&mut self, validation: &Validation) {
         let own = [
             (LOSS, validation.valid_loss),
@@ -92,8 +98,10 @@ impl BurnDisplay {
         ];
         let numbers = validation.numbers.iter();
         let numbers = numbers.map(|(name, value)| (name.as_str(), *value));
-        for state in own.into_iter().chain(numbers).filter_map(numeric) {
-            self.renderer.update_valid(state);
+        for (name, value) in own.into_iter().chain(numbers) {
+            if let Some(state) = numeric(name, value, number(value)) {
+                self.renderer.update_valid(state);
+            }
         }
         let progress = self.progress(validation.update);
         let indicators = indicators(&progress);
@@ -127,24 +135,31 @@ impl RunObserver for BurnDisplay {
         Ok(())
     }
 
-    fn on_update(&mut self, point: &TrainingPoint) -> Result<(), ObserverError> {
+    fn on_update(
+        &mut self,
+        update: &TrainingPoint,
+        interval: &TrainingPoint,
+    ) -> Result<(), ObserverError> {
         #[cfg(feature = "tui")]
         let_ctrl_c_through();
-        let numbers = [
-            (LOSS, point.loss),
-            (PERPLEXITY, point.perplexity),
-            (ACCURACY, point.accuracy),
-            (SPEED, point.tokens_per_second),
-            (RATE, point.learning_rate),
-            (NORM, point.gradient_norm),
+        let numbers: [(&str, fn(&TrainingPoint) -> f64); 5] = [
+            (LOSS, |point| point.loss),
+            (PERPLEXITY, |point| point.perplexity),
+            (ACCURACY, |point| point.accuracy),
+            (SPEED, |point| point.tokens_per_second),
+            (NORM, |point| point.gradient_norm),
         ];
-        for state in numbers.into_iter().filter_map(numeric) {
-            self.renderer.update_train(state);
+        for (name, of) in numbers {
+            let (own, mean) = (of(update), of(interval));
+            let shown = format!("mean {} - update {}", number(mean), number(own));
+            self.train(numeric(name, own, shown));
         }
-        let skipped = point.skipped.to_string();
+        let rate = update.learning_rate;
+        self.train(numeric(RATE, rate, number(rate)));
+        let skipped = update.skipped.to_string();
         self.renderer
             .update_train(text(SKIPPED, skipped.clone(), skipped));
-        let progress = self.progress(point.update);
+        let progress = self.progress(update.update);
         let indicators = indicators(&progress);
         self.renderer.render_train(progress, indicators);
         Ok(())
@@ -186,10 +201,9 @@ fn text(name: &str, shown: String, saved: String) -> MetricState {
     MetricState::Generic(MetricEntry::new(id(name), entry))
 }
 
-/// A number, if it can be plotted.
-fn numeric((name, value): (&str, f64)) -> Option<MetricState> {
-    let entry = SerializedEntry::new(number(value), value.to_string());
-    let entry = MetricEntry::new(id(name), entry);
+/// A number and its text, if it can be plotted.
+fn numeric(name: &str, value: f64, shown: String) -> Option<MetricState> {
+    let entry = MetricEntry::new(id(name), SerializedEntry::new(shown, value.to_string()));
     let state = MetricState::Numeric(entry, NumericEntry::Value(value));
     value.is_finite().then_some(state)
 }

@@ -12,6 +12,7 @@ mod terminal;
 mod time_left;
 mod watch;
 
+#[cfg(feature = "tui")]
 use std::io::IsTerminal;
 
 use burn::train::Interrupter;

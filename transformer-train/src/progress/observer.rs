@@ -57,13 +57,18 @@ pub trait RunObserver {
         Ok(())
     }
 
-    /// After each update, with its own numbers, NaN where it was skipped: for a display. A log needs no more than
+    /// After each update, for a display: `update` has its own numbers, NaN where it was skipped, and `interval` those of
+    /// all updates since the last validation or the start. A log needs no more than
     /// [`on_training`](Self::on_training).
     ///
     /// # Errors
     /// The observer is not called again.
-    fn on_update(&mut self, update: &TrainingPoint) -> Result<(), ObserverError> {
-        let _ = update;
+    fn on_update(
+        &mut self,
+        update: &TrainingPoint,
+        interval: &TrainingPoint,
+    ) -> Result<(), ObserverError> {
+        let _ = (update, interval);
         Ok(())
     }
 

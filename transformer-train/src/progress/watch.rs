@@ -84,6 +84,7 @@ impl Watching {
             since: Since::default(),
             seconds: start.seconds,
             updated: start.seconds,
+            interval: (Since::default(), start.seconds),
             last_point: Instant::now(),
         })
     }
@@ -102,6 +103,8 @@ pub(crate) struct Watch {
     seconds: f64,
     /// Seconds spent training until the last update.
     updated: f64,
+    /// The training since the last validation, and the seconds spent until then.
+    interval: (Since, f64),
     last_point: Instant,
 }
 
@@ -167,11 +170,19 @@ impl Watch {
     /// Passes on the update that was counted last, and a point if one is due. `seconds` is the time that the run has
     /// spent training.
     pub fn after_update(&mut self, item: &UpdateItem, seconds: f64) {
+        let Since {
+            learning_rate,
+            skipped,
+            ..
+        } = self.since;
         let mut own = Since::default();
-        own.add(item, self.since.learning_rate, self.since.skipped);
+        own.add(item, learning_rate, skipped);
         let own = own.point(self.update, self.updated, seconds);
+        let (interval, began) = &mut self.interval;
+        interval.add(item, learning_rate, skipped);
+        let interval = interval.point(self.update, *began, seconds);
         self.updated = seconds;
-        self.emit(|observer| observer.on_update(&own));
+        self.emit(|observer| observer.on_update(&own, &interval));
         if self.update == 1
             || self.update.is_multiple_of(self.every)
             || self.last_point.elapsed() >= POINT_WITHIN
@@ -198,6 +209,7 @@ impl Watch {
         if !samples.is_empty() {
             self.emit(|observer| observer.on_samples(samples));
         }
+        self.interval = (Since::default(), self.updated);
         // The time of a validation is no waiting for a point.
         self.last_point = Instant::now();
     }

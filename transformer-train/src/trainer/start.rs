@@ -306,6 +306,6 @@ fn begin(
     {
         hook(directory).map_err(|source| TrainError::Start { source })?;
     }
-    ranks.tell_start(ended.is_none());
+    ranks.send_start(ended.is_none());
     Ok(ended)
 }

@@ -18,7 +18,7 @@ use transformer_core::ops::{self, Heads, Operands, ProductPrecision};
 use transformer_core::{AttentionWeights, Mask, Transformer, TransformerConfig, WeightInit};
 use transformer_program::{BackendChoice, BackendTask, run_on};
 use transformer_train::{
-    LabelSmoothedCrossEntropy, PaperAdam, TokenizedPair, TrainingModel, Update,
+    AdamConfig, LabelSmoothedCrossEntropy, LossOptions, TokenizedPair, TrainingModel, Update,
 };
 
 use crate::common::on_every_backend;
@@ -190,7 +190,7 @@ impl Benches<'_> {
         }
         let model = training_model::<B>(size, device);
         let step = || TrainStep::step(&model, update(size, |_| size.len)).grads;
-        let mut optimizer = PaperAdam::new(None);
+        let mut optimizer = AdamConfig::default().init();
         let mut stepped = Some(optimizer.step(1e-4, model.clone(), step()));
         let mut group = self.criterion.benchmark_group("optimizer step");
         group.bench_function(BenchmarkId::new(size.name, self.backend), |bencher| {
@@ -227,7 +227,7 @@ impl Benches<'_> {
         device: &B::Device,
     ) {
         let mut trained = Some(training_model::<B>(size, device));
-        let mut optimizer = PaperAdam::new(None);
+        let mut optimizer = AdamConfig::default().init();
         self.measure::<B>(name, size, device, || {
             let model = trained.take().expect("put back below");
             let output = TrainStep::step(&model, update());
@@ -241,7 +241,7 @@ fn training_model<B: AutodiffBackend>(
     device: &B::Device,
 ) -> TrainingModel<B, Transformer<B>> {
     let model: Transformer<B> = size.config.init(1, device).expect("a sound configuration");
-    TrainingModel::new(model, 0.1)
+    TrainingModel::new(model, LossOptions::smoothed(0.1))
 }
 
 /// A batch of pairs whose rows have the given lengths: one token of them is added to each side of a pair.

@@ -1,4 +1,4 @@
-//! A model of one's own, made of the library's layers: trained by `Trainer`, decoded by beam search.
+//! A model of one's own, made of the library's layers: trained in Burn's training loop, decoded by beam search.
 //!
 //! Its encoder applies one layer again and again, so that it has the parameters of one layer
 //! whatever its depth. It learns to read a sequence backwards.
@@ -8,6 +8,8 @@
 use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
+use burn::train::SupervisedTraining;
+use burn::train::metric::{LearningRateMetric, LossMetric};
 use burn_autodiff::Autodiff;
 use clap::Parser;
 use rand::{RngExt, SeedableRng};
@@ -20,7 +22,10 @@ use transformer_core::{
     padding_positions,
 };
 use transformer_examples::{Backend as Chosen, Failure};
-use transformer_train::{Objective, PairBatch, TokenSums, TokenizedPair, Trainer, TrainingConfig};
+use transformer_train::{
+    Batches, LossOptions, LossSums, Objective, PairBatch, TokenizedPair, TrainingConfig, Updates,
+    learner,
+};
 
 /// Trains a model of one's own to read sequences backwards, and decodes by beam search.
 #[derive(Debug, Parser)]
@@ -101,19 +106,20 @@ impl<B: Backend> Objective<B> for SharedEncoder<B> {
     type Example = TokenizedPair;
     type Batch = PairBatch<B>;
 
-    fn d_model(&self) -> usize {
-        D_MODEL
-    }
-
     fn batch(&self, pairs: &[TokenizedPair], device: &B::Device) -> PairBatch<B> {
         PairBatch::new(pairs, special(), device)
     }
 
-    fn loss(&self, batch: PairBatch<B>, label_smoothing: f64) -> TokenSums<B> {
+    fn loss(&self, batch: PairBatch<B>, options: &LossOptions) -> LossSums<B> {
         let mut cache = self.decoder.read_once(&self.encode(batch.source));
         let hidden = self.decode(batch.target, &mut cache);
         let logits = |rows: Tensor<B, 2>| self.generator.forward(rows, None);
-        batch.labels.loss(hidden, label_smoothing, logits)
+        batch.labels.loss(hidden, options.label_smoothing, logits)
+    }
+
+    /// For the paper's learning rate.
+    fn width(&self) -> Option<usize> {
+        Some(D_MODEL)
     }
 }
 
@@ -189,7 +195,19 @@ fn main() -> Result<(), Failure> {
         validate_every: flags.updates.div_ceil(4),
         ..TrainingConfig::default()
     };
-    let model = Trainer::new(model, run).train(train, test.clone())?.model;
+    let train = Updates::new(&model, train, &run)?;
+    let valid = Batches::new(&model, test.clone(), &run)?;
+    let epochs = train.epochs();
+    // Burn's logs, from which its summary is made.
+    let logs = tempfile::tempdir()?;
+    let model = SupervisedTraining::new(logs.path(), train, valid)
+        .metrics((LossMetric::<Chosen>::new(),))
+        .metric_train_numeric(LearningRateMetric::new())
+        .num_epochs(epochs)
+        .summary()
+        .launch(learner(model, &run)?)
+        .model
+        .model;
 
     let requests = test.iter().map(|pair| Request::new(&pair.source[..]));
     let requests: Vec<_> = requests.collect();

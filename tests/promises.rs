@@ -28,8 +28,8 @@ use transformer_core::{
 use transformer_core::{PackedPrecision, PackedTransformer};
 use transformer_program::{BackendChoice, BackendTask, run_on};
 use transformer_train::{
-    Objective, ProgressDisplay, TokenSums, TokenizedPair, TrainError, Trainer, TrainingConfig,
-    TrainingModel, Update, sequence_loss, train_bpe,
+    LossOptions, LossSums, Objective, ProgressDisplay, TokenizedPair, TrainError, Trainer,
+    TrainingConfig, TrainingModel, Update, sequence_loss, train_bpe,
 };
 
 /// Each line is a test: a function on a type of backends, B being any that is compiled in.
@@ -565,7 +565,7 @@ fn accumulation<B: AutodiffBackend>(device: &B::Device) {
         ..paper()
     };
     let model = config.init::<B>(1, device).unwrap();
-    let model = TrainingModel::<B, _>::new(model, 0.1);
+    let model = TrainingModel::<B, _>::new(model, LossOptions::smoothed(0.1));
     let pairs = pairs(7);
     let gradients = |batches: Vec<Vec<TokenizedPair>>| {
         let output = TrainStep::step(&model, Update::new(batches));
@@ -596,8 +596,8 @@ fn labels<B: AutodiffBackend>(device: &B::Device) {
             ..paper()
         };
         let model = config.init::<B>(1, device).unwrap();
-        let outcome = |sums: TokenSums<B>| {
-            let parts = [&sums.loss, &sums.nll, &sums.correct, &sums.tokens];
+        let outcome = |sums: LossSums<B>| {
+            let parts = [&sums.loss, &sums.nll, &sums.correct, &sums.weight];
             let parts = parts.map(|sum| values(sum.clone())[0]);
             let gradients = GradientsParams::from_grads(sums.loss.backward(), &model);
             (parts, numbers(&model.valid(), Some(&gradients)))

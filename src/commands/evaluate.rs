@@ -13,8 +13,8 @@ use transformer_core::{TargetScore, TextError};
 use transformer_program::note;
 use transformer_train::metrics::TextMetric;
 use transformer_train::{
-    Corpus, CorpusFile, CorpusFiles, Objective, PairPlaces, TokenizedPair, TrainingConfig,
-    evaluate, is_standard_stream,
+    Corpus, CorpusFile, CorpusFiles, LossOptions, Objective, PairPlaces, TokenizedPair,
+    TrainingConfig, evaluate, is_standard_stream,
 };
 
 use super::decoding::Decoding;
@@ -155,7 +155,12 @@ fn loss<B: Backend>(translator: &PlainTranslator<B>, pairs: Vec<TokenizedPair>) 
     } = TrainingConfig::default();
     let longest = pairs.iter().map(|p| p.src_len().max(p.tgt_len())).max();
     let batch_tokens = batch_tokens.max(longest.unwrap_or(0));
-    let statistics = evaluate(translator.model(), pairs, batch_tokens, label_smoothing)?;
+    let statistics = evaluate(
+        translator.model(),
+        pairs,
+        batch_tokens,
+        &LossOptions::smoothed(label_smoothing),
+    )?;
     Ok(format!(
         "loss {:.4} (label smoothing {label_smoothing})  nll {:.4}  perplexity {:.3}  token accuracy {:.2} %  tokens {}",
         statistics.mean_loss(),

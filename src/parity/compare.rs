@@ -13,7 +13,7 @@ use transformer_core::{
     Request, Transformer, greedy, padded, sinusoidal_encoding,
 };
 use transformer_core::{PackedPrecision, PackedTransformer};
-use transformer_train::{Labels, PaperAdam, RateSchedule};
+use transformer_train::{AdamConfig, Labels, RateSchedule};
 
 use super::Result;
 use super::config::ModelSystem;
@@ -95,7 +95,7 @@ impl ModelSystem {
         let hidden = model.decode(batch.tgt.clone(), &model.encode(batch.src.clone()));
         let labels = batch.labels.clone();
         let sums = labels.loss(hidden, self.label_smoothing, |rows| model.generate(rows));
-        sums.loss / sums.tokens
+        sums.loss / sums.weight
     }
 
     /// The number of rows that a model decodes to other tokens than PyTorch's.
@@ -147,7 +147,7 @@ impl ModelSystem {
     ) -> Result<Vec<Row>> {
         let (expected, [updates]) = io.of_rank("training_losses", DType::F32)?;
         let expected: Vec<f64> = expected.iter().collect();
-        let mut optimizer = PaperAdam::new(None);
+        let mut optimizer = AdamConfig::default().init();
         let mut schedule = RateSchedule::new(&self.training, self.config.d_model);
         let mut found = Vec::new();
         for _ in 0..updates {

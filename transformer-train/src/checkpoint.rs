@@ -35,6 +35,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::module::{AutodiffModule, Module, ModuleMapper, Param, ParamId};
+use burn::optim::Optimizer;
 use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Record, Recorder};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
@@ -48,7 +49,8 @@ use transformer_core::{
 use crate::data::{Checksum, Example};
 use crate::error::TrainError;
 use crate::files;
-use crate::objective::Objective;
+use crate::gradients::device;
+use crate::objective::{Objective, Trainable};
 use crate::optimizer_file;
 use crate::run_lock::RunLock;
 use crate::run_state::RunState;
@@ -475,11 +477,15 @@ pub(crate) struct Found {
 impl Found {
     /// Reads the checkpoint of a run with the settings and data of `now` into `model`, whose frozen
     /// parameters stay frozen.
-    pub fn restore<B, M, O>(self, now: &RunState, model: M) -> Result<Checkpoint<M, O>, TrainError>
+    pub fn restore<B, M, O>(
+        self,
+        now: &RunState,
+        model: M,
+    ) -> Result<Checkpoint<M, O::Record>, TrainError>
     where
-        B: Backend,
-        M: Objective<B>,
-        O: Record<B>,
+        B: AutodiffBackend,
+        M: Trainable<B>,
+        O: Optimizer<M, B> + 'static,
     {
         let Self {
             run,
@@ -489,13 +495,14 @@ impl Found {
         } = self;
         let or_older = |error| with_older(&run, error);
         let file = RunFile::read(&directory).map_err(or_older)?;
-        file.state.continues_as(now, &directory, M::Example::NAME)?;
+        file.state
+            .continues_as(now, &directory, <M as Objective<B>>::Example::NAME)?;
         file.check_files(&directory).map_err(or_older)?;
         let state = file.state;
         let counts = state.check_counts(update);
         counts.map_err(|problem| or_older(damaged(&directory.join(RUN_FILE), problem)))?;
-        let device = model.devices().into_iter().next().unwrap_or_default();
-        let model = model.restore(&directory)?;
+        let device = device::<B>(&model);
+        let model = Objective::<B>::restore(model, &directory)?;
         let (model, average) = match now.config.ema_decay {
             None => (model, None),
             Some(_) => {
@@ -505,7 +512,7 @@ impl Found {
         };
         let path = directory.join(OPTIMIZER_FILE);
         let bytes = files::read(&path).map_err(TrainError::io(&path))?;
-        optimizer_file::check::<B>(&bytes, &model, state.update)
+        optimizer_file::check::<B, M, O>(&bytes, &model, state.update)
             .map_err(|problem| damaged(&path, problem))?;
         let optimizer = Recorder::<B>::load(&recorder(), bytes, &device)
             .map_err(|error| damaged(&path, error.to_string()))?;

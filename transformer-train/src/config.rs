@@ -6,6 +6,8 @@ use transformer_core::ProductPrecision;
 use crate::config_rule::ConfigRule;
 use crate::criterion::Criterion;
 use crate::error::TrainError;
+use crate::loss::LossOptions;
+use crate::optimizer::AdamConfig;
 use crate::schedule::Schedule;
 
 /// How a model is trained. The defaults are the paper's (§5), at a batch that fits one machine.
@@ -126,6 +128,19 @@ impl Default for TrainingConfig {
 }
 
 impl TrainingConfig {
+    /// How the loss is computed.
+    pub fn loss_options(&self) -> LossOptions {
+        LossOptions::smoothed(self.label_smoothing)
+    }
+
+    /// The paper's Adam, with the weight decay of this configuration.
+    pub fn adam(&self) -> AdamConfig {
+        AdamConfig {
+            weight_decay: self.weight_decay,
+            ..AdamConfig::default()
+        }
+    }
+
     /// Checks that the configuration describes a run.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ use crate::validation::Validation;
 pub struct Criterion {
     /// Its name: `loss`, `perplexity`, `accuracy`, or one that
     /// [`Trainer::validate_with`](crate::Trainer::validate_with) or
-    /// [`Trainer::on_validation`](crate::Trainer::on_validation) measures ([`Validation::number`]).
+    /// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn) measures ([`Validation::number`]).
     pub number: String,
     /// Which values are better.
     pub goal: Goal,

@@ -1,15 +1,15 @@
 //! Evaluation of a model on held-out examples.
 
-use std::sync::Arc;
-
 use burn::tensor::backend::Backend;
-use burn::train::{InferenceStep, ItemLazy};
+use burn::train::ItemLazy;
 
-use crate::data::{BatchSampler, Example, ExampleSource, Examples, ValidLoader};
+use crate::data::{BatchSampler, Example, ExampleSource};
 use crate::error::TrainError;
-use crate::metrics::Statistics;
+use crate::gradients::sums;
+use crate::loaders::Batches;
+use crate::loss::LossOptions;
+use crate::metrics::{DeviceStatistics, Statistics};
 use crate::objective::Objective;
-use crate::training_model::TrainingModel;
 
 /// The loss, perplexity and accuracy of a model on examples, by teacher forcing.
 ///
@@ -19,30 +19,23 @@ pub fn evaluate<B: Backend, M: Objective<B>>(
     model: &M,
     examples: Vec<M::Example>,
     batch_tokens: usize,
-    label_smoothing: f64,
+    options: &LossOptions,
 ) -> Result<Statistics, TrainError> {
-    let examples = in_memory(model, examples, batch_tokens, 0, "evaluation")?;
-    let model = TrainingModel::new(model.clone(), label_smoothing);
-    let mut all = Statistics::default();
-    for batch in ValidLoader(examples).batches() {
-        all.add(&model.step(batch).sync().statistics);
-    }
-    Ok(all)
+    let sampler = checked(model, &examples, batch_tokens, 0, "evaluation")?;
+    Ok(measured(model, &Batches::of(examples, &sampler), options))
 }
 
-/// Examples to validate on or to evaluate, which fit the batches and the model.
-pub(crate) fn in_memory<B: Backend, M: Objective<B>>(
+/// The sums of a model over batches.
+pub(crate) fn measured<B: Backend, M: Objective<B>>(
     model: &M,
-    examples: Vec<M::Example>,
-    batch_tokens: usize,
-    seed: u64,
-    part: &'static str,
-) -> Result<Examples<M::Example>, TrainError> {
-    let sampler = checked(model, &examples, batch_tokens, seed, part)?;
-    Ok(Examples {
-        all: Arc::new(examples),
-        sampler: Arc::new(sampler),
-    })
+    batches: &Batches<M::Example>,
+    options: &LossOptions,
+) -> Statistics {
+    let mut all = Statistics::default();
+    for batch in batches.batches() {
+        all.add(&DeviceStatistics::new(sums(model, &batch, options)).sync());
+    }
+    all
 }
 
 /// The batches of examples, after those that are to be checked before a run were checked against the model.

@@ -1,5 +1,5 @@
-//! Training for [`transformer_core`]: Burn's Learner with the paper's optimizer, schedule and loss
-//! (§5), for any model with a loss; and the steps from parallel text to a translation model.
+//! Training for [`transformer_core`]: the paper's optimizer, schedule and loss (§5), for any model with a loss; and
+//! the steps from parallel text to a translation model.
 //!
 //! From two files of text to a model directory, with its tokenizer:
 //!
@@ -58,8 +58,9 @@
 //! | the interface of a model that can be trained | [`Objective`] |
 //! | label-smoothed loss, at the positions of labels only | [`LabelSmoothedCrossEntropy`] (§5.4), [`Labels`] |
 //! | learning rate | [`Schedule`], [`RateSchedule`] (§5.3) |
-//! | optimizer | [`PaperAdam`] (§5.3) |
+//! | optimizer | [`Adam`] (§5.3); any of Burn's, with [`Clipped`] gradients |
 //! | training, checkpoints, resume | [`Trainer`] |
+//! | training in Burn's own loop, with its metrics and display | [`learner`], [`Updates`], [`Batches`] |
 //! | training by several processes | [`Ranks`]; `Mpi`, with the feature `mpi` |
 //! | decoding at each validation | `TextValidation`, with the feature `text`; [`ValidationMetrics`] |
 //! | training from a model, in part | [`Trainer`], [`freeze`] |
@@ -79,6 +80,9 @@ mod error;
 mod evaluate;
 mod files;
 mod freeze;
+mod gradients;
+mod learner;
+mod loaders;
 mod loss;
 pub mod metrics;
 mod moving_average;
@@ -96,7 +100,6 @@ mod scheduled;
 #[cfg(feature = "text")]
 mod text_validation;
 mod trainer;
-mod training_model;
 mod update_loop;
 mod validation;
 
@@ -120,11 +123,13 @@ pub use data::{
 pub use error::{AverageError, TrainError, same_config};
 pub use evaluate::evaluate;
 pub use freeze::{FreezeError, freeze, frozen_names};
-pub use loss::{LabelSmoothedCrossEntropy, TokenSums};
+pub use learner::{TrainingLearner, TrainingModel, learner};
+pub use loaders::{Batches, Updates};
+pub use loss::{LabelSmoothedCrossEntropy, LossOptions, LossSums};
 pub use objective::{
     Labels, Objective, PairBatch, SequenceBatch, Trainable, check_tokens, sequence_loss,
 };
-pub use optimizer::{PaperAdam, clip_global_norm, global_norm};
+pub use optimizer::{Adam, AdamConfig, AdamRule, Clipped, clip_global_norm, global_norm};
 pub use printable::printable;
 pub use progress::{
     JsonLog, LOG_FILE, ObserverError, PlainLines, ProgressDisplay, RunLog, RunObserver, RunStart,
@@ -139,7 +144,6 @@ pub use schedule::{RateSchedule, Schedule};
 #[cfg(feature = "text")]
 pub use text_validation::TextValidation;
 pub use trainer::{Trained, Trainer};
-pub use training_model::TrainingModel;
 pub use update_loop::StopReason;
 pub use validation::{
     AverageOutcome, HookError, Measurement, SampleOutput, Validation, ValidationContext,

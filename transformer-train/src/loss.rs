@@ -39,46 +39,62 @@ pub struct LabelSmoothedCrossEntropy {
     pad_id: Option<u32>,
 }
 
-/// Sums over the real tokens of a batch: `[1]` each.
+/// How a run computes its loss: the argument of [`Objective::loss`](crate::Objective::loss).
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
+pub struct LossOptions {
+    /// ε of label smoothing (§5.4), for losses that have labels to smooth; 0: none.
+    pub label_smoothing: f64,
+}
+
+impl LossOptions {
+    /// Labels smoothed by ε.
+    pub fn smoothed(label_smoothing: f64) -> Self {
+        Self { label_smoothing }
+    }
+}
+
+/// The loss of a batch as a sum, and its weight, by which a mean divides: `[1]` each.
+///
+/// The weight is the number of real tokens, or of examples where each has one loss.
 ///
 /// ```
 /// use burn_ndarray::NdArray;
 /// use burn::tensor::Tensor;
-/// use transformer_train::TokenSums;
+/// use transformer_train::LossSums;
 ///
 /// // Squared errors of two labels.
 /// let device = Default::default();
 /// let loss = Tensor::<NdArray, 1>::from_data([0.25 + 0.04], &device);
-/// let tokens = Tensor::from_data([2.0], &device);
-/// let sums = TokenSums::new(loss, tokens);
+/// let sums = LossSums::new(loss, Tensor::from_data([2.0], &device));
 /// assert_eq!(sums.nll.into_scalar(), sums.loss.into_scalar());
 /// assert_eq!(sums.correct.into_scalar(), 0.0);
 /// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct TokenSums<B: Backend> {
-    /// The smoothed loss, in nats.
+pub struct LossSums<B: Backend> {
+    /// The loss that is trained: of labels the smoothed one, in nats.
     pub loss: Tensor<B, 1>,
     /// The negative log-likelihood of the labels, in nats.
     pub nll: Tensor<B, 1>,
     /// Labels that have the largest logit of their row.
     pub correct: Tensor<B, 1>,
-    /// Real tokens.
-    pub tokens: Tensor<B, 1>,
+    /// Real tokens, or examples.
+    pub weight: Tensor<B, 1>,
 }
 
-impl<B: Backend> TokenSums<B> {
+impl<B: Backend> LossSums<B> {
     /// The sums of a loss that has neither a likelihood nor a first choice: its negative
     /// log-likelihood is the loss itself, and no label counts as correct.
     ///
     /// # Shapes
-    /// - loss and tokens: `[1]`
-    pub fn new(loss: Tensor<B, 1>, tokens: Tensor<B, 1>) -> Self {
+    /// - loss and weight: `[1]`
+    pub fn new(loss: Tensor<B, 1>, weight: Tensor<B, 1>) -> Self {
         Self {
             nll: loss.clone(),
-            correct: tokens.zeros_like(),
+            correct: weight.zeros_like(),
             loss,
-            tokens,
+            weight,
         }
     }
 
@@ -94,14 +110,14 @@ impl<B: Backend> TokenSums<B> {
     }
 }
 
-impl<B: AutodiffBackend> TokenSums<B> {
+impl<B: AutodiffBackend> LossSums<B> {
     /// The sums without their graph of gradients.
-    pub fn inner(self) -> TokenSums<B::InnerBackend> {
-        TokenSums {
+    pub fn inner(self) -> LossSums<B::InnerBackend> {
+        LossSums {
             loss: self.loss.inner(),
             nll: self.nll.inner(),
             correct: self.correct.inner(),
-            tokens: self.tokens.inner(),
+            weight: self.weight.inner(),
         }
     }
 }
@@ -139,7 +155,7 @@ impl LabelSmoothedCrossEntropy {
         labels: Tensor<B, 1, Int>,
     ) -> Tensor<B, 1> {
         let sums = self.sums(logits, labels);
-        sums.loss / sums.tokens
+        sums.loss / sums.weight
     }
 
     /// The sums over the real tokens (§5.4), from which means over several batches are computed.
@@ -147,15 +163,11 @@ impl LabelSmoothedCrossEntropy {
     /// # Shapes
     /// - logits: `[rows, vocab_size]`
     /// - labels: `[rows]`, each below vocab_size
-    /// - output: see [`TokenSums`]
+    /// - output: see [`LossSums`]
     ///
     /// # Panics
     /// When the numbers of rows and of labels differ.
-    pub fn sums<B: Backend>(
-        &self,
-        logits: Tensor<B, 2>,
-        labels: Tensor<B, 1, Int>,
-    ) -> TokenSums<B> {
+    pub fn sums<B: Backend>(&self, logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>) -> LossSums<B> {
         let real = match self.pad_id {
             Some(pad_id) => labels.clone().not_equal_elem(i64::from(pad_id)).float(),
             None => labels.ones_like().float(),
@@ -163,11 +175,11 @@ impl LabelSmoothedCrossEntropy {
         let rows = ops::cross_entropy(logits, labels, self.smoothing);
         let correct = rows.at_label.clone().greater_equal(rows.largest).float();
         let nll = rows.log_sum_exp - rows.at_label;
-        TokenSums {
+        LossSums {
             loss: (rows.loss * real.clone()).sum(),
             nll: (nll * real.clone()).sum(),
             correct: (correct * real.clone()).sum(),
-            tokens: real.sum(),
+            weight: real.sum(),
         }
     }
 }

@@ -1,50 +1,101 @@
-//! Adam(0.9, 0.98, 1e-9) (§5.3), whose state a checkpoint can save, with AdamW's weight decay.
-
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+//! Adam(0.9, 0.98, 1e-9) (§5.3) with AdamW's weight decay, and the clipping of gradients before any optimizer's step.
 
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
 use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::{
-    Adam, AdamState, AdaptiveMomentumState, GradientsParams, MultiGradientsParams, Optimizer,
-    SimpleOptimizer,
+    Adam as BurnAdam, AdamState, AdaptiveMomentumState, GradientsParams, LearningRate,
+    MultiGradientsParams, Optimizer, SimpleOptimizer,
 };
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Tensor};
 use transformer_core::ops::{self, AdamStep, Moments};
 
-use crate::training_model::device;
+use crate::gradients::device;
 
-/// Adam with the paper's constants; its state is Burn's.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct PaperAdamRule {
-    weight_decay: f64,
+/// The constants of [`Adam`]; by default the paper's (§5.3), without weight decay.
+///
+/// ```
+/// use burn::nn::{Linear, LinearConfig};
+/// use burn::optim::{GradientsParams, Optimizer};
+/// use burn::tensor::Tensor;
+/// use burn_autodiff::Autodiff;
+/// use burn_ndarray::NdArray;
+/// use transformer_train::{Adam, AdamConfig};
+///
+/// type B = Autodiff<NdArray>;
+/// let device = Default::default();
+/// let linear: Linear<B> = LinearConfig::new(2, 1).init(&device);
+/// let mut adam: Adam<Linear<B>, B> = AdamConfig { weight_decay: 0.1, ..AdamConfig::default() }.init();
+/// let loss = linear.forward(Tensor::<B, 2>::ones([3, 2], &device)).sum();
+/// let gradients = GradientsParams::from_grads(loss.backward(), &linear);
+/// let linear = adam.step(1e-3, linear, gradients);
+/// # let _ = linear;
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamConfig {
+    /// The decay of the gradient's moving average, β₁.
+    pub beta_1: f32,
+    /// The decay of the squared gradient's moving average, β₂.
+    pub beta_2: f32,
+    /// Added to the denominator, ε.
+    pub epsilon: f32,
+    /// Shrinks each parameter of two or more dimensions to `1 - rate · weight_decay` of its value before each step, as
+    /// AdamW does (Loshchilov and Hutter, 2019; PyTorch's `AdamW`). The paper does not.
+    ///
+    /// Biases and the parameters of norms have one dimension, and do not decay; neither do frozen parameters, and
+    /// parameters without a gradient in that step.
+    pub weight_decay: f64,
 }
 
-const BETA_1: f32 = 0.9;
-const BETA_2: f32 = 0.98;
-const EPSILON: f32 = 1e-9;
+impl Default for AdamConfig {
+    fn default() -> Self {
+        Self {
+            beta_1: 0.9,
+            beta_2: 0.98,
+            epsilon: 1e-9,
+            weight_decay: 0.0,
+        }
+    }
+}
 
-impl PaperAdamRule {
-    /// A parameter, shrunk by its weight decay: matrices only. Biases and the parameters of norms have
-    /// one dimension.
+impl AdamConfig {
+    /// A new optimizer of a module.
+    pub fn init<M: AutodiffModule<B>, B: AutodiffBackend>(self) -> Adam<M, B> {
+        OptimizerAdaptor::from(AdamRule(self))
+    }
+}
+
+/// Adam for a module, as one of Burn's optimizers; its state is that of Burn's Adam.
+pub type Adam<M, B> = OptimizerAdaptor<AdamRule, M, B>;
+
+/// The moments of each parameter.
+pub(crate) type AdamRecord<M, B> = <Adam<M, B> as Optimizer<M, B>>::Record;
+
+/// The step of [`Adam`] for one parameter.
+#[derive(Debug, Clone, Copy)]
+pub struct AdamRule(AdamConfig);
+
+impl AdamRule {
+    /// A parameter, shrunk by its weight decay: matrices only.
     fn decayed<B: Backend, const D: usize>(
         &self,
         learning_rate: f64,
         parameter: Tensor<B, D>,
     ) -> Tensor<B, D> {
-        match D >= 2 && self.weight_decay > 0.0 {
-            true => parameter.mul_scalar(1.0 - learning_rate * self.weight_decay),
+        let weight_decay = self.0.weight_decay;
+        match D >= 2 && weight_decay > 0.0 {
+            true => parameter.mul_scalar(1.0 - learning_rate * weight_decay),
             false => parameter,
         }
     }
 }
 
-impl<B: Backend> SimpleOptimizer<B> for PaperAdamRule {
+impl<B: Backend> SimpleOptimizer<B> for AdamRule {
     type State<const D: usize> = AdamState<B, D>;
 
     fn step<const D: usize>(
         &self,
-        lr: f64,
+        lr: LearningRate,
         tensor: Tensor<B, D>,
         grad: Tensor<B, D>,
         state: Option<AdamState<B, D>>,
@@ -57,9 +108,9 @@ impl<B: Backend> SimpleOptimizer<B> for PaperAdamRule {
             None => (1, None),
         };
         let step = AdamStep {
-            beta_1: BETA_1,
-            beta_2: BETA_2,
-            epsilon: EPSILON,
+            beta_1: self.0.beta_1,
+            beta_2: self.0.beta_2,
+            epsilon: self.0.epsilon,
             learning_rate: lr,
             time,
         };
@@ -70,105 +121,54 @@ impl<B: Backend> SimpleOptimizer<B> for PaperAdamRule {
     }
 
     fn to_device<const D: usize>(state: Self::State<D>, device: &B::Device) -> Self::State<D> {
-        <Adam as SimpleOptimizer<B>>::to_device(state, device)
+        <BurnAdam as SimpleOptimizer<B>>::to_device(state, device)
     }
 }
 
-/// Adam with the paper's constants, behind a handle.
-///
-/// Burn's `Learner` gives no access to its optimizer; a clone of this handle shares the state of the
-/// one that the learner holds, so that it can be saved after any update.
-pub struct PaperAdam<M, B>
-where
-    M: AutodiffModule<B>,
-    B: AutodiffBackend,
-{
-    shared: Arc<Mutex<OptimizerAdaptor<PaperAdamRule, M, B>>>,
-    clip_norm: Option<f64>,
+/// Scales the gradients of a step down together, to at most a Euclidean norm, and then makes a step of any optimizer
+/// (the paper does not clip). A step whose norm is not finite is skipped.
+#[derive(Debug, Clone)]
+pub struct Clipped<O> {
+    optimizer: O,
+    max_norm: Option<f64>,
 }
 
-impl<M, B> Clone for PaperAdam<M, B>
-where
-    M: AutodiffModule<B>,
-    B: AutodiffBackend,
-{
-    fn clone(&self) -> Self {
+impl<O> Clipped<O> {
+    /// Clips to `max_norm`, or not at all.
+    pub fn new(optimizer: O, max_norm: Option<f64>) -> Self {
         Self {
-            shared: self.shared.clone(),
-            clip_norm: self.clip_norm,
+            optimizer,
+            max_norm,
         }
     }
 }
 
-impl<M, B> PaperAdam<M, B>
+impl<M, B, O> Optimizer<M, B> for Clipped<O>
 where
     M: AutodiffModule<B>,
     B: AutodiffBackend,
+    O: Optimizer<M, B>,
 {
-    /// A new optimizer; with `clip_norm` the gradients of an update are scaled down together to at
-    /// most that Euclidean norm (the paper does not clip).
-    pub fn new(clip_norm: Option<f64>) -> Self {
-        let adam = OptimizerAdaptor::from(PaperAdamRule::default());
-        Self {
-            shared: Arc::new(Mutex::new(adam)),
-            clip_norm,
+    type Record = O::Record;
+
+    fn step(&mut self, lr: LearningRate, module: M, grads: GradientsParams) -> M {
+        let Some(max_norm) = self.max_norm else {
+            return self.optimizer.step(lr, module, grads);
+        };
+        let norm: f64 = global_norm::<B, M>(&module, &grads).into_scalar().elem();
+        match norm.is_finite() {
+            true => {
+                let grads = scaled_down::<B, M>(&module, grads, norm, max_norm);
+                self.optimizer.step(lr, module, grads)
+            }
+            false => module,
         }
     }
 
-    /// Shrinks each parameter of two or more dimensions to `1 - rate · weight_decay` of its value before
-    /// each step, as AdamW does (Loshchilov and Hutter, 2019; PyTorch's `AdamW`). The paper does not.
-    ///
-    /// Biases and the parameters of norms have one dimension, and do not decay; neither do frozen
-    /// parameters, and parameters without a gradient in that step.
-    pub fn with_weight_decay(self, weight_decay: f64) -> Self {
-        {
-            let mut adam = self.adam();
-            let moments = adam.to_record();
-            let decaying: OptimizerAdaptor<PaperAdamRule, M, B> =
-                OptimizerAdaptor::from(PaperAdamRule { weight_decay });
-            *adam = decaying.load_record(moments);
+    fn step_multi(&mut self, lr: LearningRate, module: M, grads: MultiGradientsParams) -> M {
+        if self.max_norm.is_none() {
+            return self.optimizer.step_multi(lr, module, grads);
         }
-        self
-    }
-
-    /// One step with gradients whose [`global_norm`] has been read back.
-    pub(crate) fn step_with_norm(
-        &mut self,
-        lr: f64,
-        module: M,
-        grads: GradientsParams,
-        norm: f64,
-    ) -> M {
-        let grads = match self.clip_norm {
-            Some(max_norm) => scaled_down::<B, M>(&module, grads, norm, max_norm),
-            None => grads,
-        };
-        self.adam().step(lr, module, grads)
-    }
-
-    /// The optimizer itself. A panic while it is locked does not leave it inconsistent: `step` consumes
-    /// and returns modules.
-    fn adam(&self) -> MutexGuard<'_, OptimizerAdaptor<PaperAdamRule, M, B>> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<M, B> Optimizer<M, B> for PaperAdam<M, B>
-where
-    M: AutodiffModule<B>,
-    B: AutodiffBackend,
-{
-    type Record = <OptimizerAdaptor<PaperAdamRule, M, B> as Optimizer<M, B>>::Record;
-
-    fn step(&mut self, lr: f64, module: M, grads: GradientsParams) -> M {
-        let grads = match self.clip_norm {
-            Some(max_norm) => clip_global_norm(&module, grads, max_norm),
-            None => grads,
-        };
-        self.adam().step(lr, module, grads)
-    }
-
-    fn step_multi(&mut self, lr: f64, module: M, grads: MultiGradientsParams) -> M {
         // Clipping needs the whole gradient of every parameter at once.
         let mut gathered = Gathered {
             parts: grads,
@@ -179,15 +179,14 @@ where
     }
 
     fn to_record(&self) -> Self::Record {
-        self.adam().to_record()
+        self.optimizer.to_record()
     }
 
     fn load_record(self, record: Self::Record) -> Self {
-        {
-            let mut adam = self.adam();
-            *adam = adam.clone().load_record(record);
+        Self {
+            optimizer: self.optimizer.load_record(record),
+            ..self
         }
-        self
     }
 }
 
@@ -216,7 +215,7 @@ pub fn clip_global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
 }
 
 /// Scales gradients whose Euclidean norm is `norm` to at most `max_norm`.
-fn scaled_down<B: AutodiffBackend, M: AutodiffModule<B>>(
+pub(crate) fn scaled_down<B: AutodiffBackend, M: AutodiffModule<B>>(
     module: &M,
     grads: GradientsParams,
     norm: f64,
@@ -286,6 +285,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Gathered {
 mod tests {
     use super::*;
     use burn::nn::Linear;
+    use burn::optim::SgdConfig;
     use burn::tensor::TensorData;
     use burn_autodiff::Autodiff;
     use burn_ndarray::NdArray;
@@ -302,6 +302,14 @@ mod tests {
             weight: Param::from_data(TensorData::from([WEIGHT]), &device),
             bias: Some(Param::from_data(TensorData::from(BIAS), &device)),
         }
+    }
+
+    fn decaying(weight_decay: f64) -> Adam<Linear<Tracked>, Tracked> {
+        let config = AdamConfig {
+            weight_decay,
+            ..AdamConfig::default()
+        };
+        config.init()
     }
 
     fn values<const D: usize>(param: &Param<Tensor<Tracked, D>>) -> Vec<f64> {
@@ -325,18 +333,12 @@ mod tests {
 
     #[test]
     fn steps_with_weight_decay_are_adam_w_s_for_matrices_and_adam_s_for_biases() {
-        let device = Default::default();
         let decay = 0.3;
         let steps = [(0.1, 0.5_f32), (0.05, -2.0), (0.2, 0.125)];
         let mut linear = linear();
-        let mut optimizer =
-            PaperAdam::<Linear<Tracked>, Tracked>::new(None).with_weight_decay(decay);
+        let mut optimizer = decaying(decay);
         for (rate, gradient) in steps {
-            let mut grads = GradientsParams::new();
-            let weight = Tensor::<NdArray, 2>::from_data([[gradient, -gradient]], &device);
-            grads.register(linear.weight.id, weight);
-            let bias = Tensor::<NdArray, 1>::from_data([gradient, -gradient], &device);
-            grads.register(linear.bias.as_ref().unwrap().id, bias);
+            let grads = gradients(&linear, [gradient, -gradient]);
             linear = optimizer.step(rate, linear, grads);
         }
         let of = |sign: f64| steps.map(|(rate, gradient)| (rate, sign * f64::from(gradient)));
@@ -353,24 +355,48 @@ mod tests {
 
     #[test]
     fn a_parameter_without_a_gradient_does_not_decay() {
-        let mut optimizer = PaperAdam::<Linear<Tracked>, Tracked>::new(None).with_weight_decay(0.5);
-        let linear = optimizer.step(1.0, linear(), GradientsParams::new());
+        let linear = decaying(0.5).step(1.0, linear(), GradientsParams::new());
         assert_eq!(values(&linear.weight), WEIGHT.map(f64::from));
     }
 
-    #[test]
-    fn weight_decay_keeps_the_moments() {
+    /// The gradients of the parameters of [`linear`]: the same values for weight and bias.
+    fn gradients(linear: &Linear<Tracked>, values: [f32; 2]) -> GradientsParams {
         let device = Default::default();
-        let mut optimizer = PaperAdam::<Linear<Tracked>, Tracked>::new(None);
-        let linear = linear();
         let mut grads = GradientsParams::new();
-        let weight = Tensor::<NdArray, 2>::from_data([[1.0_f32, 1.0]], &device);
+        let weight = Tensor::<NdArray, 2>::from_data([values], &device);
         grads.register(linear.weight.id, weight);
-        optimizer.step(0.1, linear, grads);
-        let optimizer = optimizer.with_weight_decay(0.5);
-        assert_eq!(
-            Optimizer::<Linear<Tracked>, Tracked>::to_record(&optimizer).len(),
-            1
-        );
+        let bias = Tensor::<NdArray, 1>::from_data(values, &device);
+        grads.register(linear.bias.as_ref().unwrap().id, bias);
+        grads
+    }
+
+    /// Burn's SGD without momentum: a step of rate 1 subtracts the gradient.
+    #[test]
+    fn any_optimizer_steps_by_clipped_gradients() {
+        let sgd = SgdConfig::new().init::<Tracked, Linear<Tracked>>();
+        let linear = linear();
+        // Their norm is √(2 (9 + 16)) = √50; clipped to √2, a fifth of it.
+        let grads = gradients(&linear, [3.0, -4.0]);
+        let mut clipped = Clipped::new(sgd.clone(), Some(2.0_f64.sqrt()));
+        let stepped = clipped.step(1.0, linear.clone(), grads);
+        for (found, expected) in values(&stepped.weight).iter().zip([0.5 - 0.6, -2.0 + 0.8]) {
+            assert!((found - expected).abs() < 1e-6, "{found}, not {expected}");
+        }
+        for max_norm in [None, Some(8.0)] {
+            let grads = gradients(&linear, [3.0, -4.0]);
+            let stepped = Clipped::new(sgd.clone(), max_norm).step(1.0, linear.clone(), grads);
+            assert_eq!(values(&stepped.weight), [-2.5, 2.0]);
+        }
+    }
+
+    #[test]
+    fn a_step_whose_norm_is_not_finite_is_skipped() {
+        let adam = AdamConfig::default().init::<Linear<Tracked>, Tracked>();
+        let mut clipped = Clipped::new(adam, Some(1.0));
+        let linear = linear();
+        let grads = gradients(&linear, [f32::NAN, 1.0]);
+        let linear = clipped.step(1.0, linear, grads);
+        assert_eq!(values(&linear.weight), WEIGHT.map(f64::from));
+        assert!(Optimizer::<Linear<Tracked>, Tracked>::to_record(&clipped).is_empty());
     }
 }

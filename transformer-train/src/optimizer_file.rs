@@ -1,31 +1,40 @@
-//! The file of an optimizer's moments, checked before Burn reads it: its reader panics on names that are none, and on
+//! The file of Adam's moments, checked before Burn reads it: its reader panics on names that are none, and on
 //! tensors of another shape than their numbers have, and Adam on moments of another shape than their parameter has.
 //!
 //! ```text
 //! item: { a parameter's id: { V1: { Rank2: { momentum: { time, moment_1: { bytes, shape, dtype }, moment_2, max_moment_2 } } } } }
 //! ```
 
+use std::any::TypeId;
 use std::collections::HashMap;
 use std::fmt;
 
-use burn::module::{Module, ModuleVisitor, Param, ParamId};
-use burn::tensor::backend::Backend;
+use burn::module::{AutodiffModule, Module, ModuleVisitor, Param, ParamId};
+use burn::optim::Optimizer;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Tensor};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 
-/// Checks the moments of a module's parameters, which are numbered in their order, after this number of updates.
+use crate::optimizer::AdamRecord;
+
+/// Checks the moments of a module's parameters, which are numbered in their order, after this number of updates. The
+/// file of an optimizer that has others than [`Adam`](crate::Adam) is Burn's alone.
 ///
 /// # Errors
 /// The problem with the file, in words.
-pub(crate) fn check<B: Backend>(
-    file: &[u8],
-    module: &impl Module<B>,
-    updates: usize,
-) -> Result<(), String> {
+pub(crate) fn check<B, M, O>(file: &[u8], module: &M, updates: usize) -> Result<(), String>
+where
+    B: AutodiffBackend,
+    M: AutodiffModule<B> + 'static,
+    O: Optimizer<M, B> + 'static,
+{
+    if TypeId::of::<O::Record>() != TypeId::of::<AdamRecord<M, B>>() {
+        return Ok(());
+    }
     let file: File = rmp_serde::from_slice(file).map_err(|error| error.to_string())?;
     let mut shapes = Shapes::default();
-    module.visit(&mut shapes);
+    Module::<B>::visit(module, &mut shapes);
     for (id, Version::V1(state)) in &file.item {
         let Some(shape) = shapes.by_id.get(id) else {
             return Err(format!("moments of a parameter `{id}`, which there is not"));

@@ -12,7 +12,6 @@ mod gradients;
 #[cfg(feature = "mpi")]
 mod mpi;
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -70,8 +69,8 @@ pub trait Communicator {
 pub struct Ranks {
     /// `None` for a process by itself.
     others: Option<Rc<dyn Communicator>>,
-    /// Rank 0's message about the run that is to begin, until the run begins here.
-    begins: Rc<Cell<Option<bool>>>,
+    /// Whether rank 0's message that the run begins was received.
+    begun: bool,
 }
 
 impl Ranks {
@@ -83,7 +82,7 @@ impl Ranks {
         };
         Self {
             others,
-            begins: Rc::default(),
+            begun: false,
         }
     }
 
@@ -131,30 +130,26 @@ impl Ranks {
     }
 
     /// Waits until rank 0's run is sure to begin or to go on, and the function of
-    /// [`Trainer::on_start`](crate::Trainer::on_start) has written its files into the run's directory. `false` where
-    /// the run had ended, and there is nothing to do.
+    /// [`Trainer::on_start`](crate::Trainer::on_start) has written its files into the run's directory. Returns the
+    /// ranks of that run; `None` where the run had ended, and there is nothing to do.
     ///
     /// For a program whose other ranks read their examples from that directory: they call it before they make their
-    /// [`Trainer`](crate::Trainer), which otherwise waits by itself. In rank 0 it does nothing, and is `true`.
-    pub fn wait_for_start(&self) -> bool {
-        if self.is_first() {
-            return true;
-        }
-        let begins = self.receive_start();
-        self.begins.set(Some(begins));
-        begins
+    /// [`Trainer`](crate::Trainer), which otherwise waits by itself. In rank 0 it does not wait.
+    pub fn wait_for_start(&self) -> Option<Self> {
+        let begun = self.begins();
+        begun.then(|| Self {
+            begun,
+            ..self.clone()
+        })
     }
 
-    /// The same as [`wait_for_start`](Self::wait_for_start), for the run that begins now.
+    /// Whether the run begins, once rank 0 has said so.
     pub(crate) fn begins(&self) -> bool {
-        match self.begins.take() {
-            Some(begins) => begins,
-            None => self.receive_start(),
-        }
+        self.begun || self.is_first() || self.receive_start()
     }
 
     /// Tells the others, as rank 0, whether the run begins.
-    pub(crate) fn tell_start(&self, begins: bool) {
+    pub(crate) fn send_start(&self, begins: bool) {
         self.of_first([f64::from(u8::from(begins))]);
     }
 

@@ -7,6 +7,7 @@ use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
 use crate::config::TrainingConfig;
+use crate::error::TrainError;
 
 /// The course of the learning rate. Every schedule rises linearly over the updates of the warm-up `w`
 /// ([`TrainingConfig::warmup`]) to its peak `p`, and they differ after it. Below, `s` is the update,
@@ -96,6 +97,19 @@ impl RateSchedule {
             start: config.schedule_start,
             last: config.schedule_start.saturating_add(config.updates) as f64,
             made: 0,
+        }
+    }
+
+    /// The schedule of a run of a model, before its first update.
+    ///
+    /// # Errors
+    /// When the peak is the paper's, and the model has no width to compute it from.
+    pub(crate) fn of(config: &TrainingConfig, width: Option<usize>) -> Result<Self, TrainError> {
+        match (width, config.peak_rate) {
+            (Some(width), _) => Ok(Self::new(config, width)),
+            // The width is not used.
+            (None, Some(_)) => Ok(Self::new(config, 1)),
+            (None, None) => Err(TrainError::NoPeak),
         }
     }
 

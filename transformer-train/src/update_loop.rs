@@ -1,9 +1,7 @@
-//! The training loop, by updates: a strategy for Burn's Learner.
+//! The training loop, by updates.
 //!
-//! Burn's own loop steps the schedule once per batch, validates and saves once per epoch, and
-//! resumes at an epoch's start. Here the unit is the *update*: one optimizer step, one step of the
-//! schedule, however many batches its gradients come from. The Learner, its metrics, its renderers
-//! and its interrupter are Burn's.
+//! An *update* is one optimizer step and one step of the schedule, however many batches its gradients come from. By
+//! updates the loop validates, saves and ends, and a run is resumed at one.
 //!
 //! | file | has |
 //! |---|---|
@@ -16,30 +14,24 @@ mod ending;
 mod updating;
 mod validating;
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use burn::data::dataloader::Progress;
-use burn::module::AutodiffModule;
+use burn::lr_scheduler::LrScheduler;
 use burn::optim::Optimizer;
 use burn::tensor::backend::AutodiffBackend;
-use burn::train::{
-    Interrupter, Learner, LearningComponentsMarker, SupervisedLearningStrategy,
-    SupervisedTrainingEventProcessor, TrainLoader, TrainingComponents, ValidLoader,
-};
+use burn::train::Interrupter;
 
 use crate::checkpoint::{Checkpoint, Checkpoints};
 use crate::config::TrainingConfig;
 use crate::data::UpdateLoader;
 use crate::error::TrainError;
+use crate::loaders::Batches;
+use crate::loss::LossOptions;
 use crate::moving_average::MovingAverage;
 use crate::objective::{Objective, Trainable};
-use crate::optimizer::PaperAdam;
 use crate::progress::{ObserverError, Watch};
 use crate::ranks::{Ranks, checksum, differing};
 use crate::run_state::RunState;
-use crate::schedule::RateSchedule;
-use crate::training_model::TrainingModel;
 use crate::validation::{AverageOutcome, ValidationHook};
 
 pub(crate) use self::ending::Ended;
@@ -54,26 +46,12 @@ pub enum StopReason {
     Time,
     /// It was interrupted.
     Interrupted,
-    /// [`Trainer::on_validation`](crate::Trainer::on_validation) or
-    /// [`Trainer::validate_with`](crate::Trainer::validate_with) ended it.
+    /// The metrics of a validation ended it ([`Trainer::validate_with`](crate::Trainer::validate_with)).
     Validation,
     /// As many validations in a row as [`TrainingConfig::patience`] allows were not better. Resumed with the
     /// same patience, it has still ended; with more, or without, it goes on.
     Patience,
 }
-
-pub(crate) type Components<B, M> = LearningComponentsMarker<
-    B,
-    RateSchedule,
-    TrainingModel<B, M>,
-    PaperAdam<TrainingModel<B, M>, B>,
->;
-
-type InnerModel<B, M> = <M as AutodiffModule<B>>::InnerModule;
-
-/// A model as it is validated.
-pub(crate) type ValidModel<B, M> =
-    TrainingModel<<B as AutodiffBackend>::InnerBackend, InnerModel<B, M>>;
 
 /// The result of a run.
 pub(crate) struct Outcome {
@@ -81,99 +59,6 @@ pub(crate) struct Outcome {
     pub stopped: StopReason,
     pub average: Option<AverageOutcome>,
     pub observer_errors: Vec<ObserverError>,
-}
-
-/// The training loop, by updates.
-pub(crate) struct UpdateStrategy<B: AutodiffBackend, M: Trainable<B>> {
-    pub config: TrainingConfig,
-    /// At least one, the first being the model's.
-    pub devices: Vec<B::Device>,
-    /// The processes that train together. Fields that only rank 0 has are `None` in the others.
-    pub ranks: Ranks,
-    /// Beginning with the first update of the run. Not Burn's loader, whose items could not be errors.
-    pub updates: UpdateLoader<<M as Objective<B>>::Example>,
-    pub optimizer: PaperAdam<TrainingModel<B, M>, B>,
-    pub schedule: RateSchedule,
-    pub checkpoints: Option<Checkpoints>,
-    pub deadline: Option<Instant>,
-    pub start: Mutex<Option<Start<B, M>>>,
-    pub outcome: Arc<Mutex<Option<Result<Outcome, TrainError>>>>,
-}
-
-/// The state that a run starts with, beside its model and optimizer.
-pub(crate) struct Start<B: AutodiffBackend, M: Trainable<B>> {
-    pub state: RunState,
-    pub hook: ValidationHook<B::InnerBackend, InnerModel<B, M>>,
-    pub average: Option<MovingAverage<ValidModel<B, M>>>,
-    pub watch: Watch,
-}
-
-impl<B: AutodiffBackend, M: Trainable<B>> SupervisedLearningStrategy<Components<B, M>>
-    for UpdateStrategy<B, M>
-{
-    fn fit(
-        &self,
-        components: TrainingComponents<Components<B, M>>,
-        learner: Learner<Components<B, M>>,
-        _train: TrainLoader<Components<B, M>>,
-        valid: ValidLoader<Components<B, M>>,
-        _starting_epoch: usize,
-    ) -> (
-        TrainingModel<B, M>,
-        SupervisedTrainingEventProcessor<Components<B, M>>,
-    ) {
-        let start = self
-            .start
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let Start {
-            state,
-            hook,
-            average,
-            watch,
-        } = start.expect("a strategy runs once");
-        // The learner would hold a copy of the model during each step, and weights could not be changed
-        // in place.
-        let model = learner.model();
-        drop(learner);
-        let mut run = Run {
-            strategy: self,
-            model: Some(model),
-            optimizer: self.optimizer.clone(),
-            schedule: self.schedule.clone(),
-            valid,
-            processor: components.event_processor,
-            interrupter: components.interrupter,
-            average,
-            saved: (state.update, Instant::now()),
-            summed: Vec::new(),
-            state,
-            hook,
-            watch,
-        };
-        let result = run
-            .until_the_end()
-            .map_err(|error| match &self.checkpoints {
-                Some(checkpoints) => checkpoints.or_lost(error),
-                None => error,
-            });
-        let observer_errors = run.watch.end();
-        let outcome = result.map(|(stopped, average)| Outcome {
-            state: run.state,
-            stopped,
-            average,
-            observer_errors,
-        });
-        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-        let model = match run.average {
-            Some(average) => {
-                <TrainingModel<B, M> as AutodiffModule<B>>::from_inner(average.into_model())
-            }
-            None => run.model.expect(MODEL),
-        };
-        (model, run.processor)
-    }
 }
 
 /// Why rank 0 ends the run, if it does.
@@ -191,48 +76,85 @@ fn reason_of_first(ranks: &Ranks, stopped: Option<StopReason>) -> Option<StopRea
     REASONS[first as usize]
 }
 
-const MODEL: &str = "the optimizer returns the model";
-
-/// A run under way.
-struct Run<'a, B: AutodiffBackend, M: Trainable<B>> {
-    strategy: &'a UpdateStrategy<B, M>,
-    /// `None` while the optimizer holds it.
-    model: Option<TrainingModel<B, M>>,
-    /// The average of its weights, if the run has one. After the first update they share no tensor that is
+/// A run under way. Its model is an argument, because the optimizer takes it and returns it.
+///
+/// What only rank 0 has is `None` or empty in other processes.
+pub(crate) struct Run<B: AutodiffBackend, M: Trainable<B>, O, S> {
+    pub config: TrainingConfig,
+    pub loss: LossOptions,
+    /// At least one, the first being the model's.
+    pub devices: Vec<B::Device>,
+    /// The processes that train together.
+    pub ranks: Ranks,
+    /// Beginning with the first update of the run.
+    pub updates: UpdateLoader<<M as Objective<B>>::Example>,
+    pub valid: Batches<<M as Objective<B>>::Example>,
+    pub optimizer: O,
+    pub schedule: S,
+    /// The average of the model's weights, if the run has one. After the first update they share no tensor that is
     /// trained, so that the optimizer goes on changing weights in place.
-    average: Option<MovingAverage<ValidModel<B, M>>>,
-    optimizer: PaperAdam<TrainingModel<B, M>, B>,
-    schedule: RateSchedule,
-    valid: ValidLoader<Components<B, M>>,
-    processor: SupervisedTrainingEventProcessor<Components<B, M>>,
-    interrupter: Interrupter,
-    state: RunState,
-    hook: ValidationHook<B::InnerBackend, InnerModel<B, M>>,
+    pub average: Option<MovingAverage<M::InnerModule>>,
+    pub checkpoints: Option<Checkpoints>,
+    pub deadline: Option<Instant>,
+    pub interrupter: Interrupter,
+    pub state: RunState,
+    pub hook: ValidationHook<B::InnerBackend, M::InnerModule>,
+    pub watch: Watch,
     /// The update of the last checkpoint, and when it was written.
-    saved: (usize, Instant),
+    pub saved: (usize, Instant),
     /// The memory in which gradients are summed over all processes.
-    summed: Vec<f32>,
-    watch: Watch,
+    pub summed: Vec<f32>,
 }
 
-impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
+impl<B, M, O, S> Run<B, M, O, S>
+where
+    B: AutodiffBackend,
+    M: Trainable<B>,
+    O: Optimizer<M, B> + 'static,
+    S: LrScheduler,
+{
     /// Makes updates until the run ends, and the average of its last checkpoints.
-    fn until_the_end(&mut self) -> Result<(StopReason, Option<AverageOutcome>), TrainError> {
-        let stopped = self.updates()?;
+    pub fn train(mut self, model: M) -> Result<(M::InnerModule, Outcome), TrainError> {
+        let result = self
+            .until_the_end(model)
+            .map_err(|error| match &self.checkpoints {
+                Some(checkpoints) => checkpoints.or_lost(error),
+                None => error,
+            });
+        let observer_errors = self.watch.end();
+        let (model, stopped, average) = result?;
+        let model = match self.average {
+            Some(average) => average.into_model(),
+            None => model.valid(),
+        };
+        let outcome = Outcome {
+            state: self.state,
+            stopped,
+            average,
+            observer_errors,
+        };
+        Ok((model, outcome))
+    }
+
+    fn until_the_end(
+        &mut self,
+        model: M,
+    ) -> Result<(M, StopReason, Option<AverageOutcome>), TrainError> {
+        let (model, stopped) = self.updates(model)?;
         let average = match stopped {
             StopReason::Interrupted => None,
-            _ => self.average_last_checkpoints()?,
+            _ => self.average_last_checkpoints(&model)?,
         };
-        self.strategy.ranks.wait_for_all();
-        Ok((stopped, average))
+        self.ranks.wait_for_all();
+        Ok((model, stopped, average))
     }
 
     /// Makes updates until the run ends; validates and saves as it goes. All processes pause where rank 0 does, and
     /// where any of them is interrupted; it says whether they go on.
-    fn updates(&mut self) -> Result<StopReason, TrainError> {
-        let mut updates = self.strategy.updates.start();
+    fn updates(&mut self, mut model: M) -> Result<(M, StopReason), TrainError> {
+        let mut updates = self.updates.start();
         let mut clock = Instant::now();
-        let ranks = &self.strategy.ranks;
+        let ranks = self.ranks.clone();
         loop {
             let own = self.stop_reason();
             let [interrupted, pauses] = ranks.any([
@@ -240,7 +162,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
                 ranks.is_first() && self.is_to_pause(own),
             ]);
             if interrupted || pauses {
-                self.check_weights()?;
+                self.check_weights(&model)?;
                 let mut stopped = match interrupted {
                     true => Some(StopReason::Interrupted),
                     false => own,
@@ -248,18 +170,19 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
                 if ranks.is_first() {
                     self.state.seconds += clock.elapsed().as_secs_f64();
                     self.watch.point(self.state.seconds);
-                    stopped = self.pause(stopped)?;
+                    stopped = self.pause(&model, stopped)?;
                 }
-                if let Some(reason) = reason_of_first(ranks, stopped) {
-                    return Ok(reason);
+                if let Some(reason) = reason_of_first(&ranks, stopped) {
+                    return Ok((model, reason));
                 }
                 clock = Instant::now();
             }
             let update = updates.next().expect("updates never end");
-            let update = self.checked(update)?;
-            self.update(update)?;
+            let update = self.checked(&model, update)?;
+            let (next, item) = self.update(model, update)?;
+            model = next;
             let seconds = self.state.seconds + clock.elapsed().as_secs_f64();
-            self.watch.after_update(seconds);
+            self.watch.after_update(&item, seconds);
         }
     }
 
@@ -269,13 +192,12 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
     }
 
     /// Fails in rank 0 if another process has computed other weights or moments.
-    fn check_weights(&self) -> Result<(), TrainError> {
-        let ranks = &self.strategy.ranks;
+    fn check_weights(&self, model: &M) -> Result<(), TrainError> {
+        let ranks = &self.ranks;
         if ranks.is_alone() {
             return Ok(());
         }
-        let model = self.model.as_ref().expect(MODEL);
-        let own = checksum::<B, _>(model, &self.strategy.optimizer);
+        let own = checksum::<B, M, O>(model, &self.optimizer);
         match differing(ranks, own) {
             None => Ok(()),
             Some(rank) => Err(TrainError::OtherWeights {
@@ -286,29 +208,20 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         }
     }
 
-    /// The model that is trained, without gradients.
-    fn trained_model(&self) -> ValidModel<B, M> {
-        self.model.as_ref().expect(MODEL).valid()
-    }
-
     /// The model that is validated and kept: of the averaged weights, if the run has them.
-    fn valid_model(&self) -> ValidModel<B, M> {
+    fn valid_model(&self, model: &M) -> M::InnerModule {
         match &self.average {
             Some(average) => average.model().clone(),
-            None => self.trained_model(),
+            None => model.valid(),
         }
     }
 
     fn stop_reason(&self) -> Option<StopReason> {
         if self.interrupter.should_stop() {
             Some(StopReason::Interrupted)
-        } else if self.state.update >= self.strategy.config.updates {
+        } else if self.state.update >= self.config.updates {
             Some(StopReason::Updates)
-        } else if self
-            .strategy
-            .deadline
-            .is_some_and(|end| Instant::now() >= end)
-        {
+        } else if self.deadline.is_some_and(|end| Instant::now() >= end) {
             Some(StopReason::Time)
         } else {
             self.reason_of_validation()
@@ -317,7 +230,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
 
     /// Why the last validation ended the run, if it did, also before the run was resumed.
     fn reason_of_validation(&self) -> Option<StopReason> {
-        if self.state.average_is_due && self.strategy.config.average_last > 0 {
+        if self.state.average_is_due && self.config.average_last > 0 {
             Some(StopReason::Validation)
         } else if self.state.is_out_of_patience() {
             Some(StopReason::Patience)
@@ -330,7 +243,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
     /// first.
     fn validation_is_due(&self, stopped: Option<StopReason>) -> bool {
         let update = self.state.update;
-        let validate_every = self.strategy.config.validate_every;
+        let validate_every = self.config.validate_every;
         let here = match stopped {
             None => update.is_multiple_of(validate_every),
             Some(reason) => reason != StopReason::Interrupted,
@@ -345,7 +258,7 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
             checkpoint_every,
             checkpoint_minutes,
             ..
-        } = self.strategy.config;
+        } = self.config;
         let (saved_update, saved) = self.saved;
         let waited = saved.elapsed().as_secs_f64() / 60.0;
         update > saved_update
@@ -353,69 +266,57 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
                 || checkpoint_minutes.is_some_and(|minutes| waited >= minutes))
     }
 
-    /// Progress within the round, from one validation to the next, and of the rounds.
-    fn progress(&self) -> (Progress, Progress) {
-        let TrainingConfig {
-            updates,
-            validate_every,
-            ..
-        } = self.strategy.config;
-        let done = self.state.update.saturating_sub(1);
-        let round = done / validate_every;
-        let in_round = validate_every.min(updates.saturating_sub(round * validate_every));
-        (
-            Progress::new(done % validate_every + 1, in_round.max(1)),
-            Progress::new(round + 1, updates.div_ceil(validate_every)),
-        )
-    }
-
     /// Validates, if that is due, and saves. Returns why the run ends, if it does.
-    fn pause(&mut self, stopped: Option<StopReason>) -> Result<Option<StopReason>, TrainError> {
-        if let Some(checkpoints) = &self.strategy.checkpoints {
+    fn pause(
+        &mut self,
+        model: &M,
+        stopped: Option<StopReason>,
+    ) -> Result<Option<StopReason>, TrainError> {
+        if let Some(checkpoints) = &self.checkpoints {
             // Before a validation, which may take long.
             checkpoints.check()?;
         }
         if !self.validation_is_due(stopped) {
-            self.save()?;
+            self.save(model)?;
             return Ok(stopped);
         }
-        let flow = match self.validate() {
+        let flow = match self.validate(model) {
             Ok(flow) => flow,
             // Training itself has not failed: a resumed run begins with this validation.
             Err(error @ TrainError::Validation { .. }) => {
-                self.save()?;
+                self.save(model)?;
                 return Err(error);
             }
             Err(error) => return Err(error),
         };
         let ended = flow.is_break().then_some(StopReason::Validation);
         // A run that is killed before the average is made must not go on: the hook is not asked again.
-        self.state.average_is_due = ended.is_some() && self.strategy.config.average_last > 0;
-        self.save()?;
+        self.state.average_is_due = ended.is_some() && self.config.average_last > 0;
+        self.save(model)?;
         Ok(stopped.or(ended).or(self.reason_of_validation()))
     }
 
     /// Writes a checkpoint, if there is a directory.
-    fn save(&mut self) -> Result<(), TrainError> {
+    fn save(&mut self, model: &M) -> Result<(), TrainError> {
         self.saved = (self.state.update, Instant::now());
         self.state.note_checkpoint();
-        let Some(checkpoints) = &self.strategy.checkpoints else {
+        let Some(checkpoints) = &self.checkpoints else {
             return Ok(());
         };
-        let valid = self.valid_model().model;
+        let valid = self.valid_model(model);
         // Until a validation has chosen one, the directory has the newest model.
         if self.state.validations.is_empty() || !checkpoints.has_model() {
             checkpoints.save_model(&valid)?;
             self.state.note_choice(false);
         }
         let (model, average) = match self.average {
-            Some(_) => (self.trained_model().model, Some(valid)),
+            Some(_) => (model.valid(), Some(valid)),
             None => (valid, None),
         };
         checkpoints.save::<B, _, _>(Checkpoint {
             model,
             average,
-            optimizer: Optimizer::<TrainingModel<B, M>, B>::to_record(&self.strategy.optimizer),
+            optimizer: self.optimizer.to_record(),
             state: self.state.clone(),
         })
     }

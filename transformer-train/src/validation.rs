@@ -35,7 +35,7 @@ pub struct Validation {
     /// Share of the validation labels that were the model's first choice, in percent.
     pub valid_accuracy: f64,
     /// The numbers that [`Trainer::validate_with`](crate::Trainer::validate_with) and
-    /// [`Trainer::on_validation`](crate::Trainer::on_validation) measured, by name.
+    /// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn) measured, by name.
     #[serde(default, deserialize_with = "nulls_are_nan")]
     pub numbers: BTreeMap<String, f64>,
 }
@@ -111,7 +111,7 @@ impl AverageOutcome {
 /// [`Trainer::validate_with`](crate::Trainer::validate_with).
 ///
 /// With the feature `text`, `TextValidation` is one; a function is one by
-/// [`Trainer::on_validation`](crate::Trainer::on_validation).
+/// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn).
 ///
 /// ```
 /// use burn::module::Module;
@@ -158,7 +158,7 @@ pub trait ValidationMetrics<B: Backend, M> {
 pub type HookError = Box<dyn Error + Send + Sync>;
 
 /// The model at a validation, with the results so far: the argument of [`ValidationMetrics::measure`] and of the
-/// function of [`Trainer::on_validation`](crate::Trainer::on_validation).
+/// function of [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ValidationContext<'a, M> {
@@ -284,7 +284,7 @@ impl<B: Backend, M> ValidationHook<B, M> {
     }
 }
 
-/// The function of [`Trainer::on_validation`](crate::Trainer::on_validation).
+/// The function of [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn).
 pub(crate) struct HookFunction<F, const N: usize> {
     pub names: [String; N],
     pub function: F,

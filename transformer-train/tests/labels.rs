@@ -9,7 +9,7 @@ use transformer_core::{
     padded,
 };
 use transformer_instances as _;
-use transformer_train::{Labels, Objective, TokenSums, TokenizedPair, sequence_loss};
+use transformer_train::{Labels, LossSums, Objective, TokenizedPair, sequence_loss};
 
 type NdArray = burn_autodiff::Autodiff<burn_ndarray::NdArray>;
 type Flex = burn_autodiff::Autodiff<burn_flex::Flex>;
@@ -73,7 +73,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn of<B: AutodiffBackend>(model: &impl Module<B>, sums: TokenSums<B>) -> Self {
+    fn of<B: AutodiffBackend>(model: &impl Module<B>, sums: LossSums<B>) -> Self {
         struct Gradients<'a, B: AutodiffBackend>(&'a B::Gradients, Vec<Vec<f64>>);
         impl<B: AutodiffBackend> ModuleVisitor<B> for Gradients<'_, B> {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
@@ -122,8 +122,8 @@ impl Outcome {
 }
 
 /// Loss, negative log-likelihood, correct labels, labels.
-fn numbers<B: AutodiffBackend>(sums: &TokenSums<B>) -> [f64; 4] {
-    [&sums.loss, &sums.nll, &sums.correct, &sums.tokens]
+fn numbers<B: AutodiffBackend>(sums: &LossSums<B>) -> [f64; 4] {
+    [&sums.loss, &sums.nll, &sums.correct, &sums.weight]
         .map(|sum| sum.to_data().iter::<f64>().next().unwrap())
 }
 
@@ -131,7 +131,7 @@ fn numbers<B: AutodiffBackend>(sums: &TokenSums<B>) -> [f64; 4] {
 fn of_all_logits<B: AutodiffBackend>(
     model: &Transformer<B>,
     pairs: &[TokenizedPair],
-) -> TokenSums<B> {
+) -> LossSums<B> {
     let device = model.device();
     let batch = model.batch(pairs, &device);
     let labels: Vec<_> = pairs.iter().map(|pair| with_eos(&pair.target)).collect();
@@ -143,7 +143,7 @@ fn of_all_logits<B: AutodiffBackend>(
 fn of_all_logits_of_sequences<B: AutodiffBackend>(
     model: &LanguageModel<B>,
     sequences: &[Vec<u32>],
-) -> TokenSums<B> {
+) -> LossSums<B> {
     let device = model.device();
     let batch = model.batch(sequences, &device);
     let labels: Vec<_> = sequences.iter().map(|row| with_eos(row)).collect();
@@ -307,7 +307,7 @@ fn a_language_model_computes_no_logits_of_padding() {
 fn of_hidden<B: AutodiffBackend>(
     rows: &[Vec<u32>],
     hidden: &[[f32; 4]],
-) -> (Tensor<B, 3>, usize, TokenSums<B>) {
+) -> (Tensor<B, 3>, usize, LossSums<B>) {
     let device = Default::default();
     let shape = [rows.len(), hidden.len() / rows.len(), 4];
     let hidden = TensorData::new(hidden.as_flattened().to_vec(), shape);
@@ -339,7 +339,7 @@ fn not_a_number_in_padding_reaches_neither_loss_nor_gradient() {
         for (found, expected) in numbers(&sums).into_iter().zip(numbers(&expected)) {
             assert!((found - expected).abs() < 1e-5, "{found}, not {expected}");
         }
-        let gradient = |x: Tensor<B, 3>, sums: TokenSums<B>| -> Vec<f32> {
+        let gradient = |x: Tensor<B, 3>, sums: LossSums<B>| -> Vec<f32> {
             let gradient = x.grad(&sums.loss.backward()).unwrap();
             gradient.into_data().iter().collect()
         };

@@ -8,7 +8,7 @@ use transformer_core::{
 };
 use transformer_instances as _;
 use transformer_train::{
-    Corpus, Objective, Pair, ProgressDisplay, TokenizerConfig, TokenizerKind, Trainer,
+    Corpus, LossOptions, Objective, Pair, ProgressDisplay, TokenizerConfig, TokenizerKind, Trainer,
     TrainingConfig, evaluate, train_tokenizer,
 };
 
@@ -126,7 +126,7 @@ fn letters_and_phones_are_trained_saved_translated_scored_and_drawn() {
     assert_eq!(maps.cross[0].dims(), [1, 2, 3, 5]);
 
     // The phones, and an `<eos>` for each word.
-    let statistics = evaluate(translator.model(), pairs, 100, 0.0).unwrap();
+    let statistics = evaluate(translator.model(), pairs, 100, &LossOptions::smoothed(0.0)).unwrap();
     assert_eq!(statistics.tokens, 9.0 + 4.0);
 }
 

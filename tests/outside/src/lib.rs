@@ -11,9 +11,7 @@ use transformer_core::{
     LayerConfig, PositionalEncoding, PositionalEncodingConfig, TokenEmbedding, WEIGHTS_FILE,
     load_weights, padded, padding_positions,
 };
-use transformer_train::{
-    Checksum, Example, LabelSmoothedCrossEntropy, Lengths, Objective, TokenSums, TrainError,
-};
+use transformer_train::{Checksum, Example, LabelSmoothedCrossEntropy, Lengths, Objective, LossSums, TrainError, LossOptions};
 
 /// Entries of the vocabulary; token 0 fills texts up.
 pub const VOCAB_SIZE: usize = 12;
@@ -93,8 +91,8 @@ impl<B: Backend> Objective<B> for Classifier<B> {
     type Example = Labelled;
     type Batch = (Tensor<B, 2, Int>, Tensor<B, 1, Int>);
 
-    fn d_model(&self) -> usize {
-        D_MODEL
+    fn width(&self) -> Option<usize> {
+        Some(D_MODEL)
     }
 
     fn batch(&self, examples: &[Labelled], device: &B::Device) -> Self::Batch {
@@ -104,8 +102,8 @@ impl<B: Backend> Objective<B> for Classifier<B> {
         (padded(&texts, 0, device), classes)
     }
 
-    fn loss(&self, (texts, classes): Self::Batch, label_smoothing: f64) -> TokenSums<B> {
+    fn loss(&self, (texts, classes): Self::Batch, options: &LossOptions) -> LossSums<B> {
         let logits = self.forward(texts);
-        LabelSmoothedCrossEntropy::without_padding(label_smoothing).sums(logits, classes)
+        LabelSmoothedCrossEntropy::without_padding(options.label_smoothing).sums(logits, classes)
     }
 }

@@ -28,7 +28,6 @@ mod unigram;
 mod unusable;
 mod update;
 mod update_loader;
-mod valid_loader;
 #[cfg(feature = "text")]
 mod weighted_pairs;
 #[cfg(feature = "text")]
@@ -58,7 +57,6 @@ pub use tokenizer::{
 };
 pub use unusable::UnusablePairs;
 pub use update::Update;
-pub(crate) use update_loader::{LoadedUpdate, NoLoader, UpdateLoader};
-pub(crate) use valid_loader::{Examples, ValidLoader};
+pub(crate) use update_loader::{LoadedUpdate, UpdateLoader};
 #[cfg(feature = "text")]
 pub use weighted_pairs::WeightedPairs;

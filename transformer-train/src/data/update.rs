@@ -10,16 +10,16 @@ use super::example::Example;
 pub struct Update<E> {
     /// One or more batches of examples.
     pub batches: Vec<Vec<E>>,
-    /// Tokens that count in the loss of the whole update, of which these batches may be a part.
-    pub loss_tokens: usize,
+    /// The weight of all examples in the loss of the whole update, of which these batches may be a part.
+    pub loss_weight: usize,
 }
 
 impl<E: Example> Update<E> {
     /// An update of the given batches.
     pub fn new(batches: Vec<Vec<E>>) -> Self {
-        let tokens = batches.iter().flatten().map(Example::loss_tokens);
+        let weights = batches.iter().flatten().map(Example::loss_weight);
         Self {
-            loss_tokens: tokens.sum(),
+            loss_weight: weights.sum(),
             batches,
         }
     }
@@ -30,7 +30,7 @@ impl<E: Example> Update<E> {
         let mut parts: Vec<Self> = (0..n)
             .map(|_| Self {
                 batches: Vec::new(),
-                loss_tokens: self.loss_tokens,
+                loss_weight: self.loss_weight,
             })
             .collect();
         for (index, batch) in self.batches.into_iter().enumerate() {

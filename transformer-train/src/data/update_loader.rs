@@ -1,11 +1,7 @@
 //! The examples of each update, one update after the other, read ahead of the device.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
-
-use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
-use burn::tensor::backend::Backend;
 
 use super::ahead::Ahead;
 use super::error::CorpusError;
@@ -46,7 +42,7 @@ impl<E: Example> Clone for UpdateLoader<E> {
 impl<E: Example> UpdateLoader<E> {
     /// The updates in their order, read by a thread of its own.
     pub fn start(&self) -> Ahead<Result<LoadedUpdate<E>, CorpusError>> {
-        Ahead::new(Updates::new(self.clone()), UPDATES_AHEAD)
+        Ahead::new(Reading::new(self.clone()), UPDATES_AHEAD)
     }
 
     /// The epoch of the first update, and the number of its first batch there. Reads no example.
@@ -87,7 +83,7 @@ impl<E> LoadedUpdate<E> {
 }
 
 /// The updates of an [`UpdateLoader`].
-struct Updates<E: Example> {
+struct Reading<E: Example> {
     loader: UpdateLoader<E>,
     epoch: usize,
     plan: Plan,
@@ -95,7 +91,7 @@ struct Updates<E: Example> {
     at: usize,
 }
 
-impl<E: Example> Updates<E> {
+impl<E: Example> Reading<E> {
     fn new(loader: UpdateLoader<E>) -> Self {
         let (epoch, at) = loader.first_batch();
         Self {
@@ -138,49 +134,11 @@ impl<E: Example> Updates<E> {
     }
 }
 
-impl<E: Example> Iterator for Updates<E> {
+impl<E: Example> Iterator for Reading<E> {
     type Item = Result<LoadedUpdate<E>, CorpusError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let batches = self.advance();
         Some(self.read(batches))
-    }
-}
-
-/// An empty loader, which Burn's Learner requires. The training loop has an [`UpdateLoader`] instead, because a
-/// loader's items cannot be errors.
-pub(crate) struct NoLoader;
-
-impl<B: Backend, T: 'static> DataLoader<B, T> for NoLoader {
-    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<T> + 'a> {
-        Box::new(NoItems(PhantomData))
-    }
-
-    fn num_items(&self) -> usize {
-        0
-    }
-
-    fn to_device(&self, _device: &B::Device) -> Arc<dyn DataLoader<B, T>> {
-        Arc::new(Self)
-    }
-
-    fn slice(&self, _start: usize, _end: usize) -> Arc<dyn DataLoader<B, T>> {
-        Arc::new(Self)
-    }
-}
-
-struct NoItems<T>(PhantomData<T>);
-
-impl<T> Iterator for NoItems<T> {
-    type Item = T;
-
-    fn next(&mut self) -> Option<T> {
-        None
-    }
-}
-
-impl<T> DataLoaderIterator<T> for NoItems<T> {
-    fn progress(&self) -> Progress {
-        Progress::new(0, 0)
     }
 }

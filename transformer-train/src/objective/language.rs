@@ -14,7 +14,7 @@ use transformer_core::{TextError, Tokenizers};
 use super::{Labels, Objective, check_tokens};
 use crate::data::{Example, ExampleProblem};
 use crate::error::{TrainError, same_config};
-use crate::loss::TokenSums;
+use crate::loss::{LossOptions, LossSums};
 
 /// A batch of sequences, padded with `<pad>`.
 #[derive(Debug, Clone)]
@@ -46,8 +46,8 @@ impl<B: Backend> Objective<B> for LanguageModel<B> {
     type Example = Vec<u32>;
     type Batch = SequenceBatch<B>;
 
-    fn d_model(&self) -> usize {
-        self.config().d_model
+    fn width(&self) -> Option<usize> {
+        Some(self.config().d_model)
     }
 
     fn check(&self, sequence: &Vec<u32>) -> Result<(), ExampleProblem> {
@@ -65,7 +65,7 @@ impl<B: Backend> Objective<B> for LanguageModel<B> {
         tokenizers.check([config.vocab_size; 2], config.special_tokens(), "")
     }
 
-    fn with_precision(mut self, precision: ProductPrecision) -> Option<Self> {
+    fn prepare(mut self, precision: ProductPrecision) -> Option<Self> {
         self.set_precision(precision);
         Some(self)
     }
@@ -74,11 +74,10 @@ impl<B: Backend> Objective<B> for LanguageModel<B> {
         SequenceBatch::new(sequences, self.config().special_tokens(), device)
     }
 
-    fn loss(&self, batch: SequenceBatch<B>, label_smoothing: f64) -> TokenSums<B> {
+    fn loss(&self, batch: SequenceBatch<B>, options: &LossOptions) -> LossSums<B> {
         let hidden = self.decode(batch.tokens);
-        batch
-            .labels
-            .loss(hidden, label_smoothing, |rows| self.generate(rows))
+        let logits = |rows| self.generate(rows);
+        batch.labels.loss(hidden, options.label_smoothing, logits)
     }
 
     fn save(&self, directory: &Path) -> Result<(), TrainError> {

@@ -57,6 +57,21 @@ pub trait RunObserver {
         Ok(())
     }
 
+    /// After each update, for a display: `update` has its own numbers, NaN where it was skipped, and `interval` those of
+    /// all updates since the last validation or the start. A log needs no more than
+    /// [`on_training`](Self::on_training).
+    ///
+    /// # Errors
+    /// The observer is not called again.
+    fn on_update(
+        &mut self,
+        update: &TrainingPoint,
+        interval: &TrainingPoint,
+    ) -> Result<(), ObserverError> {
+        let _ = (update, interval);
+        Ok(())
+    }
+
     /// At once after an update that was skipped.
     ///
     /// # Errors

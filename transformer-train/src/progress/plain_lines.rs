@@ -152,7 +152,7 @@ fn add(line: &mut String, name: &str, value: f64, shown: impl Fn(f64) -> String)
 }
 
 /// About four significant digits.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
         size if size >= 1000.0 => format!("{value:.0}"),

@@ -5,64 +5,59 @@ use burn::optim::Optimizer;
 use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Record, Recorder};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
-use super::data::Data;
-use super::setup::Setup;
-use super::steps::Running;
+use super::start::Data;
 use crate::checkpoint::Checkpoint;
+use crate::config::TrainingConfig;
 use crate::error::TrainError;
 use crate::objective::{Objective, Trainable};
 use crate::ranks::{Fingerprint, Ranks};
 use crate::run_state::RunState;
-use crate::training_model::TrainingModel;
 
-impl<B: AutodiffBackend, M: Trainable<B>> Setup<B, M> {
-    /// The run with rank 0's weights, moments and counts; unchanged in rank 0.
-    ///
-    /// # Errors
-    /// In rank 0, when another process has other settings, examples or parameters.
-    pub(super) fn join(
-        &self,
-        run: Running<B, M>,
-        data: &Data<<M as Objective<B>>::Example>,
-    ) -> Result<Running<B, M>, TrainError> {
-        let ranks = &self.ranks;
-        if ranks.is_alone() {
-            return Ok(run);
-        }
-        Fingerprint::new::<B>(&self.config, data.train_set, data.valid_set, &run.model)
-            .compare(ranks)?;
-        let device = &self.devices[0];
-        let Checkpoint {
-            mut model,
-            average,
-            mut optimizer,
-            state,
-        } = run;
-        let weights = || Module::<B>::into_record(model.clone());
-        if let Some(weights) = record_of_first::<B, _>(ranks, weights, device) {
-            model = Module::<B>::load_record(model, weights);
-        }
-        let moments = || Optimizer::<TrainingModel<B, M>, B>::to_record(&optimizer);
-        if let Some(moments) = record_of_first::<B, _>(ranks, moments, device) {
-            optimizer = optimizer.load_record(moments);
-        }
-        let counts = [state.update, state.skipped, state.skipped_in_a_row];
-        // Whole numbers up to 2⁵³.
-        let [update, skipped, skipped_in_a_row] = ranks
-            .of_first(counts.map(|count| count as f64))
-            .map(|count| count as usize);
-        Ok(Checkpoint {
-            model,
-            average,
-            optimizer,
-            state: RunState {
-                update,
-                skipped,
-                skipped_in_a_row,
-                ..state
-            },
-        })
+/// The run with rank 0's weights, moments and counts; unchanged in rank 0.
+///
+/// # Errors
+/// In rank 0, when another process has other settings, examples or parameters.
+pub(super) fn join<B: AutodiffBackend, M: Trainable<B>, O: Optimizer<M, B>>(
+    ranks: &Ranks,
+    config: &TrainingConfig,
+    run: Checkpoint<M, O>,
+    data: &Data<<M as Objective<B>>::Example>,
+    device: &B::Device,
+) -> Result<Checkpoint<M, O>, TrainError> {
+    if ranks.is_alone() {
+        return Ok(run);
     }
+    Fingerprint::new::<B>(config, data.train_set, data.valid_set, &run.model).compare(ranks)?;
+    let Checkpoint {
+        mut model,
+        average,
+        mut optimizer,
+        state,
+    } = run;
+    let weights = || Module::<B>::into_record(model.clone());
+    if let Some(weights) = record_of_first::<B, _>(ranks, weights, device) {
+        model = Module::<B>::load_record(model, weights);
+    }
+    let moments = || optimizer.to_record();
+    if let Some(moments) = record_of_first::<B, _>(ranks, moments, device) {
+        optimizer = optimizer.load_record(moments);
+    }
+    let counts = [state.update, state.skipped, state.skipped_in_a_row];
+    // Whole numbers up to 2⁵³.
+    let [update, skipped, skipped_in_a_row] = ranks
+        .of_first(counts.map(|count| count as f64))
+        .map(|count| count as usize);
+    Ok(Checkpoint {
+        model,
+        average,
+        optimizer,
+        state: RunState {
+            update,
+            skipped,
+            skipped_in_a_row,
+            ..state
+        },
+    })
 }
 
 /// The record that rank 0 makes, in the other processes; `None` in rank 0, which made it.

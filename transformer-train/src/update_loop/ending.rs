@@ -3,16 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use burn::lr_scheduler::LrScheduler;
+use burn::optim::Optimizer;
 use burn::tensor::backend::AutodiffBackend;
 
-use super::{Run, StopReason, ValidModel};
+use super::{Run, StopReason};
 use crate::average::average_models;
 use crate::checkpoint::Checkpoints;
 use crate::error::TrainError;
 use crate::metrics::Statistics;
 use crate::objective::{Objective, Trainable};
 use crate::run_state::RunState;
-use crate::training_model::TrainingModel;
 use crate::validation::AverageOutcome;
 
 /// How a run had ended, if nothing is left to do for it in its directory: no update, validation, average or file.
@@ -65,7 +66,13 @@ fn last_checkpoints(
     })
 }
 
-impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
+impl<B, M, O, S> Run<B, M, O, S>
+where
+    B: AutodiffBackend,
+    M: Trainable<B>,
+    O: Optimizer<M, B> + 'static,
+    S: LrScheduler,
+{
     /// Makes the mean of the last checkpoints, validates it, and makes it the directory's model if it is the
     /// best one. `None` if the run makes none, or has one checkpoint only.
     ///
@@ -73,9 +80,9 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
     /// same again when it is resumed.
     pub(super) fn average_last_checkpoints(
         &mut self,
+        model: &M,
     ) -> Result<Option<AverageOutcome>, TrainError> {
-        let strategy = self.strategy;
-        let Some(checkpoints) = &strategy.checkpoints else {
+        let Some(checkpoints) = &self.checkpoints else {
             return Ok(None);
         };
         let outcome = match last_checkpoints(&self.state, checkpoints)? {
@@ -85,53 +92,49 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
                 if let Some(made) = self.state.made_average(&updates) {
                     return Ok(Some(made.clone()));
                 }
-                let model = self.mean(checkpoints, &directories)?;
-                let outcome = self.judge(checkpoints, &model, updates)?;
+                let mean = self.mean(model, checkpoints, &directories)?;
+                let outcome = self.judge(&mean, updates)?;
                 self.watch.averaged(&outcome);
                 Some(outcome)
             }
         };
         self.state.averages.extend(outcome.clone());
         self.state.average_is_due = false;
-        self.save()?;
+        self.save(model)?;
         Ok(outcome)
     }
 
     /// The mean of checkpoints, as a model.
     fn mean(
         &self,
+        model: &M,
         checkpoints: &Checkpoints,
         directories: &[impl AsRef<Path>],
-    ) -> Result<ValidModel<B, M>, TrainError> {
+    ) -> Result<M::InnerModule, TrainError> {
         checkpoints.check()?;
         let directory = checkpoints.average();
         average_models(directories, &directory)?;
-        let model = self.valid_model().model;
+        let model = self.valid_model(model);
         let model = Objective::<B::InnerBackend>::restore(model, &directory)?;
         fs::remove_dir_all(&directory).map_err(TrainError::io(directory))?;
-        Ok(TrainingModel::new(
-            model,
-            self.strategy.config.label_smoothing,
-        ))
+        Ok(model)
     }
 
     /// Validates the mean of the checkpoints of these updates, and keeps it if it is the best model.
     fn judge(
         &mut self,
-        checkpoints: &Checkpoints,
-        model: &ValidModel<B, M>,
+        model: &M::InnerModule,
         updates: Vec<usize>,
     ) -> Result<AverageOutcome, TrainError> {
-        let (_, round) = self.progress();
-        let (statistics, measured) = self.measure(model, &round)?;
+        let (statistics, measured) = self.measure(model)?;
         let validation = self.validation(&Statistics::default(), &statistics, measured.numbers);
         // A run that had ended here before makes another average if it is resumed with another `average_last`.
         let update = self.state.update;
         let averages = &mut self.state.averages;
         averages.retain(|average| average.validation.update != update);
         let kept = self.state.is_best(&validation);
-        if kept {
-            checkpoints.save_model(&model.model)?;
+        if let Some(checkpoints) = self.checkpoints.as_ref().filter(|_| kept) {
+            checkpoints.save_model(model)?;
             self.state.note_choice(true);
         }
         Ok(AverageOutcome {

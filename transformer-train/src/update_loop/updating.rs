@@ -1,32 +1,35 @@
 //! One update.
 
 use burn::lr_scheduler::LrScheduler;
-use burn::module::Module;
-use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
 use burn::tensor::ElementConversion;
 use burn::tensor::backend::AutodiffBackend;
-use burn::train::{EventProcessorTraining, ItemLazy, LearnerEvent, TrainingItem};
+use burn::train::ItemLazy;
 
-use super::{MODEL, Run};
+use super::Run;
 use crate::data::{CorpusError, LoadedUpdate, Update};
 use crate::error::TrainError;
 use crate::evaluate::check;
+use crate::gradients::gradients;
 use crate::metrics::{DeviceStatistics, Statistics, UpdateItem};
 use crate::objective::{Objective, Trainable};
-use crate::optimizer::global_norm;
-#[cfg(feature = "tui")]
-use crate::progress::let_ctrl_c_through;
+use crate::optimizer::{global_norm, scaled_down};
 use crate::ranks::sum_gradients;
-use crate::training_model::TrainingModel;
 
-impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
+impl<B, M, O, S> Run<B, M, O, S>
+where
+    B: AutodiffBackend,
+    M: Trainable<B>,
+    O: Optimizer<M, B> + 'static,
+    S: LrScheduler,
+{
     /// An update that was read, whose examples fit the model.
     pub(super) fn checked(
         &self,
+        model: &M,
         update: Result<LoadedUpdate<<M as Objective<B>>::Example>, CorpusError>,
     ) -> Result<Update<<M as Objective<B>>::Example>, TrainError> {
         let loaded = update?;
-        let model = &self.model.as_ref().expect(MODEL).model;
         for (index, example) in loaded.numbered() {
             check::<B, M>(model, example, index, "training")?;
         }
@@ -37,65 +40,62 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
     /// not finite. The update counts in either case, so that the next one has other examples.
     pub(super) fn update(
         &mut self,
+        model: M,
         update: Update<<M as Objective<B>>::Example>,
-    ) -> Result<(), TrainError> {
-        let model = self.model.take().expect(MODEL);
-        let (grads, mut item) = self.gradients(&model, update);
+    ) -> Result<(M, UpdateItem), TrainError> {
+        let (grads, item) = self.gradients(&model, update);
         let learning_rate = self.schedule.step();
-        self.model = Some(match item.is_finite() {
-            true => {
-                let norm = item.gradient_norm;
-                self.optimizer
-                    .step_with_norm(learning_rate, model, grads, norm)
-            }
+        let model = match item.is_finite() {
+            true => self.step(model, grads, item.gradient_norm, learning_rate),
             false => model,
-        });
+        };
         self.state.count(&item);
         if item.is_finite() {
-            self.average_weights();
+            let made = self.state.made();
+            let average = self.average.take();
+            self.average = average.map(|average| average.next::<B, M>(&model, made));
         }
-        item.skipped = self.state.skipped;
-        self.watch.count(&item, learning_rate);
-        self.show(item, learning_rate);
-        self.check_skipped(&item)
+        self.watch.count(&item, learning_rate, self.state.skipped);
+        self.check_skipped(&item)?;
+        Ok((model, item))
     }
 
-    /// Takes the weights of an update into their average.
-    fn average_weights(&mut self) {
-        let model = self.model.as_ref().expect(MODEL);
-        let made = self.state.made();
-        let average = self.average.take();
-        self.average = average.map(|average| average.next::<B, _>(model, made));
+    /// A step of the optimizer, with gradients of this norm.
+    fn step(&mut self, model: M, grads: GradientsParams, norm: f64, learning_rate: f64) -> M {
+        let grads = match self.config.clip_norm {
+            Some(max_norm) => scaled_down::<B, M>(&model, grads, norm, max_norm),
+            None => grads,
+        };
+        self.optimizer.step(learning_rate, model, grads)
     }
 
     /// The gradients of the next update, added up from every device of every process, and its loss and their norm.
     fn gradients(
         &mut self,
-        model: &TrainingModel<B, M>,
+        model: &M,
         mut update: Update<<M as Objective<B>>::Example>,
     ) -> (GradientsParams, UpdateItem) {
-        let ranks = &self.strategy.ranks;
-        // Each gradient is divided by the tokens of all.
-        let [tokens] = ranks.sum([update.loss_tokens as f64]);
-        update.loss_tokens = tokens as usize;
+        let ranks = &self.ranks;
+        // Each gradient is divided by the weight of all.
+        let [weight] = ranks.sum([update.loss_weight as f64]);
+        update.loss_weight = weight as usize;
         let (grads, sums) = self.own_gradients(model, update);
         if ranks.is_alone() {
             // Both are read back before the optimizer's step, which depends on them: once, in one transfer.
             let sums = sums.expect("an update has a batch");
-            let norm = global_norm::<B, TrainingModel<B, M>>(model, &grads);
+            let norm = global_norm::<B, M>(model, &grads);
             return (grads, UpdateItem::read(sums, norm));
         }
         let own = sums.map_or(Statistics::default(), ItemLazy::sync);
         let statistics = ranks.sum_statistics(&own);
         let summed = &mut self.summed;
-        let grads = sum_gradients::<B, TrainingModel<B, M>>(ranks, model, grads, summed);
-        let norm = global_norm::<B, TrainingModel<B, M>>(model, &grads);
+        let grads = sum_gradients::<B, M>(ranks, model, grads, summed);
+        let norm = global_norm::<B, M>(model, &grads);
         // Rank 0's, so that all clip alike, and skip the same updates.
         let [gradient_norm] = ranks.of_first([norm.into_scalar().elem()]);
         let item = UpdateItem {
             statistics,
             gradient_norm,
-            skipped: 0,
         };
         (grads, item)
     }
@@ -104,10 +104,10 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
     /// if it has no batch.
     fn own_gradients(
         &self,
-        model: &TrainingModel<B, M>,
+        model: &M,
         update: Update<<M as Objective<B>>::Example>,
     ) -> (GradientsParams, Option<DeviceStatistics<B::InnerBackend>>) {
-        let devices = &self.strategy.devices;
+        let devices = &self.devices;
         let main = &devices[0];
         for device in devices {
             B::seed(device, self.seed());
@@ -116,9 +116,9 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
         let mut sums: Option<DeviceStatistics<B::InnerBackend>> = None;
         for (device, part) in devices.iter().zip(update.deal(devices.len())) {
             let (grads, part_sums) = if device == main {
-                model.gradients(&part)
+                gradients::<B, M>(model, &part, &self.loss)
             } else {
-                model.clone().fork(device).gradients(&part)
+                gradients::<B, M>(&model.clone().fork(device), &part, &self.loss)
             };
             accumulator.accumulate(model, grads.to_device(main, model));
             sums = Some(match sums {
@@ -133,33 +133,18 @@ impl<B: AutodiffBackend, M: Trainable<B>> Run<'_, B, M> {
     /// same. Each rank draws its own, and rank 0 that of a process by itself.
     fn seed(&self) -> u64 {
         let number = self.state.update + 1;
-        let seed = mix(self.strategy.config.seed, number as u64);
-        match self.strategy.ranks.rank() {
+        let seed = mix(self.config.seed, number as u64);
+        match self.ranks.rank() {
             0 => seed,
             rank => mix(seed, rank as u64),
         }
-    }
-
-    /// Passes an update to the displays.
-    fn show(&mut self, item: UpdateItem, learning_rate: f64) {
-        let (progress, round) = self.progress();
-        #[cfg(feature = "tui")]
-        let_ctrl_c_through();
-        self.processor
-            .process_train(LearnerEvent::ProcessedItem(TrainingItem::new(
-                item,
-                progress,
-                round,
-                Some(self.state.update),
-                Some(learning_rate),
-            )));
     }
 
     /// Fails if as many updates in a row were skipped as may be, `item` being the last: only in rank 0, which reports
     /// for all.
     fn check_skipped(&self, item: &UpdateItem) -> Result<(), TrainError> {
         let skipped = self.state.skipped_in_a_row;
-        if skipped < self.strategy.config.skip_limit || !self.strategy.ranks.is_first() {
+        if skipped < self.config.skip_limit || !self.ranks.is_first() {
             return Ok(());
         }
         Err(TrainError::Diverged {

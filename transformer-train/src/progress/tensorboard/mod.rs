@@ -23,7 +23,7 @@ pub(super) const TENSORBOARD_DIRECTORY: &str = "tensorboard";
 /// The scalars have the names `train/loss`, `train/perplexity`, `train/accuracy`, `train/learning_rate`,
 /// `train/tokens_per_second`, `train/gradient_norm` and `train/skipped`, at each [`TrainingPoint`];
 /// `valid/loss`, `valid/perplexity`, `valid/accuracy`, and `valid/` with each name of
-/// [`Trainer::on_validation`](crate::Trainer::on_validation), at each [`Validation`]; and the same with `average/`
+/// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn), at each [`Validation`]; and the same with `average/`
 /// in place of `valid/`, of the mean of the last checkpoints. Their step is the update. Numbers that are not finite
 /// are left out.
 ///

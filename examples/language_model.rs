@@ -10,8 +10,8 @@ use burn::train::metric::{LearningRateMetric, LossMetric};
 use burn_autodiff::Autodiff;
 use clap::Parser;
 use transformer_core::{
-    DecodeOptions, LanguageModelConfig, MaxLength, NormPlacement, Request, SPECIAL_TOKENS,
-    Sampling, Search,
+    DecodeOptions, MaxLength, NormPlacement, Request, SPECIAL_TOKENS, Sampling, Search,
+    TransformerConfig,
 };
 use transformer_examples::{Backend, Failure};
 use transformer_train::{Batches, Corpus, TrainingConfig, Updates, evaluate, learner};
@@ -79,16 +79,16 @@ fn main() -> Result<(), Failure> {
             .collect()
     };
 
-    let config = LanguageModelConfig {
+    let config = TransformerConfig {
         d_model: flags.d_model,
         n_heads: 4,
         d_ff: 4 * flags.d_model,
-        n_layers: 2,
+        n_decoder_layers: 2,
         norm: NormPlacement::Pre,
         final_norm: true,
-        ..LanguageModelConfig::base(characters.vocab_size())
+        ..TransformerConfig::language_model(characters.vocab_size())
     };
-    let model = config.init::<Autodiff<Backend>>(flags.seed, &Default::default())?;
+    let model = config.init_language_model::<Autodiff<Backend>>(flags.seed, &Default::default())?;
     let run = TrainingConfig {
         seed: flags.seed,
         batch_tokens: flags.batch_tokens,

@@ -20,12 +20,12 @@ use burn_autodiff::Autodiff;
 use clap::ValueEnum;
 use transformer_core::ops::multiplies_in;
 use transformer_core::{
-    AttentionInput, AttentionWeights, DecodeOptions, Hypothesis, LanguageModelConfig, Mask,
-    MaxLength, MultiHeadAttentionConfig, NextToken, NormPlacement, Positions, ProductPrecision,
-    Request, Sampling, Search, SourceTarget, Tokenizers, Transformer, TransformerConfig,
-    Translator, WeightInit, WeightTying, padded, padding_positions, score,
+    AttentionConfig, AttentionInput, AttentionWeights, DecodeOptions, Hypothesis, Mask, MaxLength,
+    NextToken, NormPlacement, Positions, ProductPrecision, Request, Sampling, Search, SourceTarget,
+    Tokenizers, Transformer, TransformerConfig, Translator, WeightInit, WeightTying, padded,
+    padding_positions, score,
 };
-use transformer_core::{PackedPrecision, PackedTransformer};
+use transformer_core::{PackedModel, PackedPrecision};
 use transformer_program::{BackendChoice, BackendTask, run_on};
 use transformer_train::{
     LossOptions, LossSums, Objective, ProgressDisplay, TokenizedPair, TrainError, Trainer,
@@ -234,7 +234,7 @@ fn blocked_rows<B: AutodiffBackend>(device: &B::Device) {
     // Under causality the first query of the second row has no key, those of the third have none.
     let rows: [[u32; 4]; 3] = [[5, 6, 7, 8], [0, 6, 7, 8], [0, 0, 0, 0]];
     let attention =
-        MultiHeadAttentionConfig::new(D_MODEL, 2).init_from::<B>(&mut WeightInit::new(1), device);
+        AttentionConfig::new(D_MODEL, 2).init_from::<B>(&mut WeightInit::new(1), device);
     let padding = padding_positions::<B>(padded(&rows, PAD, device), PAD);
     let mask = Mask::causal_padding(4, padding);
     for weights in [AttentionWeights::Discard, AttentionWeights::Return] {
@@ -396,7 +396,10 @@ const SENTENCES: [&str; 6] = [
 ];
 
 /// A translator whose model is the same each time, but shares nothing with the others.
-fn translator<B: Backend>(options: DecodeOptions, device: &B::Device) -> Translator<B> {
+fn translator<B: Backend>(
+    options: DecodeOptions,
+    device: &B::Device,
+) -> Translator<Transformer<B>> {
     let tokenizers = Tokenizers::shared(train_bpe(SENTENCES.iter(), 280).unwrap());
     let config = paper_with_vocabulary(tokenizers.source().vocab_size());
     let model = config.init::<B>(3, device).unwrap();
@@ -434,11 +437,11 @@ fn packed_threads<B: Backend>(device: &B::Device) {
 }
 
 /// One translator that eight threads use at once, and eight translators; `bound` is that of the scores.
-fn assert_same_in_eight_threads<B: Backend, M: NextToken<B> + Send + Sync + 'static>(
-    translator: impl Fn() -> Translator<B, M> + Sync,
+fn assert_same_in_eight_threads<M: NextToken + Send + Sync + 'static>(
+    translator: impl Fn() -> Translator<M> + Sync,
     bound: f64,
 ) {
-    let translate = |translator: &Translator<B, M>| -> (Vec<String>, Vec<f64>) {
+    let translate = |translator: &Translator<M>| -> (Vec<String>, Vec<f64>) {
         let found = translator.translate_n_best(&SENTENCES, "").unwrap();
         let found = found.into_iter().flatten();
         found
@@ -465,22 +468,22 @@ fn assert_same_in_eight_threads<B: Backend, M: NextToken<B> + Send + Sync + 'sta
 /// A packed model computes on the CPU, whatever the backend.
 fn packed_model<B: Backend>(device: &B::Device) {
     fn is_shared<T: Send + Sync>() {}
-    is_shared::<PackedTransformer<B>>();
+    is_shared::<PackedModel>();
     for model in models::<B>(device) {
         let expected = log_probs(&model);
-        let packed = PackedTransformer::new(model, PackedPrecision::F32);
+        let packed = PackedModel::new(model, PackedPrecision::F32);
         // A logit, and the sum of all.
         assert_close(&log_probs(&packed), &expected, 2.0 * LOGIT_BOUND);
     }
 }
 
 /// The log-probabilities after each token of the targets.
-fn log_probs<B: Backend>(model: &impl NextToken<B>) -> Vec<f64> {
-    let mut state = model.start(&SOURCES);
+fn log_probs(model: &impl NextToken) -> Vec<f64> {
+    let mut state = model.start(&SOURCES, Threads::All);
     let steps = (0..6).map(|position| {
         let tokens = TARGETS.map(|target| target[position]);
-        let output = model.next_token(&tokens, &mut state, AttentionWeights::Discard);
-        values(output.log_probs)
+        let output = model.next(&tokens, &mut state, AttentionWeights::Discard);
+        output.log_probs.into_iter().map(f64::from).collect()
     });
     steps.collect::<Vec<_>>().concat()
 }
@@ -514,17 +517,17 @@ fn argmax_loop<B: Backend>(
 
 fn language_model<B: Backend>(device: &B::Device) {
     for norm in NORMS {
-        let config = LanguageModelConfig {
+        let config = TransformerConfig {
             d_model: D_MODEL,
             n_heads: 2,
             d_ff: 32,
-            n_layers: 2,
+            n_decoder_layers: 2,
             norm,
             final_norm: norm == NormPlacement::Pre,
             tied: norm == NormPlacement::Post,
-            ..LanguageModelConfig::base(VOCAB_SIZE)
+            ..TransformerConfig::language_model(VOCAB_SIZE)
         };
-        let model = config.init::<B>(2, device).unwrap();
+        let model = config.init_language_model::<B>(2, device).unwrap();
         assert_causal(|targets| values(model.forward(padded(&targets, PAD, device))));
 
         let targets: Tensor<B, 2, Int> = padded(&TARGETS, PAD, device);

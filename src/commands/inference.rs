@@ -149,7 +149,10 @@ impl<B: Backend> Models<B> {
     /// The translator of packed models.
     pub fn packed(&self) -> Result<Translator<PackedModel>> {
         let precision = self.source.packing.unwrap_or_default();
-        self.ready(Translator::load_packed(&self.source.directories, precision)?)
+        self.ready(Translator::load_packed(
+            &self.source.directories,
+            precision,
+        )?)
     }
 
     fn load_plain(&self, directories: &[PathBuf]) -> Result<PlainTranslator<B>> {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use toml::Value;
 use transformer_core::{
-    Activation, LayerNormFormula, NormPlacement, Positions, ProductPrecision, WeightTying,
+    Activation, NormKind, NormPlacement, Positions, ProductPrecision, WeightTying,
 };
 use transformer_train::metrics::TextMetric;
 use transformer_train::{Schedule, TokenizerKind};
@@ -135,7 +135,7 @@ section! {
     final_norm: Option<bool> = None;
 
     /// Formula of layer normalisation: `"variance"`, or `"unbiased-deviation"`, The Annotated Transformer's.
-    layer_norm: Option<LayerNormFormula> = None;
+    layer_norm: Option<NormKind> = None;
 
     /// ε of layer normalisation.
     layer_norm_eps: Option<f64> = None;

@@ -59,6 +59,6 @@ fn training<B: AutodiffBackend>(
     evaluate(&model, pairs, 1, &LossOptions::smoothed(0.0))?;
     let search = Search::new(&model, DecodeOptions::default())?;
     search.run(&[Request::new([0])])?;
-    Translator::<B::InnerBackend>::load("", &device)?.translate("")?;
+    Translator::<Transformer<B::InnerBackend>>::load_on(&[""], &device)?.translate("")?;
     Ok(())
 }

@@ -17,8 +17,8 @@ use super::{change_json, copied};
 /// Most characters of an error: a file's contents are not among them.
 const MOST_SHOWN: usize = 11_000;
 
-fn load(directory: &Path) -> Result<Translator<NdArray>, TextError> {
-    Translator::load(directory, &Default::default())
+fn load(directory: &Path) -> Result<Translator<PackedModel>, TextError> {
+    Translator::load(directory)
 }
 
 /// The error about a file of the directory, without the directory's name.

@@ -1,7 +1,7 @@
 //! Validation by decoding: the model that is being trained translates, and its translations are measured.
 
 use burn::tensor::backend::Backend;
-use transformer_core::{DecodeOptions, NextToken, TextSearch, Tokenizers};
+use transformer_core::{DecodeOptions, NextToken, Tokenizers, Translator};
 
 use crate::data::Pair;
 use crate::metrics::{MetricError, TextMetric};
@@ -95,7 +95,15 @@ impl TextValidation {
     }
 }
 
-impl<B: Backend, M: NextToken<B>> ValidationMetrics<B, M> for TextValidation {
+impl TextValidation {
+    /// A translator that borrows the model.
+    fn translator<'m, M: NextToken>(&self, model: &'m M) -> Result<Translator<&'m M>, HookError> {
+        let translator = Translator::new(model, self.tokenizers.clone())?;
+        Ok(translator.with_options(self.options.clone())?)
+    }
+}
+
+impl<B: Backend, M: NextToken> ValidationMetrics<B, M> for TextValidation {
     fn names(&self) -> Vec<String> {
         let metrics = self.metrics.iter();
         metrics.map(|metric| metric.name().to_owned()).collect()
@@ -111,13 +119,11 @@ impl<B: Backend, M: NextToken<B>> ValidationMetrics<B, M> for TextValidation {
         if self.sources.is_empty() {
             return Err(MetricError::Empty.into());
         }
-        let search = TextSearch::new(model, &self.tokenizers, self.options.clone())?;
-        Ok(search.check(&self.sources, "")?)
+        Ok(self.translator(model)?.check(&self.sources, "")?)
     }
 
     fn measure(&mut self, at: ValidationContext<'_, M>) -> Result<Measurement, HookError> {
-        let search = TextSearch::new(at.model, &self.tokenizers, self.options.clone())?;
-        let hypotheses = search.translate(&self.sources)?;
+        let hypotheses = self.translator(at.model)?.translate_batch(&self.sources)?;
         let mut numbers = Vec::with_capacity(self.metrics.len());
         for metric in &self.metrics {
             numbers.push(metric.measure(&hypotheses, &self.references)?.value);
@@ -138,10 +144,9 @@ impl<B: Backend, M: NextToken<B>> ValidationMetrics<B, M> for TextValidation {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::{Tensor, TensorData};
-    use burn_ndarray::{NdArray, NdArrayDevice};
+    use burn_ndarray::NdArray;
     use transformer_core::{
-        AttentionWeights, NextTokenOutput, RequestProblem, SpecialTokens, Vocabulary,
+        AttentionWeights, Next, RequestProblem, SpecialTokens, Threads, Vocabulary,
     };
 
     use super::*;
@@ -156,12 +161,8 @@ mod tests {
     /// The source of each row, and the position of the next token.
     struct Sources(Vec<Vec<u32>>, usize);
 
-    impl NextToken<NdArray> for Copier {
+    impl NextToken for Copier {
         type State = Sources;
-
-        fn device(&self) -> NdArrayDevice {
-            NdArrayDevice::Cpu
-        }
 
         fn vocabulary(&self) -> Vocabulary {
             Vocabulary {
@@ -174,16 +175,16 @@ mod tests {
             Ok(())
         }
 
-        fn start(&self, sources: &[&[u32]]) -> Sources {
+        fn start(&self, sources: &[&[u32]], _: Threads) -> Sources {
             Sources(sources.iter().map(|source| source.to_vec()).collect(), 0)
         }
 
-        fn next_token(
+        fn next(
             &self,
             last: &[u32],
             Sources(rows, position): &mut Sources,
             _attention: AttentionWeights,
-        ) -> NextTokenOutput<NdArray> {
+        ) -> Next {
             assert_eq!(last.len(), rows.len());
             let mut log_probs = vec![-20.0_f32; rows.len() * self.vocab_size];
             for (row, source) in log_probs.chunks_mut(self.vocab_size).zip(rows) {
@@ -193,8 +194,7 @@ mod tests {
                 }
             }
             *position += 1;
-            let log_probs = TensorData::new(log_probs, [last.len(), self.vocab_size]);
-            NextTokenOutput::new(Tensor::from_data(log_probs, &self.device()))
+            Next::new(log_probs)
         }
 
         fn select(&self, Sources(all, _): &mut Sources, _sources: &[usize], rows: &[usize]) {

@@ -5,8 +5,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Tensor, TensorData};
 use transformer_core::{
-    LanguageModel, LanguageModelConfig, NormPlacement, Transformer, TransformerConfig, WeightTying,
-    padded,
+    LanguageModel, NormPlacement, Transformer, TransformerConfig, WeightTying, padded,
 };
 use transformer_instances as _;
 use transformer_train::{Labels, LossSums, Objective, TokenizedPair, sequence_loss};
@@ -54,15 +53,15 @@ fn config(tying: WeightTying) -> TransformerConfig {
     }
 }
 
-fn language_config(tied: bool) -> LanguageModelConfig {
-    LanguageModelConfig {
+fn language_config(tied: bool) -> TransformerConfig {
+    TransformerConfig {
         d_model: 8,
         n_heads: 2,
         d_ff: 16,
-        n_layers: 2,
+        n_decoder_layers: 2,
         dropout: 0.0,
         tied,
-        ..LanguageModelConfig::base(VOCAB_SIZE)
+        ..TransformerConfig::language_model(VOCAB_SIZE)
     }
 }
 
@@ -285,7 +284,7 @@ fn a_transformer_computes_no_logits_of_padding() {
 #[test]
 fn a_language_model_computes_no_logits_of_padding() {
     fn on<B: AutodiffBackend>() {
-        let config = LanguageModelConfig {
+        let config = TransformerConfig {
             norm: NormPlacement::Pre,
             ..language_config(false)
         };

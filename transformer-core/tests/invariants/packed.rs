@@ -253,11 +253,7 @@ fn assert_found_alike(packed: &impl NextToken, model: &impl NextToken, options: 
     }
 }
 
-fn log_probs(
-    model: &impl NextToken,
-    pairs: &[SourceTarget],
-    batch_tokens: usize,
-) -> Vec<f64> {
+fn log_probs(model: &impl NextToken, pairs: &[SourceTarget], batch_tokens: usize) -> Vec<f64> {
     let scores = score(model, pairs, batch_tokens).unwrap().into_iter();
     let log_probs = scores.flat_map(|score| score.log_probs);
     finite(log_probs.map(f64::from).collect())

@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 use transformer_core::{
-    LanguageModel, LanguageModelConfig, MixedPrecision, ProductPrecision, SpecialTokens,
+    LanguageModel, MixedPrecision, ProductPrecision, SpecialTokens, TransformerConfig,
     WEIGHTS_FILE, load_weights, padded,
 };
 #[cfg(feature = "text")]
@@ -56,13 +56,13 @@ impl<B: Backend> Objective<B> for LanguageModel<B> {
         if let Some(max_len) = config.max_len().filter(|&max_len| length > max_len) {
             return Err(ExampleProblem::TooLong { length, max_len });
         }
-        check_tokens(sequence, config.vocab_size)
+        check_tokens(sequence, config.tgt_vocab_size)
     }
 
     #[cfg(feature = "text")]
     fn check_tokenizers(&self, tokenizers: &Tokenizers) -> Result<(), TextError> {
         let config = self.config();
-        tokenizers.check([config.vocab_size; 2], config.special_tokens(), "")
+        tokenizers.check([config.tgt_vocab_size; 2], config.special_tokens(), "")
     }
 
     fn prepare(mut self, precision: ProductPrecision) -> Option<Self> {
@@ -85,7 +85,7 @@ impl<B: Backend> Objective<B> for LanguageModel<B> {
     }
 
     fn restore(self, directory: &Path) -> Result<Self, TrainError> {
-        let config = LanguageModelConfig::load(directory)?;
+        let config = TransformerConfig::load_language_model(directory)?;
         same_config(directory, &config, self.config())?;
         Ok(load_weights(self, directory.join(WEIGHTS_FILE))?)
     }

@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
+use crate::error::ModelError;
 use crate::formats::hugging_face::config::ModelType;
 use crate::formats::hugging_face::keys::Keys;
-use crate::error::ModelError;
 
 /// The parameters of decoding that a class has in `config.json`, with their defaults in all classes; the default of
 /// `forced_eos_token_id` depends on the class. `false` is 0 here, as in Python.

@@ -136,9 +136,9 @@ pub use sublayer::{Sublayer, SublayerConfig};
 #[cfg(feature = "text")]
 pub use text::{MAX_TOKENS, TextError, TextSearch, Tokenizer, Tokenizers, Translation, Translator};
 pub use tokenizer_files::{
-    SHARED_PIECES_FILE, SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE,
-    TARGET_TOKENIZER_FILE, TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_FILES,
-    TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE,
+    ADDED_TOKENS_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE,
+    SPECIAL_TOKENS_FILE, TARGET_PIECES_FILE, TARGET_TOKENIZER_FILE, TARGET_VOCABULARY_FILE,
+    TOKENIZER_FILE, TOKENIZER_FILES, TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE,
 };
 pub use transformer::{Encoded, Transformer};
 pub use weights::{WEIGHTS_FILE, load_weights, run_of_checkpoint, save_weights};

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use burn::tensor::backend::Backend;
 
+use super::clean_up::UNSETTLED;
 use super::error::TextError;
 use super::model_tokenizers::Tokenizers;
 use crate::decoding::{DecodeOptions, Hypothesis, NextToken, Request, Search};
@@ -173,7 +174,7 @@ impl<'a, M> TextSearch<'a, M> {
                 {
                     ControlFlow::Continue(())
                 }
-                Ok(text) => emit_rest(&mut emitted, text, &mut on_text),
+                Ok(text) => emit_rest(&mut emitted, self.settled(text), &mut on_text),
                 Err(error) => {
                     end = Err(error);
                     ControlFlow::Break(())
@@ -206,6 +207,15 @@ impl<'a, M> TextSearch<'a, M> {
             }
         }
         Ok(found)
+    }
+
+    /// The beginning of a text that later tokens do not change.
+    fn settled(&self, mut text: String) -> String {
+        if self.tokenizers.target().cleans_spaces() {
+            let unsettled = text.char_indices().rev().nth(UNSETTLED - 1);
+            text.truncate(unsettled.map_or(0, |(at, _)| at));
+        }
+        text
     }
 
     /// The text of tokens, in one line.

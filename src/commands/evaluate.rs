@@ -210,7 +210,11 @@ impl Evaluate {
     ) -> Result<Vec<TokenizedPair>> {
         let limit = self.decoding.max_source_length;
         let special_tokens = translator.model().config().special_tokens();
-        let pairs = corpus.tokenize(translator.tokenizers(), usize::MAX)?.pairs;
+        let tokenized = corpus.tokenize(translator.tokenizers(), usize::MAX)?;
+        if let Some((index, problem)) = tokenized.failed.first() {
+            return Err(format!("{}: {problem}", place(places, *index)).into());
+        }
+        let pairs = tokenized.pairs;
         for (index, pair) in pairs.iter().enumerate() {
             let source = special_tokens.end_source(&pair.source).len();
             let target = pair.tgt_len();

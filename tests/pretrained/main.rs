@@ -740,3 +740,217 @@ fn with_fourth_token(token: u32) -> (bool, String) {
     let output = run(program("parity").arg("--pretrained").arg(copy.path()));
     (output.status.success(), stdout(&output))
 }
+
+/// A directory of Marian's whose tokenizer was given tokens, and its embeddings rows for them, as by
+/// `tokenizer.add_tokens` and `resize_token_embeddings`: the token `<custom>` has the row of `<pad>`, another that of a
+/// word that the model emits.
+fn with_added_tokens() -> tempfile::TempDir {
+    let model = copied("marian-en-fr");
+    let path = |name: &str| model.path().join(name);
+    let added = json!({"<custom>": 2284, "new_Lang": 2285});
+    fs::write(path("added_tokens.json"), added.to_string()).unwrap();
+    let special = json!({"additional_special_tokens": ["new_Lang"], "unk_token": "<unk>"});
+    fs::write(path("special_tokens_map.json"), special.to_string()).unwrap();
+    fs::remove_file(path("pytorch_model.bin")).unwrap();
+    for name in ["config.json", "generation_config.json"] {
+        change_json(&path(name), |config| {
+            for key in ["vocab_size", "decoder_vocab_size"] {
+                if config.get(key).is_some() {
+                    config[key] = 2286.into();
+                }
+            }
+        });
+    }
+    let weights = fs::read(path("model.safetensors")).unwrap();
+    let weights = SafeTensors::deserialize(&weights).unwrap();
+    let mut resized = Vec::new();
+    for (name, tensor) in weights.tensors() {
+        let shape = tensor.shape().to_vec();
+        let mut bytes = tensor.data().to_vec();
+        let mut new_shape = shape.clone();
+        if let Some(rows) = new_shape.iter_mut().find(|size| **size == 2284) {
+            *rows += 2;
+            // Along the only dimension of a row, or the last one of the biases.
+            let width = 4 * shape
+                .iter()
+                .filter(|size| **size != 2284)
+                .product::<usize>();
+            let last = bytes[bytes.len() - 2 * width..].to_vec();
+            bytes.extend(last);
+        }
+        resized.push((name, new_shape, bytes));
+    }
+    let views = resized.iter().map(|(name, shape, bytes)| {
+        let view =
+            safetensors::tensor::TensorView::new(safetensors::Dtype::F32, shape.clone(), bytes);
+        (name.clone(), view.unwrap())
+    });
+    safetensors::serialize_to_file(views, None, &path("model.safetensors")).unwrap();
+    model
+}
+
+const ADDED_FILES: [&str; 2] = ["added_tokens.json", "special_tokens_map.json"];
+
+/// Ids are those of `MarianTokenizer` of transformers 4.57 for these files.
+#[test]
+fn added_tokens_are_read_and_kept_by_every_command() {
+    let model = with_added_tokens();
+    let folder = folder();
+    let tokens = |model: &Path| {
+        let mut command = with_model("tokenize", model);
+        let output = run_on_input(command.arg("--ids"), b"Where are you?<custom> new_Lang\n");
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let expected = tokens(model.path());
+    assert!(expected.contains(" 2284 "), "{expected}");
+    assert!(!expected.contains("2285"), "{expected}");
+
+    let path = |name: &str| folder.path().join(name);
+    let mut average = program("average");
+    average.arg(model.path()).arg(model.path());
+    succeeds(average.arg("--out").arg(path("average")));
+    let mut quantize = with_model("quantize", model.path());
+    succeeds(quantize.arg("--out").arg(path("quantize")));
+    let mut export = with_model("export", model.path());
+    succeeds(export.arg("--out").arg(path("export")));
+    let mut tuned = program("train");
+    tuned.args(["--updates", "2", "--warmup", "2", "--validate-every", "2"]);
+    tuned.args([
+        "--batch-tokens",
+        "200",
+        "--hold-out",
+        "5",
+        "--peak-rate",
+        "1e-4",
+    ]);
+    tuned.arg("--init").arg(model.path());
+    tuned.arg("--data").arg(corpus(folder.path()));
+    succeeds(tuned.arg("--out").arg(path("tuned")));
+    for name in ["average", "quantize", "export", "tuned"] {
+        for file in ADDED_FILES {
+            let before = fs::read(model.path().join(file)).unwrap();
+            assert_eq!(
+                fs::read(path(name).join(file)).ok(),
+                Some(before),
+                "{name}: {file}"
+            );
+        }
+        assert_eq!(tokens(&path(name)), expected, "{name}");
+    }
+}
+
+/// As `MarianTokenizer` and `MarianMTModel` of transformers 4.57 translate the sentences.
+#[test]
+fn spaces_before_punctuation_are_removed_where_the_settings_say_so() {
+    let model = copied("marian-en-fr");
+    let expected = read_json(&model.path().join("expected.json"));
+    let sentences = expected.as_array().unwrap().iter();
+    let spaced = sentences.filter(|sentence| {
+        let text = sentence["beam1"]["text"].as_str().unwrap();
+        [" !", " ?"].iter().any(|mark| text.ends_with(mark))
+            && !sentence["text"].as_str().unwrap().contains("</s>")
+    });
+    let spaced: Vec<&Value> = spaced.take(4).collect();
+    assert!(!spaced.is_empty());
+    let inputs: Vec<&str> = spaced.iter().map(|s| s["text"].as_str().unwrap()).collect();
+    let texts: Vec<&str> = spaced
+        .iter()
+        .map(|s| s["beam1"]["text"].as_str().unwrap())
+        .collect();
+    let translate = || translated(model.path(), &["--beam", "1"], &inputs.join("\n"));
+    assert_eq!(translate(), texts);
+    for (value, is_clean) in [
+        (json!(true), true),
+        (json!(null), false),
+        (json!(false), false),
+    ] {
+        change_json(&model.path().join("tokenizer_config.json"), |settings| {
+            settings["clean_up_tokenization_spaces"] = value;
+        });
+        let clean = texts.iter().map(|text| match is_clean {
+            true => text.replace(" !", "!").replace(" ?", "?"),
+            false => (*text).to_owned(),
+        });
+        assert_eq!(translate(), clean.collect::<Vec<_>>());
+    }
+}
+
+const NLLB_LANGUAGES: [&str; 4] = ["--source-lang", "eng_Latn", "--target-lang", "fra_Latn"];
+
+/// NFKC can make a character eleven times as long, and the pre-tokenizer a text six times.
+#[test]
+fn a_long_line_is_read_where_it_does_not_become_too_long() {
+    let line = ["Where are you going?"; 3000].join(" ");
+    let output = run_on_input(
+        with_model("tokenize", &directory("nllb-sharded")).args([
+            "--source-lang",
+            "eng_Latn",
+            "--ids",
+        ]),
+        line.as_bytes(),
+    );
+    assert!(output.status.success(), "{}", stderr(&output));
+    // As the crate's Python binding gives them.
+    let expected = format!("4{}\n", " 591 157 25 258 13".repeat(3000));
+    assert_eq!(stdout(&output), expected);
+}
+
+/// A tokenizer with a rule that makes a letter long, and a corpus that has many of it in one line.
+#[test]
+fn a_pair_that_cannot_be_encoded_is_left_out_and_named_by_file_and_line() {
+    let model = copied("nllb-sharded");
+    change_json(&model.path().join("tokenizer.json"), |tokenizer| {
+        tokenizer["normalizer"] = json!({
+            "type": "Replace", "pattern": {"String": "x"}, "content": "y".repeat(300)
+        });
+    });
+    let folder = folder();
+    let long = "x".repeat(10_000);
+    let good = "Where are you?\tOù es-tu ?\n";
+    let bad = format!("{long}\tOù es-tu ?\nWho?\t{long}\n");
+    let data = file(folder.path(), "data.tsv", good.repeat(6) + &bad);
+    let valid = file(folder.path(), "valid.tsv", format!("{good}{bad}"));
+    let problem = |side: &str| {
+        format!(
+            "the {side} sentence: the normalizer's rules make a text of 10000 bytes one of more than 2257152"
+        )
+    };
+
+    let mut train = program("train");
+    train.args(["--updates", "1", "--warmup", "1", "--batch-tokens", "200"]);
+    train.args(NLLB_LANGUAGES).arg("--init").arg(model.path());
+    train.arg("--data").arg(&data).arg("--valid").arg(&valid);
+    let output = run(train.arg("--out").arg(folder.path().join("tuned")));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let shown = stdout(&output) + &stderr(&output);
+    for (noun, file, line) in [("training", &data, 7), ("validation", &valid, 2)] {
+        let expected = format!(
+            "2 {noun} pairs are left out: the tokenizer cannot encode them; the first: {}: line {line}: {}",
+            file.display(),
+            problem("source")
+        );
+        assert!(shown.contains(&expected), "{expected}\n{shown}");
+    }
+
+    let mut evaluate = with_model("evaluate", model.path());
+    let error = fails(evaluate.args(NLLB_LANGUAGES).arg("--data").arg(&valid));
+    assert_eq!(
+        error,
+        format!(
+            "error: {}: line 2: {}\n",
+            valid.display(),
+            problem("source")
+        )
+    );
+    for command in ["score", "translate"] {
+        let mut command = with_model(command, model.path());
+        let output = run(command.args(NLLB_LANGUAGES).arg("--input").arg(&valid));
+        let error = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(
+            error.contains(&format!("{}: line 2: ", valid.display())),
+            "{error}"
+        );
+    }
+}

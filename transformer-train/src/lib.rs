@@ -116,9 +116,9 @@ pub use data::{
 };
 #[cfg(feature = "text")]
 pub use data::{
-    CacheOptions, Filtered, LeftOut, MAX_VOCAB_SIZE, MIN_VOCAB_SIZE, PairCache, PairFilters,
-    Tokenized, TokenizerConfig, TokenizerError, TokenizerKind, WeightedPairs, train_bpe,
-    train_tokenizer,
+    CacheOptions, FailedPairs, Filtered, LeftOut, MAX_VOCAB_SIZE, MIN_VOCAB_SIZE, PairCache,
+    PairFilters, Tokenized, TokenizerConfig, TokenizerError, TokenizerKind, WeightedPairs,
+    train_bpe, train_tokenizer,
 };
 pub use error::{AverageError, TrainError, same_config};
 pub use evaluate::evaluate;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
-use transformer_core::Tokenizers;
+use transformer_core::{Tokenizer, Tokenizers};
 use transformer_train::{
     CacheOptions, Corpus, CorpusError, CorpusFile, CorpusFiles, ExampleSource, Pair, PairCache,
     PairFilters, TokenizedPair,
@@ -144,6 +144,47 @@ fn filters_count_what_they_leave_out_by_the_first_reason() {
         (&expected[..], filtered)
     );
     assert_eq!(in_memory.weights(), cache.weights());
+}
+
+/// With words that the tokenizer knows no token for.
+#[test]
+fn pairs_that_cannot_be_encoded_are_left_out_and_the_first_is_named() {
+    let folder = folder();
+    let json = r#"{"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "model": {"type": "WordLevel", "vocab": {"a": 4, "b": 5}, "unk_token": "<unk>"}}"#;
+    let tokenizers = Tokenizer::from_file(file(&folder, "tokenizer.json", json)).unwrap();
+    let tokenizers = Tokenizers::shared(tokenizers);
+    let text = "a\tb\n\nb\tc\nc\ta\nb\ta\n";
+    let path = file(&folder, "corpus.tsv", text);
+    let files = CorpusFiles::new().with(CorpusFile::tsv(&path), 1.0);
+    let options = CacheOptions::default();
+    let cache = folder.path().join("cache");
+    PairCache::build(&cache, &files, &tokenizers, &options).unwrap();
+    let cache = PairCache::open(cache).unwrap();
+    let in_memory = files.tokenize(&tokenizers, &options.filters).unwrap();
+    assert_eq!(cache.filtered(), &in_memory.filtered);
+    assert_eq!(cache.filtered().to_string(), "2 of 4 pairs");
+    let lines = cache.filtered().left_out();
+    let [line] = &lines[..] else {
+        panic!("{lines:?}");
+    };
+    let start = "2 pairs are left out: the tokenizer cannot encode them; the first: ";
+    let expected = format!("{start}{}: line 3: the target sentence: ", path.display());
+    assert!(line.starts_with(&expected), "{line}");
+
+    let (corpus, _) = files.read().unwrap();
+    let tokenized = corpus.tokenize(&tokenizers, 128).unwrap();
+    assert_eq!((tokenized.pairs.len(), tokenized.left_out), (2, 0));
+    let positions: Vec<usize> = tokenized.failed.iter().map(|(at, _)| *at).collect();
+    assert_eq!(
+        (&tokenized.positions[..], &positions[..]),
+        (&[0, 3][..], &[1, 2][..])
+    );
+    assert_eq!(
+        tokenized.to_string(),
+        "2 pairs, 2 that cannot be encoded left out"
+    );
+    assert_eq!(files.place_of(&corpus.pairs()[2]), Some((path, 4)));
 }
 
 #[test]

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use transformer_program::run_file::{Corpora, RUN_FILE, RunFile};
+use transformer_program::run_file::{RUN_FILE, RunFile};
 use transformer_train::{
-    Corpus, CorpusError, CorpusFiles, PairCache, TRAINING_FILE, UnusablePairs, VALIDATION_FILE,
-    is_standard_stream,
+    Corpus, CorpusError, CorpusFile, CorpusFiles, PairCache, TRAINING_FILE, UnusablePairs,
+    VALIDATION_FILE, is_standard_stream,
 };
 
 use super::earlier::{Earlier, SavedPairs, SavedTraining};
@@ -25,7 +25,7 @@ pub struct Data {
     /// The unusable pairs in the files of pairs to validate on.
     pub valid_unusable: UnusablePairs,
     /// The files that these were read from.
-    pub valid_files: Vec<PathBuf>,
+    pub valid_files: CorpusFiles,
     /// How many of these were held out of the others.
     pub held_out: usize,
     /// A line about the pairs held out, where the run does not say how many.
@@ -72,7 +72,7 @@ impl Data {
                 },
                 valid,
                 valid_unusable: UnusablePairs::default(),
-                valid_files: vec![valid_file],
+                valid_files: CorpusFiles::new().with(CorpusFile::tsv(valid_file), 1.0),
                 note: None,
             });
         }
@@ -88,7 +88,7 @@ impl Data {
                     train: Training::Given(files),
                     valid,
                     valid_unusable,
-                    valid_files: paths_of(corpora),
+                    valid_files: corpora.files(),
                     held_out: 0,
                     note: None,
                 })
@@ -133,14 +133,10 @@ impl Data {
             held_out: valid.len(),
             valid,
             valid_unusable: UnusablePairs::default(),
-            valid_files: paths_of(&plan.run.data.train),
+            valid_files: plan.run.data.train.files(),
             note,
         })
     }
-}
-
-fn paths_of(corpora: &Corpora) -> Vec<PathBuf> {
-    corpora.paths().map(Path::to_owned).collect()
 }
 
 /// The files that a run names: of the pairs to train on, and of those to validate on.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use transformer_core::Tokenizers;
 use transformer_train::{
-    CacheOptions, Corpus, CorpusFiles, ExampleSource, Filtered, LeftOut, PairCache, PairFilters,
-    Tokenized, TokenizedPair, UnusablePairs,
+    CacheOptions, Corpus, CorpusFiles, ExampleSource, FailedPairs, Filtered, LeftOut, PairCache,
+    PairFilters, Tokenized, TokenizedPair, UnusablePairs,
 };
 
 use super::data::{Data, Training};
@@ -32,6 +32,8 @@ pub struct Prepared {
     pub valid_files: Vec<PathBuf>,
     /// Those of them that are not too long, as pieces.
     pub valid: Tokenized,
+    /// Those of them that cannot be encoded.
+    valid_failed: FailedPairs,
     /// Pairs to validate on that were left out when their files were read.
     valid_unusable: UnusablePairs,
     /// The files of the pairs, if the run's directory has them not yet.
@@ -55,7 +57,9 @@ impl Prepared {
     ) -> Result<Self> {
         let filters = filters(plan);
         let valid = data.valid.tokenize(&tokenizers, filters.max_pieces)?;
+        let valid_failed = failed(&valid, &data);
         if valid.pairs.is_empty() {
+            check_encoded(&valid_failed, "validation pair", valid.left_out)?;
             return Err(none_left(plan, "validation", valid.left_out).into());
         }
         let making = Making {
@@ -76,8 +80,9 @@ impl Prepared {
             train: made.examples,
             filtered,
             valid_text: data.valid,
-            valid_files: data.valid_files,
+            valid_files: paths_of(&data.valid_files),
             valid,
+            valid_failed,
             valid_unusable: data.valid_unusable,
             files,
             new_cache: made.new_cache,
@@ -90,6 +95,8 @@ impl Prepared {
         let mut lines = Vec::from_iter(self.note.clone());
         lines.extend(self.filtered.unusable.left_out("pair"));
         lines.extend(self.valid_unusable.left_out("validation pair"));
+        lines.extend(self.filtered.failed.left_out("training pair"));
+        lines.extend(self.valid_failed.left_out("validation pair"));
         let reasons = self.filtered.reasons().into_iter();
         lines.extend(reasons.map(|(reason, pairs)| training_line(reason, pairs)));
         if self.valid.left_out > 0 {
@@ -117,6 +124,34 @@ impl Prepared {
             false => format!("{source} + {}", counted(target, "piece")),
         }
     }
+}
+
+/// The pairs to validate on that cannot be encoded, with the place of the first.
+fn failed(valid: &Tokenized, data: &Data) -> FailedPairs {
+    let mut failed = FailedPairs::default();
+    for (position, problem) in &valid.failed {
+        failed.add(|| {
+            let pair = &data.valid.pairs()[*position];
+            match data.valid_files.place_of(pair) {
+                Some((file, line)) => format!("{}: line {line}: {problem}", file.display()),
+                None => format!("pair {}: {problem}", position + 1),
+            }
+        });
+    }
+    failed
+}
+
+/// Checks that the tokenizer does not fail on all pairs that no other reason leaves out.
+fn check_encoded(failed: &FailedPairs, noun: &str, others: usize) -> Result {
+    match failed.left_out(noun) {
+        Some(line) if others == 0 => Err(format!("nothing is left: {line}").into()),
+        _ => Ok(()),
+    }
+}
+
+fn paths_of(files: &CorpusFiles) -> Vec<PathBuf> {
+    let paths = files.corpora().iter().flat_map(|(file, _)| file.paths());
+    paths.map(Path::to_owned).collect()
 }
 
 /// The filters of the run. The longest pair, with the token that ends it, fills a batch by itself, or the
@@ -237,12 +272,11 @@ impl Making<'_> {
 
     /// Checks that a pair is left.
     fn check(&self, filtered: &Filtered) -> Result {
-        match filtered.kept {
-            0 => {
-                let left_out = filtered.too_long + filtered.uneven;
-                Err(none_left(self.plan, "training", left_out).into())
-            }
-            _ => Ok(()),
+        if filtered.kept > 0 {
+            return Ok(());
         }
+        let others = filtered.too_long + filtered.uneven;
+        check_encoded(&filtered.failed, "training pair", others)?;
+        Err(none_left(self.plan, "training", others).into())
     }
 }

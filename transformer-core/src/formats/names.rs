@@ -18,9 +18,13 @@ pub const VOCABULARY_FILE: &str = "vocab.json";
 pub const TARGET_VOCABULARY_FILE: &str = "target_vocab.json";
 /// Settings of Hugging Face's class of the tokenizer.
 pub const TOKENIZER_SETTINGS_FILE: &str = "tokenizer_config.json";
+/// The tokens that were added to a tokenizer, with their ids, where its settings do not have them.
+pub const ADDED_TOKENS_FILE: &str = "added_tokens.json";
+/// The special tokens of a tokenizer, where its settings do not have them.
+pub const SPECIAL_TOKENS_FILE: &str = "special_tokens_map.json";
 
 /// All files that the tokenizers of a model may have.
-pub const TOKENIZER_FILES: [&str; 9] = [
+pub const TOKENIZER_FILES: [&str; 11] = [
     TOKENIZER_FILE,
     SOURCE_TOKENIZER_FILE,
     TARGET_TOKENIZER_FILE,
@@ -30,4 +34,6 @@ pub const TOKENIZER_FILES: [&str; 9] = [
     VOCABULARY_FILE,
     TARGET_VOCABULARY_FILE,
     TOKENIZER_SETTINGS_FILE,
+    ADDED_TOKENS_FILE,
+    SPECIAL_TOKENS_FILE,
 ];

@@ -2,14 +2,15 @@
 //!
 //! Pieces and ids are those of Hugging Face's `M2M100Tokenizer`.
 
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::formats::files;
+use crate::text::added_tokens::AddedTokens;
 use crate::text::error::TextError;
-use crate::text::marian::{Vocabulary, is_space};
+use crate::text::marian::is_space;
 use crate::text::sentence_piece::SentencePiece;
+use crate::text::vocabulary::Vocabulary;
+use crate::formats::files;
 
 /// The languages of M2M100, in the order of their ids.
 const M2M100: &[&str] = &[
@@ -27,9 +28,6 @@ const WMT21: &[&str] = &["en", "ha", "is", "ja", "cs", "ru", "zh", "de"];
 
 /// The language of sources, unless another is chosen.
 const FIRST_SOURCE: &str = "__en__";
-
-/// The token that begins a sentence, in every vocabulary; no text has it.
-const BEGINNING: &str = "<s>";
 
 /// The languages of a list, by its name in `tokenizer_config.json` (`language_codes`).
 ///
@@ -51,16 +49,17 @@ pub(super) struct M2m100 {
     pieces: Arc<SentencePiece>,
     /// Its file.
     pieces_file: Arc<[u8]>,
-    /// Pieces, then languages.
+    /// Pieces, then languages, and added tokens.
     vocabulary: Arc<Vocabulary>,
-    /// The ids of the languages.
-    languages: Range<u32>,
+    /// The languages, with the names of their tokens, in the order of their ids.
+    languages: Vec<(String, u32)>,
     /// The language that a text begins with.
     first: Vec<u32>,
 }
 
 impl M2m100 {
-    /// A tokenizer of the SentencePiece model in a file, and the vocabulary in another, with these languages.
+    /// A tokenizer of the SentencePiece model in a file, and the vocabulary in another, with these languages and added
+    /// tokens.
     ///
     /// # Errors
     /// When a file is missing or damaged.
@@ -68,22 +67,26 @@ impl M2m100 {
         pieces_path: &Path,
         vocabulary_path: &Path,
         languages: &[&str],
+        added: &AddedTokens,
     ) -> Result<Self, TextError> {
         let mut vocabulary = Vocabulary::load(vocabulary_path)?;
-        vocabulary.mark_special(BEGINNING);
         let pieces_file = files::read(pieces_path).map_err(TextError::file(pieces_path))?;
         let pieces =
             SentencePiece::from_bytes(&pieces_file).map_err(TextError::file(pieces_path))?;
-        let begin = vocabulary.len() as u32;
-        for language in languages {
-            vocabulary.add_special(&format!("__{language}__"));
-        }
+        let languages = languages.iter().map(|language| format!("__{language}__"));
+        let languages = languages.map(|name| {
+            let id = vocabulary.add_special(&name);
+            (name, id)
+        });
+        let languages: Vec<_> = languages.collect();
+        vocabulary.add(added);
+        let first = languages.iter().find(|(name, _)| name == FIRST_SOURCE);
         Ok(Self {
             pieces: Arc::new(pieces),
             pieces_file: pieces_file.into(),
-            languages: begin..vocabulary.len() as u32,
-            first: vocabulary.id(FIRST_SOURCE).into_iter().collect(),
             vocabulary: Arc::new(vocabulary),
+            first: first.iter().map(|(_, id)| *id).collect(),
+            languages,
         })
     }
 
@@ -98,10 +101,8 @@ impl M2m100 {
     }
 
     /// The languages, with the names of their tokens, in the order of their ids.
-    pub fn languages(&self) -> Vec<(String, u32)> {
-        let ids = self.languages.clone();
-        ids.filter_map(|id| Some((self.vocabulary.name(id)?.to_owned(), id)))
-            .collect()
+    pub fn languages(&self) -> &[(String, u32)] {
+        &self.languages
     }
 
     /// The tokens that a text begins with.
@@ -119,18 +120,17 @@ impl M2m100 {
     /// # Errors
     /// When the normalizer's rules make the text too long.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
-        let pieces = self.pieces.encode(text)?.into_iter();
-        Ok(pieces
-            .map(|piece| self.vocabulary.of_text(&piece.text))
-            .collect())
+        self.vocabulary.encode(text, |stretch| {
+            let pieces = self.pieces.encode(stretch)?.into_iter();
+            Ok((None, pieces.map(|piece| piece.text).collect()))
+        })
     }
 
     /// The text of tokens; special ones are left out.
     pub fn decode(&self, tokens: &[u32]) -> String {
-        let tokens = tokens.iter().copied();
-        let tokens = tokens.filter(|&id| !self.vocabulary.is_special(id));
-        let names = tokens.filter_map(|id| self.vocabulary.name(id));
-        let text = self.pieces.decode(names);
-        text.trim_matches(is_space).to_owned()
+        self.vocabulary.decode(tokens, |pieces| {
+            let text = self.pieces.decode(pieces);
+            text.trim_matches(is_space).to_owned()
+        })
     }
 }

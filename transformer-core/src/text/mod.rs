@@ -1,15 +1,20 @@
 //! Text: tokenizers, and the translation of sentences.
 
+mod added_tokens;
+mod clean_up;
 mod error;
 mod languages;
 mod m2m100;
 mod marian;
 mod sentence_piece;
 mod settings;
+mod text_length;
+mod token_files;
 mod tokenizer;
 mod tokenizer_json;
 mod tokenizers;
 mod translator;
+mod vocabulary;
 
 pub use error::TextError;
 pub use tokenizer::Tokenizer;

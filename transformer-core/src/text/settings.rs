@@ -4,12 +4,17 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::formats::files;
-use crate::formats::names::TOKENIZER_SETTINGS_FILE;
+use crate::text::added_tokens::AddedTokens;
 use crate::text::error::TextError;
+use crate::text::token_files::{TokenFiles, refused};
+use crate::formats::own::config::CONFIG_FILE;
+use crate::formats::files;
+use crate::formats::names::{
+    SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TARGET_VOCABULARY_FILE,
+    TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE,
+};
 
 /// Where a text has its language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,15 +31,20 @@ pub struct TokenizerSettings {
     /// Its file, if there is one.
     file: Option<Arc<[u8]>>,
     keys: Keys,
+    tokens: TokenFiles,
 }
 
-/// The keys that are used.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
+/// The keys that are used. A key that is null is as one that is absent.
+#[derive(Debug, Clone, Default)]
 struct Keys {
     tokenizer_class: Option<String>,
     legacy_behaviour: Option<bool>,
     add_prefix_space: Option<bool>,
+    clean_up_tokenization_spaces: Option<bool>,
+    split_special_tokens: Option<bool>,
+    separate_vocabs: Option<bool>,
+    /// What the class gives SentencePiece; `None` where that is nothing.
+    sp_model_kwargs: Option<Value>,
     language_codes: Option<String>,
     src_lang: Option<String>,
     /// Ours: the token of a language, which is put before every source.
@@ -43,41 +53,183 @@ struct Keys {
     target_prefix: Option<String>,
 }
 
+impl Keys {
+    fn of(settings: &Map<String, Value>) -> Result<Self, String> {
+        let value = |key: &str| settings.get(key).filter(|value| !value.is_null());
+        let text = |key: &str| match value(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(value) => Err(refused(key, value, "a text")),
+        };
+        let choice = |key: &str| match value(key) {
+            None => Ok(None),
+            Some(Value::Bool(choice)) => Ok(Some(*choice)),
+            Some(value) => Err(refused(key, value, "true or false")),
+        };
+        Ok(Self {
+            tokenizer_class: text("tokenizer_class")?,
+            legacy_behaviour: choice("legacy_behaviour")?,
+            add_prefix_space: choice("add_prefix_space")?,
+            clean_up_tokenization_spaces: choice("clean_up_tokenization_spaces")?,
+            split_special_tokens: choice("split_special_tokens")?,
+            separate_vocabs: choice("separate_vocabs")?,
+            sp_model_kwargs: value("sp_model_kwargs")
+                .filter(|value| value.as_object().is_none_or(|keys| !keys.is_empty()))
+                .cloned(),
+            language_codes: text("language_codes")?,
+            src_lang: text("src_lang")?,
+            source_prefix: text("source_prefix")?,
+            target_prefix: text("target_prefix")?,
+        })
+    }
+}
+
+/// The keys that may have the path of a file, and the file of a directory that is read whatever they have.
+const PATHS: [(&str, &[&str]); 7] = [
+    ("tokenizer_file", &[TOKENIZER_FILE]),
+    // M2M100's and BART's; NLLB's and mBART's.
+    ("vocab_file", &[VOCABULARY_FILE, SHARED_PIECES_FILE]),
+    ("spm_file", &[SHARED_PIECES_FILE]),
+    ("source_spm", &[SOURCE_PIECES_FILE]),
+    ("target_spm", &[TARGET_PIECES_FILE]),
+    ("vocab", &[VOCABULARY_FILE]),
+    ("target_vocab_file", &[TARGET_VOCABULARY_FILE]),
+];
+
+/// Checks that the class reads the files of the directory, by the names that they have in every directory.
+fn check_paths(settings: &Map<String, Value>) -> Result<(), String> {
+    for (key, names) in PATHS {
+        let value = settings.get(key).unwrap_or(&Value::Null);
+        let is_known = value.as_str().is_some_and(|path| {
+            let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
+            names.contains(&name)
+        });
+        if !value.is_null() && !is_known {
+            return Err(refused(key, value, &format!("a {}", names.join(" or "))));
+        }
+    }
+    let versions = &settings.get("fast_tokenizer_files").unwrap_or(&Value::Null);
+    let list = versions.as_array().map_or(&[][..], Vec::as_slice);
+    if list.iter().any(|name| name != TOKENIZER_FILE)
+        || !(versions.is_null() || versions.is_array())
+    {
+        let expected = format!("a list of {TOKENIZER_FILE} alone");
+        return Err(refused("fast_tokenizer_files", versions, &expected));
+    }
+    Ok(())
+}
+
 impl TokenizerSettings {
-    /// Reads the settings in a model directory, if it has some.
+    /// Reads the settings in a model directory, if it has some, and the files that belong to them.
     ///
     /// # Errors
-    /// When the file cannot be read or is damaged.
+    /// When a file cannot be read or is damaged, or a key has a value that is not supported.
     pub fn load(directory: &Path) -> Result<Self, TextError> {
         let path = directory.join(TOKENIZER_SETTINGS_FILE);
         let file = match files::read(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
+            Ok(file) => Some(file),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(TextError::file(path)(error)),
         };
-        let keys = serde_json::from_slice(&file).map_err(TextError::file(path))?;
-        Ok(Self {
-            file: Some(file.into()),
+        let mut settings = Map::new();
+        if file.is_some() {
+            let json = files::read_json(&path).map_err(TextError::file(&path))?;
+            settings = serde_json::from_str(&json).map_err(TextError::file(&path))?;
+        }
+        check_paths(&settings).map_err(TextError::file(&path))?;
+        let mut keys = Keys::of(&settings).map_err(TextError::file(&path))?;
+        if keys.tokenizer_class.is_none() {
+            keys.tokenizer_class = class_of_model(directory);
+        }
+        let mut loaded = Self {
             keys,
-        })
+            tokens: TokenFiles::load(directory, &settings)?,
+            file: file.map(Arc::from),
+        };
+        // BART's class adds no space, whatever the file of the tokenizer says, unless the key is there.
+        if loaded.class() == Some("BartTokenizer") && !settings.contains_key("add_prefix_space") {
+            loaded.keys.add_prefix_space = Some(false);
+        }
+        Ok(loaded)
     }
 
-    /// The file, if there is one.
-    pub fn file(&self) -> Option<&[u8]> {
-        self.file.as_deref()
+    /// Names and contents of the files, as they are to be saved.
+    pub fn files(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+        let settings = self.file.as_deref();
+        let settings = settings.map(|file| (TOKENIZER_SETTINGS_FILE, file));
+        settings.into_iter().chain(self.tokens.files())
+    }
+
+    /// The special and the added tokens.
+    pub fn tokens(&self) -> &TokenFiles {
+        &self.tokens
+    }
+
+    /// The added tokens of a class that reads SentencePiece's model, whose special tokens have these names, unless the
+    /// settings name others.
+    ///
+    /// # Errors
+    /// When a file is damaged, or a token is none.
+    pub fn added_to_pieces(&mut self, roles: &[(&str, &str)]) -> Result<AddedTokens, TextError> {
+        self.tokens.add_those_beside_pieces()?;
+        let are_text = self.keys.split_special_tokens == Some(true);
+        self.tokens.added_tokens(roles, are_text)
+    }
+
+    /// Checks the settings of a class that reads SentencePiece's model, whose special tokens have these names.
+    ///
+    /// # Errors
+    /// When the special tokens have other names, or the class gives SentencePiece other settings.
+    pub fn check_pieces(&self, directory: &Path, roles: &[(&str, &str)]) -> Result<(), TextError> {
+        for (key, name) in roles {
+            self.tokens.check_role(key, name)?;
+        }
+        match &self.keys.sp_model_kwargs {
+            None => Ok(()),
+            Some(value) => {
+                let path = directory.join(TOKENIZER_SETTINGS_FILE);
+                let problem = refused("sp_model_kwargs", value, "empty");
+                Err(TextError::file(path)(problem))
+            }
+        }
+    }
+
+    /// The class of the tokenizer, without the ending that its faster variant has.
+    pub fn class(&self) -> Option<&str> {
+        let class = self.keys.tokenizer_class.as_deref()?;
+        Some(class.strip_suffix("Fast").unwrap_or(class))
     }
 
     /// Where the class puts the language of a text; `None` for a class that leaves it where its file has it.
     pub fn language_place(&self) -> Option<LanguagePlace> {
-        match self.keys.tokenizer_class.as_deref()? {
-            "NllbTokenizer" | "NllbTokenizerFast" => match self.keys.legacy_behaviour {
+        match self.class()? {
+            "NllbTokenizer" => match self.keys.legacy_behaviour {
                 Some(true) => Some(LanguagePlace::Last),
                 _ => Some(LanguagePlace::First),
             },
-            "MBartTokenizer" | "MBartTokenizerFast" => Some(LanguagePlace::Last),
-            "MBart50Tokenizer" | "MBart50TokenizerFast" => Some(LanguagePlace::First),
+            "MBartTokenizer" => Some(LanguagePlace::Last),
+            "MBart50Tokenizer" => Some(LanguagePlace::First),
             _ => None,
         }
+    }
+
+    /// The language of the source that the class has where no other is given.
+    pub fn default_source_language(&self) -> Option<&'static str> {
+        match self.class()? {
+            "NllbTokenizer" => Some("eng_Latn"),
+            "MBartTokenizer" | "MBart50Tokenizer" => Some("en_XX"),
+            _ => None,
+        }
+    }
+
+    /// Whether spaces before punctuation are removed from decoded text.
+    pub fn cleans_spaces(&self) -> bool {
+        self.keys.clean_up_tokenization_spaces == Some(true)
+    }
+
+    /// Whether the target has a vocabulary of its own, in Marian's class.
+    pub fn separates_vocabularies(&self) -> bool {
+        self.keys.separate_vocabs == Some(true)
     }
 
     /// The name of the list of M2M100's languages.
@@ -147,6 +299,13 @@ impl TokenizerSettings {
     }
 }
 
+/// The class of the tokenizer that `config.json` names, if it does. Faults of that file are reported where the model is read.
+fn class_of_model(directory: &Path) -> Option<String> {
+    let json = files::read_json(&directory.join(CONFIG_FILE)).ok()?;
+    let config: Value = serde_json::from_str(&json).ok()?;
+    Some(config["tokenizer_class"].as_str()?.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,7 +317,7 @@ mod tests {
     }
 
     fn text(settings: &TokenizerSettings) -> Option<Value> {
-        let file = settings.file()?;
+        let (_, file) = settings.files().next()?;
         Some(serde_json::from_slice(file).unwrap())
     }
 
@@ -166,7 +325,8 @@ mod tests {
     fn settings_are_kept_but_for_the_languages() {
         let file = r#"{"model_max_length":512,   "src_lang": null}"#;
         let mut settings = settings(file).unwrap();
-        assert_eq!(settings.file(), Some(file.as_bytes()));
+        let files = Vec::from_iter(settings.files());
+        assert_eq!(files, [(TOKENIZER_SETTINGS_FILE, file.as_bytes())]);
         settings.set_source_language("deu_Latn");
         let expected = serde_json::json!({"model_max_length": 512, "src_lang": "deu_Latn"});
         assert_eq!(text(&settings).unwrap(), expected);

@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use rand::Rng;
 
-use crate::formats::files::replace_file_with;
-use crate::special_tokens::SpecialTokens;
+use crate::text::added_tokens::AddedTokens;
+use crate::text::clean_up::clean_up;
 use crate::text::error::TextError;
 use crate::text::languages;
 use crate::text::m2m100::M2m100;
-use crate::text::marian::{END, Marian, PADDING, Vocabulary};
+use crate::text::marian::Marian;
 use crate::text::tokenizer_json::TokenizerJson;
+use crate::text::vocabulary::{END, PADDING, Vocabulary};
+use crate::formats::files::replace_file_with;
+use crate::special_tokens::SpecialTokens;
 
 /// A tokenizer of pieces of words, of characters, or of words: one in Hugging Face's format, one side's of Marian's, or
 /// M2M100's.
@@ -23,6 +26,8 @@ use crate::text::tokenizer_json::TokenizerJson;
 #[derive(Debug, Clone)]
 pub struct Tokenizer {
     kind: Kind,
+    /// Whether spaces before punctuation are removed from decoded text.
+    cleans_spaces: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -40,24 +45,27 @@ impl From<tokenizers::Tokenizer> for Tokenizer {
 
 impl From<TokenizerJson> for Tokenizer {
     fn from(tokenizer: TokenizerJson) -> Self {
-        Self {
-            kind: Kind::Json(Arc::new(tokenizer)),
-        }
+        Kind::Json(Arc::new(tokenizer)).into()
     }
 }
 
 impl From<Marian> for Tokenizer {
     fn from(tokenizer: Marian) -> Self {
-        Self {
-            kind: Kind::Marian(Arc::new(tokenizer)),
-        }
+        Kind::Marian(Arc::new(tokenizer)).into()
     }
 }
 
 impl From<M2m100> for Tokenizer {
     fn from(tokenizer: M2m100) -> Self {
+        Kind::M2m100(tokenizer).into()
+    }
+}
+
+impl From<Kind> for Tokenizer {
+    fn from(kind: Kind) -> Self {
         Self {
-            kind: Kind::M2m100(tokenizer),
+            kind,
+            cleans_spaces: false,
         }
     }
 }
@@ -68,7 +76,25 @@ impl Tokenizer {
     /// # Errors
     /// When the file is missing or is not a tokenizer.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, TextError> {
-        Ok(TokenizerJson::from_file(path.as_ref())?.into())
+        Self::from_file_with(path.as_ref(), &AddedTokens::default())
+    }
+
+    /// Reads a file in Hugging Face's format, to which other files of its directory add tokens.
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file), and when a token has another id in the file.
+    pub(super) fn from_file_with(path: &Path, added: &AddedTokens) -> Result<Self, TextError> {
+        Ok(TokenizerJson::from_file(path, added)?.into())
+    }
+
+    /// Sets whether spaces before punctuation are removed from decoded text.
+    pub(super) fn set_clean_up(&mut self, cleans_spaces: bool) {
+        self.cleans_spaces = cleans_spaces;
+    }
+
+    /// Whether spaces before punctuation are removed from decoded text.
+    pub(super) fn cleans_spaces(&self) -> bool {
+        self.cleans_spaces
     }
 
     /// Writes a file in Hugging Face's format.
@@ -103,11 +129,12 @@ impl Tokenizer {
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, TextError> {
         match &self.kind {
             Kind::Json(tokenizer) => Ok(tokenizer.to_json()?.into_bytes()),
-            Kind::Marian(side) => Ok([side.pieces_file(), side.vocabulary().file()].concat()),
+            Kind::Marian(side) => Ok([side.pieces_file(), &side.vocabulary().to_bytes()].concat()),
             Kind::M2m100(tokenizer) => {
-                let mut bytes = [tokenizer.pieces_file(), tokenizer.vocabulary().file()].concat();
-                let languages = tokenizer.languages().into_iter();
-                bytes.extend(languages.flat_map(|(name, _)| name.into_bytes()));
+                let vocabulary = tokenizer.vocabulary().to_bytes();
+                let mut bytes = [tokenizer.pieces_file(), &vocabulary].concat();
+                let languages = tokenizer.languages().iter();
+                bytes.extend(languages.flat_map(|(name, _)| name.bytes()));
                 let first = tokenizer.first_tokens().iter();
                 bytes.extend(first.flat_map(|token| token.to_le_bytes()));
                 Ok(bytes)
@@ -145,12 +172,11 @@ impl Tokenizer {
             (Kind::Json(one), Kind::Json(other)) => one.has_vocabulary_of(other),
             (Kind::Marian(one), Kind::Marian(other)) => {
                 one.pieces_file() == other.pieces_file()
-                    && one.vocabulary().file() == other.vocabulary().file()
+                    && one.vocabulary().has_ids_of(other.vocabulary())
             }
             (Kind::M2m100(one), Kind::M2m100(other)) => {
                 one.pieces_file() == other.pieces_file()
-                    && one.vocabulary().file() == other.vocabulary().file()
-                    && one.languages() == other.languages()
+                    && one.vocabulary().has_ids_of(other.vocabulary())
             }
             _ => false,
         }
@@ -322,7 +348,7 @@ impl Tokenizer {
         match &self.kind {
             Kind::Json(tokenizer) => tokenizer.languages(),
             Kind::Marian(side) => side.vocabulary().languages(),
-            Kind::M2m100(tokenizer) => tokenizer.languages(),
+            Kind::M2m100(tokenizer) => tokenizer.languages().to_vec(),
         }
     }
 
@@ -381,11 +407,15 @@ impl Tokenizer {
     /// # Errors
     /// When the tokenizer cannot join the tokens.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, TextError> {
-        match &self.kind {
-            Kind::Json(tokenizer) => tokenizer.decode(tokens),
-            Kind::Marian(side) => Ok(side.decode(tokens)),
-            Kind::M2m100(tokenizer) => Ok(tokenizer.decode(tokens)),
-        }
+        let text = match &self.kind {
+            Kind::Json(tokenizer) => tokenizer.decode(tokens)?,
+            Kind::Marian(side) => side.decode(tokens),
+            Kind::M2m100(tokenizer) => tokenizer.decode(tokens),
+        };
+        Ok(match self.cleans_spaces {
+            true => clean_up(&text),
+            false => text,
+        })
     }
 }
 

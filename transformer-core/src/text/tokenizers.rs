@@ -5,6 +5,13 @@ use std::sync::Arc;
 
 use rand::Rng;
 
+use crate::text::error::TextError;
+use crate::text::languages::language;
+use crate::text::m2m100::{self, M2m100};
+use crate::text::marian::{Marian, begins_with_language};
+use crate::text::tokenizer::{Tokenizer, check_special};
+use crate::text::settings::TokenizerSettings;
+use crate::text::vocabulary::{END, PADDING, UNKNOWN, Vocabulary};
 use crate::decoding::DecodeOptions;
 use crate::formats::files::replace_file_with;
 use crate::formats::names::{
@@ -15,12 +22,6 @@ use crate::formats::names::{
 use crate::formats::options::start_token_of_directory;
 use crate::formats::own::weights::run_of_checkpoint;
 use crate::special_tokens::SpecialTokens;
-use crate::text::error::TextError;
-use crate::text::languages::language;
-use crate::text::m2m100::{self, M2m100};
-use crate::text::marian::{Marian, PADDING, Vocabulary, begins_with_language};
-use crate::text::settings::TokenizerSettings;
-use crate::text::tokenizer::{Tokenizer, check_special};
 
 /// The tokenizers of a model: one for source and target, or one for each.
 ///
@@ -332,23 +333,32 @@ impl Tokenizers {
     pub fn load(directory: impl AsRef<Path>) -> Result<Self, TextError> {
         let directory = directory.as_ref();
         let directory = Self::directory_of(directory).unwrap_or_else(|| directory.to_owned());
-        let settings = TokenizerSettings::load(&directory)?;
+        let mut settings = TokenizerSettings::load(&directory)?;
         let has = |name: &str| directory.join(name).exists();
         let mut tokenizers = if has(SOURCE_PIECES_FILE) || has(TARGET_PIECES_FILE) {
-            Self::load_marian(&directory, &settings)?
+            Self::load_marian(&directory, &mut settings)?
         } else if has(SOURCE_TOKENIZER_FILE) || has(TARGET_TOKENIZER_FILE) {
             let source = Tokenizer::from_file(directory.join(SOURCE_TOKENIZER_FILE))?;
             let target = Tokenizer::from_file(directory.join(TARGET_TOKENIZER_FILE))?;
             Self::separate(source, target)
         } else {
             let is_m2m100 = has(SHARED_PIECES_FILE) && has(VOCABULARY_FILE);
-            let mut shared = match is_m2m100 && !has(TOKENIZER_FILE) {
-                true => load_m2m100(&directory, &settings)?,
-                false => Tokenizer::from_file(directory.join(TOKENIZER_FILE))?,
+            // M2M100's class reads its pieces even beside a `tokenizer.json`.
+            let has_class = matches!(settings.class(), None | Some("M2M100Tokenizer"));
+            let mut shared = match is_m2m100 && (has_class || !has(TOKENIZER_FILE)) {
+                true => load_m2m100(&directory, &mut settings)?,
+                false => {
+                    let added = settings.tokens().added_tokens(&[], false)?;
+                    Tokenizer::from_file_with(&directory.join(TOKENIZER_FILE), &added)?
+                }
             };
             put_settings(&mut shared, &settings, &directory)?;
             Self::shared(shared)
         };
+        for side in [Some(&mut tokenizers.source), tokenizers.target.as_mut()] {
+            side.into_iter()
+                .for_each(|side| side.set_clean_up(settings.cleans_spaces()));
+        }
         tokenizers.settings = settings;
         let of_directory = tokenizers.target_language_of(&directory)?;
         tokenizers.target_language = of_directory.or(tokenizers.target_language);
@@ -377,13 +387,27 @@ impl Tokenizers {
         Ok(Some(language))
     }
 
-    fn load_marian(directory: &Path, settings: &TokenizerSettings) -> Result<Self, TextError> {
-        let of_source = Arc::new(Vocabulary::load(&directory.join(VOCABULARY_FILE))?);
+    fn load_marian(directory: &Path, settings: &mut TokenizerSettings) -> Result<Self, TextError> {
+        settings.check_pieces(directory, &MARIAN_ROLES)?;
+        let added = settings.added_to_pieces(&MARIAN_ROLES)?;
+        let mut of_source = Vocabulary::load(&directory.join(VOCABULARY_FILE))?;
         let of_target = directory.join(TARGET_VOCABULARY_FILE);
-        let of_target = match of_target.exists() {
-            true => Arc::new(Vocabulary::load(&of_target)?),
-            false => of_source.clone(),
+        let of_target = match (settings.separates_vocabularies(), of_target.exists()) {
+            (true, _) => {
+                settings.tokens().check_separate(&added)?;
+                Some(Vocabulary::load(&of_target)?)
+            }
+            (false, false) => None,
+            (false, true) => {
+                let problem = format!(
+                    "Hugging Face's class does not read it: `separate_vocabs` of {TOKENIZER_SETTINGS_FILE} is not true"
+                );
+                return Err(TextError::file(of_target)(problem));
+            }
         };
+        of_source.add(&added);
+        let of_source = Arc::new(of_source);
+        let of_target = of_target.map_or_else(|| of_source.clone(), Arc::new);
         let source = Marian::load(&directory.join(SOURCE_PIECES_FILE), of_source)?;
         let target = Marian::load(&directory.join(TARGET_PIECES_FILE), of_target)?;
         let mut tokenizers = Self::separate(source.into(), target.into());
@@ -439,8 +463,8 @@ impl Tokenizers {
                 return Err(TextError::Tokenizer(problem.into()));
             }
         };
-        let settings = self.settings.file();
-        files.extend(settings.map(|file| (TOKENIZER_SETTINGS_FILE, file.to_vec())));
+        let settings = self.settings.files();
+        files.extend(settings.map(|(name, file)| (name, file.to_vec())));
         Ok(files)
     }
 
@@ -530,13 +554,31 @@ impl Tokenizers {
     }
 }
 
+/// The special tokens of Marian's class.
+const MARIAN_ROLES: [(&str, &str); 3] = [
+    ("eos_token", END),
+    ("unk_token", UNKNOWN),
+    ("pad_token", PADDING),
+];
+
+/// The special tokens of M2M100's class.
+const M2M100_ROLES: [(&str, &str); 5] = [
+    ("eos_token", END),
+    ("unk_token", UNKNOWN),
+    ("pad_token", PADDING),
+    ("bos_token", "<s>"),
+    ("sep_token", END),
+];
+
 /// M2M100's tokenizer in a directory.
-fn load_m2m100(directory: &Path, settings: &TokenizerSettings) -> Result<Tokenizer, TextError> {
+fn load_m2m100(directory: &Path, settings: &mut TokenizerSettings) -> Result<Tokenizer, TextError> {
+    settings.check_pieces(directory, &MARIAN_ROLES)?;
+    let added = settings.added_to_pieces(&M2M100_ROLES)?;
     let languages = m2m100::languages_of(settings.language_codes());
     let languages = languages.map_err(TextError::file(directory.join(TOKENIZER_SETTINGS_FILE)))?;
     let [pieces, vocabulary] =
         [SHARED_PIECES_FILE, VOCABULARY_FILE].map(|name| directory.join(name));
-    Ok(M2m100::load(&pieces, &vocabulary, languages)?.into())
+    Ok(M2m100::load(&pieces, &vocabulary, languages, &added)?.into())
 }
 
 /// Changes a tokenizer as Hugging Face's class does that has these settings, of this directory.
@@ -548,18 +590,30 @@ fn put_settings(
     if let Some(json) = tokenizer.json_mut() {
         if let Some(place) = settings.language_place() {
             json.move_language(place)?;
+            json.check_end(settings.tokens().role("eos_token"))
+                .map_err(TextError::file(directory.join(TOKENIZER_FILE)))?;
         }
         if let Some(is_added) = settings.add_prefix_space() {
             json.set_prefix_space(is_added);
         }
     }
-    let has_language = tokenizer.language().is_some();
-    if let Some(name) = settings.source_language().filter(|_| has_language) {
-        let path = directory.join(TOKENIZER_SETTINGS_FILE);
-        let language = tokenizer.language_token(name);
-        tokenizer.set_language(language.map_err(TextError::file(path))?)?;
-    }
-    Ok(())
+    let Some(of_file) = tokenizer.language() else {
+        return Ok(());
+    };
+    let path = directory.join(TOKENIZER_SETTINGS_FILE);
+    let default = settings.default_source_language();
+    let language = match (settings.source_language(), default) {
+        (Some(name), _) => Some(
+            tokenizer
+                .language_token(name)
+                .map_err(TextError::file(path))?,
+        ),
+        // A tokenizer of other languages keeps that of its file.
+        (None, default) => default
+            .and_then(|name| tokenizer.language_token(name).ok())
+            .filter(|language| *language != of_file),
+    };
+    language.map_or(Ok(()), |language| tokenizer.set_language(language))
 }
 
 fn has_same_vocabulary(source: &Marian, target: &Marian) -> bool {

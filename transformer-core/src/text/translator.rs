@@ -16,6 +16,7 @@ use crate::formats::options::options_of_directory;
 use crate::models::config::TransformerConfig;
 use crate::models::transformer::Transformer;
 use crate::packed::PackedModel;
+use crate::text::clean_up::UNSETTLED;
 use crate::text::error::TextError;
 use crate::text::tokenizers::Tokenizers;
 
@@ -370,7 +371,7 @@ impl<M: NextToken> Translator<M> {
                 {
                     ControlFlow::Continue(())
                 }
-                Ok(text) => emit_rest(&mut emitted, text, &mut on_text),
+                Ok(text) => emit_rest(&mut emitted, self.settled(text), &mut on_text),
                 Err(error) => {
                     end = Err(error);
                     ControlFlow::Break(())
@@ -451,6 +452,15 @@ impl<M: NextToken> Translator<M> {
             }
         }
         Ok(found)
+    }
+
+    /// The beginning of a text that later tokens do not change.
+    fn settled(&self, mut text: String) -> String {
+        if self.tokenizers.target().cleans_spaces() {
+            let unsettled = text.char_indices().rev().nth(UNSETTLED - 1);
+            text.truncate(unsettled.map_or(0, |(at, _)| at));
+        }
+        text
     }
 
     /// The text of tokens, in one line.

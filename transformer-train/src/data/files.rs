@@ -182,6 +182,20 @@ impl CorpusFiles {
         Ok((pairs.into_iter().collect(), places, unusable))
     }
 
+    /// The file and the line, from 1, of the first pair that equals one, for a message about it; `None` if there is none, or
+    /// a file cannot be read again. Reads the files.
+    pub fn place_of(&self, pair: &Pair) -> Option<(PathBuf, usize)> {
+        self.corpora.iter().find_map(|(file, _)| {
+            let mut reader = file.open_again().ok()?;
+            while let Some(Ok(found)) = reader.next() {
+                if found == *pair {
+                    return Some((reader.path().to_owned(), reader.line()));
+                }
+            }
+            None
+        })
+    }
+
     /// Calls `read` with both sides of each pair in turn: the text on which a tokenizer is trained.
     ///
     /// ```no_run

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::CorpusError;
 use super::example::TokenizedPair;
-use super::unusable::{UnusablePairs, left_out};
+use super::unusable::{FailedPairs, UnusablePairs, left_out};
 
 /// The pairs that are not trained on. By default, those of more than 128 pieces on a side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -89,6 +89,9 @@ pub struct Filtered {
     /// Pairs that were left out when their file was read.
     #[serde(default)]
     pub unusable: UnusablePairs,
+    /// Pairs that the tokenizer cannot encode.
+    #[serde(default)]
+    pub failed: FailedPairs,
     /// Pairs whose source is held out, those to validate on among them.
     pub held_out: usize,
     /// Pairs that equal one before them.
@@ -107,6 +110,7 @@ impl Filtered {
             filters,
             read: 0,
             unusable: UnusablePairs::default(),
+            failed: FailedPairs::default(),
             held_out: 0,
             duplicates: 0,
             too_long: 0,
@@ -136,6 +140,7 @@ impl Filtered {
     /// A line for each reason for which pairs were left out.
     pub fn left_out(&self) -> Vec<String> {
         let mut lines = self.unusable.left_out("pair");
+        lines.extend(self.failed.left_out("pair"));
         let reasons = self.reasons().into_iter();
         lines.extend(reasons.map(|(reason, pairs)| reason.line(pairs)));
         lines
@@ -179,7 +184,9 @@ mod tests {
     fn a_count_without_unusable_pairs_is_read() {
         let filtered = Filtered::new(PairFilters::default());
         let mut json = serde_json::to_value(&filtered).unwrap();
-        assert!(json.as_object_mut().unwrap().remove("unusable").is_some());
+        for key in ["unusable", "failed"] {
+            assert!(json.as_object_mut().unwrap().remove(key).is_some());
+        }
         let read: Filtered = serde_json::from_value(json).unwrap();
         assert_eq!(read, filtered);
     }

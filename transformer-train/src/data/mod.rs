@@ -55,7 +55,7 @@ pub use tokenize::Tokenized;
 pub use tokenizer::{
     MAX_VOCAB_SIZE, MIN_VOCAB_SIZE, TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer,
 };
-pub use unusable::UnusablePairs;
+pub use unusable::{FailedPairs, UnusablePairs};
 pub use update::Update;
 pub(crate) use update_loader::{LoadedUpdate, UpdateLoader};
 #[cfg(feature = "text")]

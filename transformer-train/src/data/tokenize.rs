@@ -3,7 +3,7 @@
 use std::fmt;
 
 use rayon::prelude::*;
-use transformer_core::Tokenizers;
+use transformer_core::{TextError, Tokenizers};
 
 use super::corpus::{Corpus, Pair};
 use super::error::CorpusError;
@@ -11,10 +11,10 @@ use super::example::TokenizedPair;
 
 impl Corpus {
     /// The pairs as pieces. A pair with more than `max_pieces` on a side is left out and counted:
-    /// the memory of attention grows with the square of the length.
+    /// the memory of attention grows with the square of the length. So is a pair that the tokenizer cannot encode.
     ///
     /// # Errors
-    /// [`CorpusError::Tokenizer`] when the tokenizer cannot encode a sentence.
+    /// [`CorpusError::Tokenizer`] when no target can be encoded, because its language is not chosen.
     pub fn tokenize(
         &self,
         tokenizers: &Tokenizers,
@@ -25,15 +25,20 @@ impl Corpus {
             .collect();
         let mut pairs = Vec::with_capacity(self.len());
         let mut positions = Vec::with_capacity(self.len());
+        let mut failed = Vec::new();
         for (position, pair) in encoded.into_iter().enumerate() {
-            let pair = pair?;
-            if pair.source.len().max(pair.target.len()) <= max_pieces {
-                pairs.push(pair);
-                positions.push(position);
+            match pair? {
+                Err(problem) => failed.push((position, problem)),
+                Ok(pair) if pair.source.len().max(pair.target.len()) <= max_pieces => {
+                    pairs.push(pair);
+                    positions.push(position);
+                }
+                Ok(_) => {}
             }
         }
         Ok(Tokenized {
-            left_out: self.len() - pairs.len(),
+            left_out: self.len() - pairs.len() - failed.len(),
+            failed,
             max_pieces,
             pairs,
             positions,
@@ -53,6 +58,8 @@ pub struct Tokenized {
     pub positions: Vec<usize>,
     /// Pairs that were left out because a side has too many pieces.
     pub left_out: usize,
+    /// The position in the corpus of each pair that was left out because the tokenizer cannot encode it, and the problem.
+    pub failed: Vec<(usize, String)>,
     /// The most pieces that a side may have.
     pub max_pieces: usize,
 }
@@ -63,32 +70,34 @@ impl fmt::Display for Tokenized {
             1 => write!(f, "1 pair")?,
             pairs => write!(f, "{pairs} pairs")?,
         }
-        match self.left_out {
+        if self.left_out > 0 {
+            let (left_out, most) = (self.left_out, self.max_pieces);
+            write!(f, ", {left_out} of more than {most} pieces left out")?;
+        }
+        match self.failed.len() {
             0 => Ok(()),
-            left_out => write!(
-                f,
-                ", {left_out} of more than {} pieces left out",
-                self.max_pieces
-            ),
+            failed => write!(f, ", {failed} that cannot be encoded left out"),
         }
     }
 }
 
-/// The pieces of a pair; `place` is where it stands, for an error.
+/// The pieces of a pair, or the problem with a sentence that the tokenizer cannot encode. `place` is where the pair
+/// stands, for an error of any pair.
 pub(super) fn encode(
     pair: &Pair,
     tokenizers: &Tokenizers,
     place: impl Fn() -> String,
-) -> Result<TokenizedPair, CorpusError> {
-    let failed = |side, error| CorpusError::Tokenizer {
-        place: place(),
-        side,
-        source: Box::new(error),
+) -> Result<Result<TokenizedPair, String>, CorpusError> {
+    let checked = |side, encoded| match encoded {
+        Ok(pieces) => Ok(Ok(pieces)),
+        Err(TextError::Tokenizer(problem)) => Ok(Err(format!("the {side} sentence: {problem}"))),
+        Err(error) => Err(CorpusError::Tokenizer {
+            place: place(),
+            side,
+            source: Box::new(error),
+        }),
     };
-    let source = tokenizers.encode_source(&pair.source);
-    let target = tokenizers.encode_target(&pair.target);
-    Ok(TokenizedPair {
-        source: source.map_err(|error| failed("source", error))?,
-        target: target.map_err(|error| failed("target", error))?,
-    })
+    let source = checked("source", tokenizers.encode_source(&pair.source))?;
+    let target = checked("target", tokenizers.encode_target(&pair.target))?;
+    Ok(source.and_then(|source| target.map(|target| TokenizedPair { source, target })))
 }

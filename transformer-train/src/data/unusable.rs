@@ -53,3 +53,37 @@ pub(super) fn left_out(pairs: usize, noun: &str, reason: impl Display) -> String
         pairs => format!("{pairs} {noun}s are left out: {reason}"),
     }
 }
+
+/// Pairs that are left out because the tokenizer cannot encode a sentence of theirs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct FailedPairs {
+    /// How many they are.
+    pub pairs: usize,
+    /// The place of the first, and the problem with it.
+    pub first: String,
+}
+
+impl FailedPairs {
+    /// Counts a pair; `problem` is where it stands, and the problem.
+    pub fn add(&mut self, problem: impl FnOnce() -> String) {
+        if self.pairs == 0 {
+            self.first = problem();
+        }
+        self.pairs += 1;
+    }
+
+    /// A line about them, if there are some: `1 pair is left out: web.tsv: line 7: the source sentence: …`, where `noun`
+    /// is `pair`.
+    pub fn left_out(&self, noun: &str) -> Option<String> {
+        let first = &self.first;
+        match self.pairs {
+            0 => None,
+            1 => Some(left_out(1, noun, first)),
+            pairs => {
+                let reason = format!("the tokenizer cannot encode them; the first: {first}");
+                Some(left_out(pairs, noun, reason))
+            }
+        }
+    }
+}

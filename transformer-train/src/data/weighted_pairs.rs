@@ -27,8 +27,7 @@ impl CorpusFiles {
     /// A [`PairCache`](crate::PairCache) holds the same pairs on disk.
     ///
     /// # Errors
-    /// When a file cannot be read, a filter or a weight is out of range, or the tokenizer cannot encode a
-    /// sentence.
+    /// When a file cannot be read, a filter or a weight is out of range, or the target's language is not chosen.
     pub fn tokenize(
         &self,
         tokenizers: &Tokenizers,
@@ -119,10 +118,14 @@ pub(super) fn tokenize_files<E: From<CorpusError>>(
                 .par_iter()
                 .map(|(line, pair)| encode(pair, tokenizers, || format!("{file}: line {line}")))
                 .collect();
-            for ((_, pair), pieces) in chunk.iter().zip(encoded) {
-                let pieces = pieces?;
-                if chunks.filtered.passes(&pieces) {
-                    keep(pair, pieces)?;
+            for ((line, pair), pieces) in chunk.iter().zip(encoded) {
+                match pieces? {
+                    Ok(pieces) if chunks.filtered.passes(&pieces) => keep(pair, pieces)?,
+                    Ok(_) => {}
+                    Err(problem) => {
+                        let problem = || format!("{file}: line {line}: {problem}");
+                        chunks.filtered.failed.add(problem);
+                    }
                 }
             }
         }

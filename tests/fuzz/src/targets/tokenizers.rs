@@ -118,12 +118,16 @@ pub fn settings(folder: &Path) -> Target {
     write(&folder.join(TOKENIZER_FILE), LANGUAGES.as_bytes());
     let class = r#"{"tokenizer_class": "NllbTokenizer", "src_lang": "eng_Latn", "target_prefix": "fra_Latn",
         "source_prefix": null, "legacy_behaviour": false, "add_prefix_space": true}"#;
+    let added = r#"{"added_tokens_decoder": {"7": {"content": "a b", "lstrip": true, "single_word": true},
+        "8": {"content": "b", "rstrip": true, "normalized": true, "special": false}},
+        "additional_special_tokens": ["b"], "extra_special_tokens": {"x": "a"}, "mask_token": {"content": "c"},
+        "clean_up_tokenization_spaces": true, "split_special_tokens": null, "tokenizer_file": "tokenizer.json"}"#;
     let path = folder.join(TOKENIZER_SETTINGS_FILE);
     directory(
         folder,
         Format::Json,
         path,
-        vec![b"{}".to_vec(), class.into()],
+        vec![b"{}".to_vec(), class.into(), added.into()],
     )
 }
 

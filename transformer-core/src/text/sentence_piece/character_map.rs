@@ -93,20 +93,35 @@ impl CharacterMap {
 
     /// The longest text of the rules that `text` begins with: its length and its replacement.
     pub fn longest(&self, text: &[u8]) -> Option<(usize, &[u8])> {
-        let mut longest = None;
+        self.prefixes(text).last()
+    }
+
+    /// The texts of the rules that `text` begins with, the shortest first: lengths and replacements.
+    fn prefixes(&self, text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
         let mut node = self.units[0].offset();
-        for (&byte, length) in text.iter().zip(1..) {
+        let ends = text.iter().map_while(move |&byte| {
             node ^= usize::from(byte);
             let unit = self.units[node];
             if unit.label() != u32::from(byte) {
-                break;
+                return None;
             }
             node ^= unit.offset();
-            if unit.ends() {
-                longest = Some((length, self.replacement(self.units[node])));
-            }
-        }
-        longest
+            Some(unit.ends().then(|| self.replacement(self.units[node])))
+        });
+        let lengths = ends.zip(1..);
+        lengths.filter_map(|(replacement, length)| Some((length, replacement?)))
+    }
+
+    /// The most bytes that the crate `tokenizers` makes of a text: it replaces a character, or one with the marks that belong
+    /// to it, by the replacement of the shortest text that it begins with.
+    pub fn most_replaced(&self, text: &str) -> usize {
+        let characters = text.char_indices();
+        let lengths = characters.map(|(at, character)| {
+            let replacement = self.prefixes(&text.as_bytes()[at..]).next();
+            let length = replacement.map_or(0, |(_, replacement)| replacement.len());
+            length.max(character.len_utf8())
+        });
+        lengths.sum()
     }
 
     /// The largest factor by which a rule makes its text longer; 1 where none does.

@@ -20,12 +20,12 @@ mod wire;
 use self::model_file::{AlgorithmName, Kind, ModelFile};
 use self::normalizer::{Normalizer, SPACE};
 use self::pieces::{Part, Pieces};
-use self::trie::Trie;
 use self::unigram::Unigram;
 
 pub(super) use self::character_map::CharacterMap;
 #[cfg(test)]
 pub(super) use self::character_map::tests::map_of_bytes;
+pub(super) use self::trie::Trie;
 
 /// A SentencePiece model, of the kinds unigram and BPE.
 #[derive(Debug)]

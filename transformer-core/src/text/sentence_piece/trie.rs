@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// Texts, each with a number, in a tree of their bytes.
 #[derive(Debug)]
-pub(super) struct Trie {
+pub(in crate::text) struct Trie {
     /// The root first; the children of a node side by side, by their bytes.
     nodes: Vec<Node>,
 }

@@ -4,8 +4,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokenizers::utils::SysRegex;
 
-use crate::text::sentence_piece::CharacterMap;
+use crate::text::added_tokens;
 use crate::text::tokenizer_json::entries::Entries;
+use crate::text::sentence_piece::CharacterMap;
 use crate::text::tokenizer_json::parts::{
     DECODER, NORMALIZER, PRE_TOKENIZER, UniqueKeys, growth, pattern_cost,
 };
@@ -49,7 +50,8 @@ impl TokenizerFile {
     pub fn check(text: &str) -> Result<Self, String> {
         let file: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         file.model.vocab.check()?;
-        check_added_lengths(&file.added_tokens)?;
+        let added = file.added_tokens.iter();
+        added_tokens::check_lengths(added.map(|token| token.content.as_str()))?;
         file.model.check_merges()?;
         file.model.check_lengths()?;
         let normalizers = NORMALIZER.parts(&file.normalizer.0)?;
@@ -86,21 +88,6 @@ impl TokenizerFile {
             }
         }
         Ok(())
-    }
-}
-
-/// The most bytes of an added token.
-const MOST_ADDED_BYTES: usize = 256;
-
-/// The crate looks for all of them at once, by an automaton, whose construction takes time quadratic in their lengths.
-fn check_added_lengths(tokens: &[AddedToken]) -> Result<(), String> {
-    let lengths = tokens.iter().map(|token| token.content.len());
-    let longest = lengths.max().unwrap_or(0);
-    match longest > MOST_ADDED_BYTES {
-        true => Err(format!(
-            "its longest added token has {longest} bytes; at most {MOST_ADDED_BYTES} are allowed"
-        )),
-        false => Ok(()),
     }
 }
 
@@ -182,7 +169,7 @@ fn check_normalizer(part: &Value) -> Result<(), String> {
 }
 
 /// The most times that the parts of a tokenizer may multiply the length of a text. Below that, texts that would become
-/// too long are refused (`TokenizerJson::check_length`).
+/// too long are refused (`TextLength::check`).
 const MOST_GROWTH: f64 = 2000.0;
 
 /// A few replacements by longer texts, one after another, make a text of any size, and so do bytes that are written as

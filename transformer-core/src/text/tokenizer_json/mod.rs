@@ -14,14 +14,16 @@ use serde_json::{Map, Value, json};
 use tokenizers::models::unigram::Unigram;
 use tokenizers::{Encoding, ModelWrapper, PostProcessorWrapper, PreTokenizerWrapper, Token};
 
-use crate::formats::files::read_text;
-use crate::special_tokens::SpecialTokens;
+use crate::text::added_tokens::AddedTokens;
+use crate::text::tokenizer_json::bpe_dropout::Merges;
 use crate::text::error::TextError;
 use crate::text::languages::language;
-use crate::text::sentence_piece::most_normalized;
-use crate::text::settings::LanguagePlace;
-use crate::text::tokenizer_json::bpe_dropout::Merges;
+use crate::text::text_length::TextLength;
 use crate::text::tokenizer_json::file::TokenizerFile;
+use crate::text::settings::LanguagePlace;
+use crate::formats::files::read_text;
+use crate::special_tokens::SpecialTokens;
+use crate::text::sentence_piece::most_normalized;
 use crate::text::tokenizer_json::parts::{NORMALIZER, PRE_TOKENIZER, growth};
 
 /// A tokenizer of the crate. Text that spells a special token is text.
@@ -30,8 +32,7 @@ pub(crate) struct TokenizerJson {
     inner: tokenizers::Tokenizer,
     /// `None` if the file's template does not have the text exactly once.
     template: Option<Template>,
-    /// The factor by which its parts can multiply the length of a text.
-    growth: f64,
+    length: Arc<TextLength>,
     /// Read from the model when they are first needed; or the reason why they cannot be.
     merges: Arc<OnceLock<Result<Merges, String>>>,
 }
@@ -84,21 +85,11 @@ impl From<tokenizers::Tokenizer> for TokenizerJson {
         }
         Self {
             template: Template::of(&inner),
-            growth: growth_of(&inner),
+            length: Arc::new(TextLength::of(&inner)),
             inner,
             merges: Arc::default(),
         }
     }
-}
-
-/// The factor by which normalizer and pre-tokenizer can multiply the length of a text.
-fn growth_of(tokenizer: &tokenizers::Tokenizer) -> f64 {
-    let normalizer = serde_json::to_value(tokenizer.get_normalizer()).unwrap_or_default();
-    let pre_tokenizer = serde_json::to_value(tokenizer.get_pre_tokenizer()).unwrap_or_default();
-    let parts = [(NORMALIZER, &normalizer), (PRE_TOKENIZER, &pre_tokenizer)];
-    let factors =
-        parts.map(|(section, json)| section.parts(json).map_or(1.0, |parts| growth(&parts)));
-    factors.into_iter().product()
 }
 
 /// Stands before the names of special tokens in a unigram model, which otherwise finds them in text that spells
@@ -110,6 +101,35 @@ fn special_names(tokenizer: &tokenizers::Tokenizer) -> HashSet<String> {
     let tokens = tokenizer.get_added_tokens_decoder().into_values();
     let special = tokens.filter(|token| token.special);
     special.map(|token| token.content).collect()
+}
+
+/// Adds tokens to a tokenizer as Hugging Face's class does that reads its file: those that are there get a role, not an id.
+fn add_tokens(tokenizer: &mut tokenizers::Tokenizer, added: &AddedTokens) -> Result<(), String> {
+    let tokens = added.tokens().map(|(_, token)| {
+        let is_special = token.special || added.is_special(&token.content);
+        token.to_crate(is_special)
+    });
+    let tokens: Vec<_> = tokens.collect();
+    tokenizer.add_tokens(&tokens);
+    for (id, name) in added.ids() {
+        match tokenizer.token_to_id(name) {
+            Some(found) if found != id => {
+                return Err(format!(
+                    "its token {found} is `{name}`, which has the id {id} among the added tokens of the directory"
+                ));
+            }
+            _ => {}
+        }
+    }
+    // Special tokens that the vocabulary lacks are in no text.
+    let known = tokenizer.get_added_vocabulary().get_vocab();
+    let special = added
+        .special()
+        .filter(|name| !known.contains_key(*name) && tokenizer.token_to_id(name).is_some());
+    let special = special.map(|name| tokenizers::AddedToken::from(name, true));
+    let special: Vec<_> = special.collect();
+    tokenizer.add_tokens(&special);
+    Ok(())
 }
 
 /// A unigram model with other names for some of its tokens, made through its JSON, its only interface.
@@ -131,16 +151,17 @@ fn renamed(
 }
 
 impl TokenizerJson {
-    /// Reads a file.
+    /// Reads a file, and adds the tokens that others of its directory have.
     ///
     /// # Errors
-    /// When the file is missing or is not a tokenizer.
-    pub fn from_file(path: &Path) -> Result<Self, TextError> {
+    /// When the file is missing or is not a tokenizer, or one of the tokens has another id in it.
+    pub fn from_file(path: &Path, added: &AddedTokens) -> Result<Self, TextError> {
         let text = read_text(path).map_err(TextError::file(path))?;
         let file = TokenizerFile::check(&text).map_err(TextError::file(path))?;
-        let inner: tokenizers::Tokenizer = text.parse().map_err(TextError::file(path))?;
+        let mut inner: tokenizers::Tokenizer = text.parse().map_err(TextError::file(path))?;
         file.check_added_tokens(&inner)
             .map_err(TextError::file(path))?;
+        add_tokens(&mut inner, added).map_err(TextError::file(path))?;
         Ok(inner.into())
     }
 
@@ -173,16 +194,9 @@ impl TokenizerJson {
         ids.max().map_or(0, |highest| highest as usize + 1)
     }
 
-    /// Checks that a text cannot become too long before it is cut.
+    /// Checks that a text does not become too long before it is cut.
     fn check_length(&self, text: &str) -> Result<(), TextError> {
-        let (bytes, growth) = (text.len(), self.growth);
-        match bytes as f64 * growth > most_normalized(bytes) as f64 {
-            true => Err(TextError::Tokenizer(format!(
-                "a text of {bytes} bytes is too long for its normalizer and pre-tokenizer, which could make it \
-                 {growth:.0} times as long"
-            ))),
-            false => Ok(()),
-        }
+        self.length.check(text).map_err(TextError::Tokenizer)
     }
 
     /// The tokens of a text, without those that the template has.
@@ -307,6 +321,7 @@ impl TokenizerJson {
         if let Some(PreTokenizerWrapper::ByteLevel(bytes)) = self.inner.get_pre_tokenizer() {
             let bytes = bytes.add_prefix_space(is_added);
             self.inner.with_pre_tokenizer(Some(bytes));
+            self.length = Arc::new(TextLength::of(&self.inner));
         }
     }
 
@@ -334,6 +349,21 @@ impl TokenizerJson {
                 behind: vec![end, language],
             },
         })
+    }
+
+    /// Checks that a text ends in this token, if one is named, where a class makes the template.
+    ///
+    /// # Errors
+    /// When it does not, in words.
+    pub fn check_end(&self, name: Option<&str>) -> Result<(), String> {
+        let behind = self.template.iter().flat_map(|template| &template.behind);
+        let end = behind.copied().next().and_then(|end| self.name(end));
+        match (name, end) {
+            (Some(name), Some(end)) if name != end => Err(format!(
+                "its template ends in `{end}`, but `eos_token` is `{name}`"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The post-processor that puts the tokens of a template around a text.

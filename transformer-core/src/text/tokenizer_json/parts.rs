@@ -121,7 +121,7 @@ impl Section {
 }
 
 /// The beginning of a part of a file.
-fn shortened(json: &Value) -> String {
+pub(super) fn shortened(json: &Value) -> String {
     const MOST: usize = 60;
     let text = json.to_string();
     match text.char_indices().nth(MOST) {

@@ -6,6 +6,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::text::sentence_piece::tests::Model;
 use crate::text::tokenizer::tests::words;
+use crate::formats::names::{ADDED_TOKENS_FILE, SPECIAL_TOKENS_FILE};
 
 /// The tokens of the smallest models of Marian's: `</s>`, `<unk>`, pieces, languages, `<pad>`.
 fn vocabulary() -> Value {
@@ -182,7 +183,8 @@ fn files_are_saved_as_they_were() {
     let settings = br#"{"source_lang": "en",   "separate_vocabs": true}"#;
     for more in [
         &[][..],
-        &[(TOKENIZER_SETTINGS_FILE, &settings[..])],
+        &[(TOKENIZER_SETTINGS_FILE, &br#"{"source_lang":   "en"}"#[..])],
+        &[(ADDED_TOKENS_FILE, &br#"{"<x>":   9}"#[..])],
         &[
             (TOKENIZER_SETTINGS_FILE, &settings[..]),
             (TARGET_VOCABULARY_FILE, OF_TARGET.as_bytes()),
@@ -197,8 +199,15 @@ fn files_are_saved_as_they_were() {
 
 #[test]
 fn a_target_may_have_a_vocabulary_of_its_own() {
-    let directory = marian(&[(TARGET_VOCABULARY_FILE, OF_TARGET.as_bytes())]);
-    let tokenizers = Tokenizers::load(directory).unwrap();
+    let of_target = (TARGET_VOCABULARY_FILE, OF_TARGET.as_bytes());
+    let separate = |more: &str| {
+        let settings = format!(r#"{{"separate_vocabs": true{more}}}"#);
+        Tokenizers::load(marian(&[
+            of_target,
+            (TOKENIZER_SETTINGS_FILE, settings.as_bytes()),
+        ]))
+    };
+    let tokenizers = separate("").unwrap();
     assert_eq!(tokenizers.encode_source("ab").unwrap(), [3, 4]);
     assert_eq!(tokenizers.encode_target("cb").unwrap(), [0, 1]);
     assert_eq!(tokenizers.target().decode(&[0, 1, 3]).unwrap(), "cb");
@@ -212,6 +221,124 @@ fn a_target_may_have_a_vocabulary_of_its_own() {
         error.to_string(),
         "model/target_vocab.json: 5 tokens for a model that knows 4"
     );
+    // Without the key, Hugging Face's class does not read the file.
+    let error = Tokenizers::load(marian(&[of_target]))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.ends_with(
+            "target_vocab.json: Hugging Face's class does not read it: `separate_vocabs` of tokenizer_config.json is \
+             not true"
+        ),
+        "{error}"
+    );
+    let error = separate(r#", "added_tokens_decoder": {"9": {"content": "<x>"}}"#);
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.ends_with(
+            "tokenizer_config.json: the added token `<x>` has the id 9 for source and target, whose vocabularies differ \
+             (`separate_vocabs`); that is not supported"
+        ),
+        "{error}"
+    );
+}
+
+/// The settings that are not those of every model of a class.
+#[test]
+fn settings_that_are_not_supported_are_refused_by_file_key_and_value() {
+    let error = |file: &str, content: &str| {
+        let directory = marian(&[(file, content.as_bytes())]);
+        let error = Tokenizers::load(&directory).unwrap_err().to_string();
+        let folder = format!("{}/", directory.path().display());
+        error.strip_prefix(&folder).unwrap().to_owned()
+    };
+    for (file, content, expected) in [
+        (
+            TOKENIZER_SETTINGS_FILE,
+            r#"{"eos_token": "<end>"}"#,
+            "`eos_token` is `<end>`; only `</s>` is supported",
+        ),
+        (
+            TOKENIZER_SETTINGS_FILE,
+            r#"{"unk_token": null}"#,
+            "`unk_token` is null; only `<unk>` is supported",
+        ),
+        (
+            SPECIAL_TOKENS_FILE,
+            r#"{"pad_token": {"content": "<x>"}}"#,
+            "`pad_token` is `<x>`; only `<pad>` is supported",
+        ),
+        (
+            TOKENIZER_SETTINGS_FILE,
+            r#"{"bos_token": 5}"#,
+            "`bos_token` is 5, not a token",
+        ),
+        (
+            TOKENIZER_SETTINGS_FILE,
+            r#"{"sp_model_kwargs": {"enable_sampling": true}}"#,
+            r#"`sp_model_kwargs` is {"enable_sampling":true}, not empty"#,
+        ),
+        (
+            TOKENIZER_SETTINGS_FILE,
+            r#"{"clean_up_tokenization_spaces": "yes"}"#,
+            r#"`clean_up_tokenization_spaces` is "yes", not true or false"#,
+        ),
+        (
+            TOKENIZER_SETTINGS_FILE,
+            r#"{"extra_special_tokens": 5}"#,
+            "`extra_special_tokens` is 5, not a list of tokens",
+        ),
+        (
+            TOKENIZER_SETTINGS_FILE,
+            r#"{"source_spm": "/models/other.spm"}"#,
+            r#"`source_spm` is "/models/other.spm", not a source.spm"#,
+        ),
+        (
+            TOKENIZER_SETTINGS_FILE,
+            r#"{"fast_tokenizer_files": ["tokenizer.4.0.json"]}"#,
+            r#"`fast_tokenizer_files` is ["tokenizer.4.0.json"], not a list of tokenizer.json alone"#,
+        ),
+        (
+            TOKENIZER_SETTINGS_FILE,
+            r#"{"added_tokens_decoder": {"a": {"content": "x"}}}"#,
+            r#"`added_tokens_decoder` is {"content":"x"}, not tokens by their ids"#,
+        ),
+        (
+            ADDED_TOKENS_FILE,
+            r#"{"<x>": -1}"#,
+            "`<x>` is -1, not the id of a token",
+        ),
+        (
+            ADDED_TOKENS_FILE,
+            r#"{"<x>": 9, "<y>": 9}"#,
+            "the added tokens `<x>` and `<y>` have the id 9",
+        ),
+        (
+            ADDED_TOKENS_FILE,
+            r#"{"<x>": 4000000000}"#,
+            "the added token `<x>` has the id 4000000000, but a vocabulary has at most 1048576 tokens",
+        ),
+        (
+            ADDED_TOKENS_FILE,
+            r#"{"": 9}"#,
+            "the added token 9 is empty",
+        ),
+    ] {
+        assert_eq!(error(file, content), format!("{file}: {expected}"));
+    }
+    // A path of another machine to a file of the same name.
+    let path = br#"{"source_spm": "/models/source.spm", "vocab": null}"#;
+    Tokenizers::load(marian(&[(TOKENIZER_SETTINGS_FILE, path)])).unwrap();
+
+    let nllb = br#"{"tokenizer_class": "NllbTokenizer", "eos_token": "<pad>"}"#;
+    let file = with_template(&["eng_Latn"], &["</s>"]);
+    let error = load_json(&file, &[(TOKENIZER_SETTINGS_FILE, nllb)]).unwrap_err();
+    let expected = "tokenizer.json: its template ends in `</s>`, but `eos_token` is `<pad>`";
+    assert!(error.to_string().ends_with(expected), "{error}");
+    let other = json!({"a": 8}).to_string();
+    let error = load_json(&file, &[(ADDED_TOKENS_FILE, other.as_bytes())]).unwrap_err();
+    let expected = "tokenizer.json: its token 7 is `a`, which has the id 8 among the added tokens of the directory";
+    assert!(error.to_string().ends_with(expected), "{error}");
 }
 
 #[test]
@@ -879,4 +1006,112 @@ fn tokens_are_those_of_hugging_face() {
             }
         }
     }
+}
+
+/// The tokenizers of a case of `tests/fixtures/tokenizer-files` (`scripts/make-tokenizer-fixtures`), or their error.
+fn load_case(case: &Value) -> Result<Tokenizers, TextError> {
+    let fixtures = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures"));
+    let base = fixtures.join(case["base"].as_str().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let names = [
+        SOURCE_PIECES_FILE,
+        TARGET_PIECES_FILE,
+        VOCABULARY_FILE,
+        SHARED_PIECES_FILE,
+        TOKENIZER_FILE,
+    ];
+    for name in names {
+        if base.join(name).exists() {
+            fs::copy(base.join(name), directory.path().join(name)).unwrap();
+        }
+    }
+    for (name, content) in case["files"].as_object().unwrap() {
+        fs::write(directory.path().join(name), content.to_string()).unwrap();
+    }
+    if let Some(changes) = case["tokenizer"].as_object() {
+        let path = directory.path().join(TOKENIZER_FILE);
+        let mut tokenizer: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        for (key, value) in changes {
+            tokenizer[key] = value.clone();
+        }
+        fs::write(path, tokenizer.to_string()).unwrap();
+    }
+    for (before, after) in case["rename"].as_object().into_iter().flatten() {
+        let path = directory.path().join(TOKENIZER_FILE);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(path, text.replace(before, after.as_str().unwrap())).unwrap();
+    }
+    let loaded = Tokenizers::load(&directory)?;
+    // What is saved is read as the same.
+    let again = Tokenizers::load(saved(&loaded))?;
+    assert!(again.to_bytes()? == loaded.to_bytes()?, "{case}");
+    Ok(again)
+}
+
+/// For each key of `tokenizer_config.json`, absent, null, and at odds with another file.
+#[test]
+fn the_files_of_a_tokenizer_decide_as_in_hugging_faces_classes() {
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures");
+    let path = Path::new(fixtures).join("tokenizer-files/expected.json");
+    let cases: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    let mut first: Option<&Value> = None;
+    let mut problems = Vec::new();
+    for case in cases.as_array().unwrap() {
+        let name = case["name"].as_str().unwrap();
+        let loaded = load_case(case);
+        if case["refused"] == true {
+            problems.extend(loaded.is_ok().then(|| format!("{name}: not refused")));
+            continue;
+        }
+        let tokenizers = match loaded {
+            Ok(tokenizers) => tokenizers,
+            Err(error) => {
+                problems.push(format!("{name}: {error}"));
+                continue;
+            }
+        };
+        let base = first
+            .filter(|first| first["class"] == case["class"])
+            .unwrap_or(case);
+        first = Some(base);
+        let special = SpecialTokens {
+            eos: case["eos"].as_u64().unwrap() as u32,
+            ..SpecialTokens::default()
+        };
+        let own = case["texts"].as_array().unwrap();
+        let others = base["texts"].as_array().unwrap().iter();
+        let others = others.filter(|text| own.iter().all(|own| own["text"] != text["text"]));
+        let no_text: Vec<String> = serde_json::from_value(case["special"].clone()).unwrap();
+        for text in own.iter().chain(others) {
+            let sentence = text["text"].as_str().unwrap();
+            if no_text.iter().any(|name| sentence.contains(name)) {
+                // Hugging Face encodes a text that spells a special token as that token.
+                continue;
+            }
+            let source = special.end_source(&tokenizers.encode_source(sentence).unwrap());
+            if source != ids(&text["ids"]) {
+                problems.push(format!(
+                    "{name}: {sentence:?}: {source:?}, not {}",
+                    text["ids"]
+                ));
+            }
+            if let Some(expected) = text.get("target_ids") {
+                let mut target = tokenizers.encode_target(sentence).unwrap();
+                target.push(special.eos);
+                if target != ids(expected) {
+                    problems.push(format!("{name}: {sentence:?}: {target:?}, not {expected}"));
+                }
+            }
+        }
+        for decoded in case["decoded"].as_array().unwrap() {
+            let text = tokenizers.target().decode(&ids(&decoded["ids"])).unwrap();
+            if decoded["text"] != text {
+                problems.push(format!(
+                    "{name}: {}: {text:?}, not {}",
+                    decoded["ids"], decoded["text"]
+                ));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
 }

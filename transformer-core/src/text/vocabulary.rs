@@ -1,0 +1,215 @@
+//! The vocabularies of Marian's and M2M100's tokenizers: the ids of SentencePiece's pieces and of other tokens.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::text::added_tokens::{AddedTokens, Splitter};
+use crate::text::tokenizer_json::entries::Entries;
+use crate::text::error::TextError;
+use crate::text::languages::language;
+use crate::formats::files;
+
+/// The end of a sentence, in every vocabulary.
+pub(super) const END: &str = "</s>";
+pub(super) const UNKNOWN: &str = "<unk>";
+/// The token that pads a batch, in every vocabulary.
+pub(super) const PADDING: &str = "<pad>";
+
+/// Tokens and their ids.
+#[derive(Debug)]
+pub(super) struct Vocabulary {
+    /// The tokens of the file, whose ids begin at 0 and have no gap.
+    names: Vec<Arc<str>>,
+    /// The tokens that are not in the file, or have another id or name there.
+    more: BTreeMap<u32, Arc<str>>,
+    ids: HashMap<Arc<str>, u32>,
+    unknown: u32,
+    /// The tokens that are no text, the unknown one among them.
+    special: HashSet<u32>,
+    /// The added tokens that are text.
+    added: Splitter,
+    /// Its file.
+    file: Vec<u8>,
+}
+
+impl Vocabulary {
+    /// Reads a file such as `vocab.json`.
+    ///
+    /// # Errors
+    /// When the file is missing or no vocabulary, or a token or an id is missing or there twice.
+    pub fn load(path: &Path) -> Result<Self, TextError> {
+        let file = files::read(path).map_err(TextError::file(path))?;
+        Self::from_file(file).map_err(TextError::file(path))
+    }
+
+    fn from_file(file: Vec<u8>) -> Result<Self, String> {
+        let entries: Entries = serde_json::from_slice(&file).map_err(|error| error.to_string())?;
+        if !entries.has_ids {
+            return Err("a list of tokens, without ids".into());
+        }
+        entries.check()?;
+        let mut names = vec![None; entries.list.len()];
+        let mut ids = HashMap::with_capacity(names.len());
+        let most = names.len().saturating_sub(1);
+        for (name, id) in entries.list {
+            let name: Arc<str> = name.into();
+            match names.get_mut(id as usize) {
+                Some(place) => *place = Some(name.clone()),
+                None => {
+                    let tokens = format!("the ids of its tokens are not 0 to {most}");
+                    return Err(format!("`{name}` is token {id}; {tokens}"));
+                }
+            }
+            ids.insert(name, id);
+        }
+        let needed = |name| ids.get(name).copied().ok_or(format!("no token `{name}`"));
+        let unknown = needed(UNKNOWN)?;
+        let special = [unknown, needed(END)?, needed(PADDING)?].into();
+        Ok(Self {
+            // None is left out: there are as many tokens as ids, and no id is there twice.
+            names: names.into_iter().flatten().collect(),
+            more: BTreeMap::new(),
+            ids,
+            unknown,
+            special,
+            added: Splitter::default(),
+            file,
+        })
+    }
+
+    /// Adds a token that is no text after the others, and returns its id. It is not in the file.
+    pub fn add_special(&mut self, name: &str) -> u32 {
+        let id = self.len() as u32;
+        self.insert(name, id);
+        self.special.insert(id);
+        id
+    }
+
+    /// Adds the added tokens of a directory, whose ids and names come before those of the file, as Hugging Face has them.
+    pub fn add(&mut self, tokens: &AddedTokens) {
+        for (id, name) in tokens.ids() {
+            self.insert(name, id);
+        }
+        for name in tokens.special() {
+            let id = self.ids.get(name);
+            self.special.extend(id);
+        }
+        self.added = tokens.splitter();
+    }
+
+    fn insert(&mut self, name: &str, id: u32) {
+        let name: Arc<str> = name.into();
+        self.ids.insert(name.clone(), id);
+        if self.names.get(id as usize) != Some(&name) {
+            self.more.insert(id, name);
+        }
+    }
+
+    /// The file.
+    pub fn file(&self) -> &[u8] {
+        &self.file
+    }
+
+    /// Bytes that no vocabulary has whose texts have other tokens.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        [&self.file[..], &self.added.to_bytes()].concat()
+    }
+
+    /// Whether all tokens have the same ids in another vocabulary.
+    pub fn has_ids_of(&self, other: &Self) -> bool {
+        self.file == other.file && self.more == other.more
+    }
+
+    /// One more than the highest id.
+    pub fn len(&self) -> usize {
+        let highest = self.more.last_key_value().map(|(id, _)| *id as usize + 1);
+        self.names.len().max(highest.unwrap_or(0))
+    }
+
+    /// The name of a token.
+    pub fn name(&self, id: u32) -> Option<&str> {
+        let name = self.more.get(&id).or(self.names.get(id as usize));
+        name.map(|name| &**name)
+    }
+
+    /// The token of a name.
+    pub fn id(&self, name: &str) -> Option<u32> {
+        self.ids.get(name).copied()
+    }
+
+    /// The token of a name, or the unknown one.
+    pub fn id_or_unknown(&self, name: &str) -> u32 {
+        self.id(name).unwrap_or(self.unknown)
+    }
+
+    /// Whether a token is no text.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.special.contains(&id)
+    }
+
+    /// The token of a piece of text: never a special one, even if the text spells it.
+    fn of_text(&self, piece: &str) -> u32 {
+        let id = self.id_or_unknown(piece);
+        match self.is_special(id) {
+            true => self.unknown,
+            false => id,
+        }
+    }
+
+    /// The tokens of a text: those added, and those of the stretches between them, which `cut` gives as pieces after
+    /// the ids that they begin with.
+    ///
+    /// # Errors
+    /// When a stretch cannot be cut.
+    pub fn encode(
+        &self,
+        text: &str,
+        cut: impl Fn(&str) -> Result<(Option<u32>, Vec<String>), String>,
+    ) -> Result<Vec<u32>, String> {
+        let mut tokens = Vec::new();
+        for stretch in self.added.split(text) {
+            match self.added.is_token(&stretch) {
+                true => tokens.extend(self.id(&stretch)),
+                false => {
+                    let (first, pieces) = cut(&stretch)?;
+                    tokens.extend(first);
+                    tokens.extend(pieces.iter().map(|piece| self.of_text(piece)));
+                }
+            }
+        }
+        Ok(tokens)
+    }
+
+    /// The text of tokens: added ones stand between spaces, and `join` makes the text of the stretches between them.
+    /// Special ones are left out.
+    pub fn decode(&self, tokens: &[u32], join: impl Fn(Vec<&str>) -> String) -> String {
+        let tokens = tokens.iter().copied();
+        let tokens = tokens.filter(|&id| !self.is_special(id));
+        let mut texts = Vec::new();
+        let mut stretch = Vec::new();
+        for name in tokens.filter_map(|id| self.name(id)) {
+            if !self.added.contains(name) {
+                stretch.push(name);
+                continue;
+            }
+            let before = join(std::mem::take(&mut stretch));
+            texts.extend((!before.is_empty()).then_some(before));
+            texts.push(name.to_owned());
+        }
+        // Hugging Face keeps the last stretch even where its text is empty.
+        if !stretch.is_empty() {
+            texts.push(join(stretch));
+        }
+        texts.join(" ")
+    }
+
+    /// The tokens that stand for languages, with their names, in the order of their ids.
+    pub fn languages(&self) -> Vec<(String, u32)> {
+        let ids = 0..self.len() as u32;
+        let names = ids.filter_map(|id| Some((self.name(id)?, id)));
+        let languages =
+            names.filter(|(name, _)| name.starts_with(">>") && language(name).is_some());
+        languages.map(|(name, id)| (name.to_owned(), id)).collect()
+    }
+}

@@ -143,7 +143,7 @@ impl ModelSystem {
         let (expected, [updates]) = io.of_rank("training_losses", DType::F32)?;
         let expected: Vec<f64> = expected.iter().collect();
         let mut optimizer = AdamConfig::default().init();
-        let mut schedule = RateSchedule::new(&self.training, self.config.d_model());
+        let mut schedule = RateSchedule::new(&self.training, self.config.d_model);
         let mut found = Vec::new();
         for _ in 0..updates {
             let loss = self.loss(&model, batch);

@@ -142,7 +142,6 @@ mod tests {
 
     #[test]
     fn a_directory_is_packed_as_a_model_in_memory() {
-        let device = Default::default();
         for config in configs() {
             let (folder, model) = saved(&config);
             for precision in [PackedPrecision::F32, PackedPrecision::Int8] {

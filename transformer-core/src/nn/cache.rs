@@ -96,8 +96,8 @@ pub struct Cache<B: Backend, S> {
     sources: usize,
     /// The memory's padding, `[sources, src_len]`, `true` = blocked, and its mask.
     memory: Option<(Tensor<B, 2, Bool>, Mask<B>)>,
-    /// The padding of each row so far, `[rows, len]`; `None` before the first token.
-    padding: Option<Tensor<B, 2, Bool>>,
+    /// The tokens of each row so far, `[rows, len]`, whose padding is not attended to; `None` before the first.
+    tokens: Option<Tensor<B, 2, Int>>,
 }
 
 impl<B: Backend, S> Cache<B, S> {
@@ -112,18 +112,18 @@ impl<B: Backend, S> Cache<B, S> {
             layers,
             sources,
             memory,
-            padding: None,
+            tokens: None,
         }
     }
 
     /// Number of tokens of each row in the cache.
     pub fn len(&self) -> usize {
-        self.padding.as_ref().map_or(0, |padding| padding.dims()[1])
+        self.tokens.as_ref().map_or(0, |tokens| tokens.dims()[1])
     }
 
     /// Whether no token has been read yet.
     pub fn is_empty(&self) -> bool {
-        self.padding.is_none()
+        self.tokens.is_none()
     }
 
     /// Number of sources in the cache.
@@ -133,9 +133,9 @@ impl<B: Backend, S> Cache<B, S> {
 
     /// Number of rows in the cache, the same for each source.
     pub fn rows(&self) -> usize {
-        self.padding
+        self.tokens
             .as_ref()
-            .map_or(self.sources, |padding| padding.dims()[0])
+            .map_or(self.sources, |tokens| tokens.dims()[0])
     }
 
     /// Records the next tokens, and returns the mask of all positions so far.
@@ -154,15 +154,12 @@ impl<B: Backend, S> Cache<B, S> {
             false => rows == self.rows(),
         };
         assert!(fits, "targets and sources must pair up");
-        let next = match self.padding.take() {
-            None => padding_positions(with_start(next, special_tokens), special_tokens.pad),
-            Some(padding) => {
-                let next = padding_positions(next, special_tokens.pad);
-                Tensor::cat(vec![padding, next], 1)
-            }
+        let tokens = match self.tokens.take() {
+            None => with_start(next, special_tokens),
+            Some(tokens) => Tensor::cat(vec![tokens, next], 1),
         };
-        self.padding = Some(next.clone());
-        Mask::causal_padding(new_len, next)
+        self.tokens = Some(tokens.clone());
+        Mask::causal_padding(new_len, padding_positions(tokens, special_tokens.pad))
     }
 
     /// Blocks the source's padding; `None` without a memory.
@@ -185,8 +182,9 @@ impl<B: Backend, S: BlockState<B>> Cache<B, S> {
             sources_of_rows.eq(rows.iter().map(|row| row / old)),
             "targets {rows:?} of sources {sources:?}, each of which has {old}"
         );
-        let device = match (&self.memory, &self.padding) {
-            (Some((padding, _)), _) | (None, Some(padding)) => padding.device(),
+        let device = match (&self.memory, &self.tokens) {
+            (Some((padding, _)), _) => padding.device(),
+            (None, Some(tokens)) => tokens.device(),
             (None, None) => {
                 self.sources = sources.len();
                 return;
@@ -207,8 +205,8 @@ impl<B: Backend, S: BlockState<B>> Cache<B, S> {
             *padding = padding.clone().select(0, kept);
             *mask = Mask::padding(padding.clone());
         }
-        if let (Some(padding), Some(kept)) = (&mut self.padding, kept_rows) {
-            *padding = padding.clone().select(0, kept);
+        if let (Some(tokens), Some(kept)) = (&mut self.tokens, kept_rows) {
+            *tokens = tokens.clone().select(0, kept);
         }
     }
 }

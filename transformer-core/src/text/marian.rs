@@ -5,10 +5,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::formats::files;
 use crate::text::error::TextError;
 use crate::text::sentence_piece::SentencePiece;
 use crate::text::vocabulary::Vocabulary;
-use crate::formats::files;
 
 /// The tokenizer of one side.
 #[derive(Debug)]

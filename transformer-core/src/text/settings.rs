@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::text::added_tokens::AddedTokens;
-use crate::text::error::TextError;
-use crate::text::token_files::{TokenFiles, refused};
-use crate::formats::own::config::CONFIG_FILE;
 use crate::formats::files;
 use crate::formats::names::{
     SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TARGET_VOCABULARY_FILE,
     TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE,
 };
+use crate::formats::own::config::CONFIG_FILE;
+use crate::text::added_tokens::AddedTokens;
+use crate::text::error::TextError;
+use crate::text::token_files::{TokenFiles, refused};
 
 /// Where a text has its language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -175,8 +175,8 @@ fn add_parts(normalizer: &NormalizerWrapper, parts: &mut Vec<Part>) {
 mod tests {
     use serde_json::json;
 
-    use crate::text::crate::text::sentence_piece::map_of_bytes;
     use super::*;
+    use crate::text::sentence_piece::map_of_bytes;
 
     fn tokenizer(normalizer: Value) -> tokenizers::Tokenizer {
         let tokenizer = json!({

@@ -5,13 +5,6 @@ use std::sync::Arc;
 
 use rand::Rng;
 
-use crate::text::error::TextError;
-use crate::text::languages::language;
-use crate::text::m2m100::{self, M2m100};
-use crate::text::marian::{Marian, begins_with_language};
-use crate::text::tokenizer::{Tokenizer, check_special};
-use crate::text::settings::TokenizerSettings;
-use crate::text::vocabulary::{END, PADDING, UNKNOWN, Vocabulary};
 use crate::decoding::DecodeOptions;
 use crate::formats::files::replace_file_with;
 use crate::formats::names::{
@@ -22,6 +15,13 @@ use crate::formats::names::{
 use crate::formats::options::start_token_of_directory;
 use crate::formats::own::weights::run_of_checkpoint;
 use crate::special_tokens::SpecialTokens;
+use crate::text::error::TextError;
+use crate::text::languages::language;
+use crate::text::m2m100::{self, M2m100};
+use crate::text::marian::{Marian, begins_with_language};
+use crate::text::settings::TokenizerSettings;
+use crate::text::tokenizer::{Tokenizer, check_special};
+use crate::text::vocabulary::{END, PADDING, UNKNOWN, Vocabulary};
 
 /// The tokenizers of a model: one for source and target, or one for each.
 ///

@@ -5,8 +5,8 @@ use serde_json::Value;
 use tokenizers::utils::SysRegex;
 
 use crate::text::added_tokens;
-use crate::text::tokenizer_json::entries::Entries;
 use crate::text::sentence_piece::CharacterMap;
+use crate::text::tokenizer_json::entries::Entries;
 use crate::text::tokenizer_json::parts::{
     DECODER, NORMALIZER, PRE_TOKENIZER, UniqueKeys, growth, pattern_cost,
 };

@@ -14,17 +14,15 @@ use serde_json::{Map, Value, json};
 use tokenizers::models::unigram::Unigram;
 use tokenizers::{Encoding, ModelWrapper, PostProcessorWrapper, PreTokenizerWrapper, Token};
 
-use crate::text::added_tokens::AddedTokens;
-use crate::text::tokenizer_json::bpe_dropout::Merges;
-use crate::text::error::TextError;
-use crate::text::languages::language;
-use crate::text::text_length::TextLength;
-use crate::text::tokenizer_json::file::TokenizerFile;
-use crate::text::settings::LanguagePlace;
 use crate::formats::files::read_text;
 use crate::special_tokens::SpecialTokens;
-use crate::text::sentence_piece::most_normalized;
-use crate::text::tokenizer_json::parts::{NORMALIZER, PRE_TOKENIZER, growth};
+use crate::text::added_tokens::AddedTokens;
+use crate::text::error::TextError;
+use crate::text::languages::language;
+use crate::text::settings::LanguagePlace;
+use crate::text::text_length::TextLength;
+use crate::text::tokenizer_json::bpe_dropout::Merges;
+use crate::text::tokenizer_json::file::TokenizerFile;
 
 /// A tokenizer of the crate. Text that spells a special token is text.
 #[derive(Debug, Clone)]

@@ -121,7 +121,7 @@ impl Section {
 }
 
 /// The beginning of a part of a file.
-pub(super) fn shortened(json: &Value) -> String {
+pub(crate) fn shortened(json: &Value) -> String {
     const MOST: usize = 60;
     let text = json.to_string();
     match text.char_indices().nth(MOST) {

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
+use crate::formats::names::{ADDED_TOKENS_FILE, SPECIAL_TOKENS_FILE};
 use crate::text::sentence_piece::tests::Model;
 use crate::text::tokenizer::tests::words;
-use crate::formats::names::{ADDED_TOKENS_FILE, SPECIAL_TOKENS_FILE};
 
 /// The tokens of the smallest models of Marian's: `</s>`, `<unk>`, pieces, languages, `<pad>`.
 fn vocabulary() -> Value {

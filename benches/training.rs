@@ -15,7 +15,9 @@ use burn::train::TrainStep;
 use burn_autodiff::Autodiff;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use transformer_core::ops::{self, Heads, Operands, ProductPrecision};
-use transformer_core::{AttentionWeights, Mask, Transformer, TransformerConfig, WeightInit};
+use transformer_core::{
+    AttentionWeights, Block, Context, Mask, Transformer, TransformerConfig, WeightInit,
+};
 use transformer_program::{BackendChoice, BackendTask, run_on};
 use transformer_train::{
     AdamConfig, LabelSmoothedCrossEntropy, LossOptions, TokenizedPair, TrainingModel, Update,
@@ -157,18 +159,17 @@ impl Benches<'_> {
     }
 
     fn encoder_layer<B: AutodiffBackend>(&mut self, size: &Size, device: &B::Device) {
-        let config = size.config.encoder_layer();
-        let layer = config.init_encoder_layer_from::<B>(&mut WeightInit::new(1), device);
-        let discard = AttentionWeights::Discard;
-        let shape = [size.rows, size.len, config.d_model];
+        let config = size.config.encoder().layer;
+        let layer = config.init_from::<B>(&mut WeightInit::new(1), device);
+        let shape = [size.rows, size.len, config.d_model()];
         let x = Tensor::<B, 3>::random(shape, Distribution::Uniform(-1.0, 1.0), device);
         self.measure::<B>("encoder layer, forward and back", size, device, || {
-            let output = layer.forward(x.clone(), None, discard);
+            let output = layer.forward(x.clone(), &Context::default(), None);
             output.hidden.sum().backward();
         });
         let (layer, x) = (layer.valid(), x.inner());
         self.measure::<B>("encoder layer, forward", size, device, || {
-            layer.forward(x.clone(), None, discard);
+            Block::forward(&layer, x.clone(), &Context::default(), None);
         });
     }
 

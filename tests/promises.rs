@@ -22,8 +22,8 @@ use transformer_core::ops::multiplies_in;
 use transformer_core::{
     AttentionConfig, AttentionInput, AttentionWeights, DecodeOptions, Hypothesis, Mask, MaxLength,
     NextToken, NormPlacement, Positions, ProductPrecision, Request, Sampling, Search, SourceTarget,
-    Tokenizers, Transformer, TransformerConfig, Translator, WeightInit, WeightTying, padded,
-    padding_positions, score,
+    Threads, Tokenizers, Transformer, TransformerConfig, Translator, WeightInit, WeightTying,
+    padded, padding_positions, score,
 };
 use transformer_core::{PackedModel, PackedPrecision};
 use transformer_program::{BackendChoice, BackendTask, run_on};
@@ -483,7 +483,11 @@ fn log_probs(model: &impl NextToken) -> Vec<f64> {
     let steps = (0..6).map(|position| {
         let tokens = TARGETS.map(|target| target[position]);
         let output = model.next(&tokens, &mut state, AttentionWeights::Discard);
-        output.log_probs.into_iter().map(f64::from).collect()
+        output
+            .log_probs
+            .into_iter()
+            .map(f64::from)
+            .collect::<Vec<f64>>()
     });
     steps.collect::<Vec<_>>().concat()
 }
@@ -524,7 +528,10 @@ fn language_model<B: Backend>(device: &B::Device) {
             n_decoder_layers: 2,
             norm,
             final_norm: norm == NormPlacement::Pre,
-            tied: norm == NormPlacement::Post,
+            tying: match norm {
+                NormPlacement::Post => WeightTying::TargetGenerator,
+                NormPlacement::Pre => WeightTying::None,
+            },
             ..TransformerConfig::language_model(VOCAB_SIZE)
         };
         let model = config.init_language_model::<B>(2, device).unwrap();
@@ -612,7 +619,7 @@ fn labels<B: AutodiffBackend>(device: &B::Device) {
             let logits = model.forward(batch.source.clone(), batch.target.clone());
             let whole = sequence_loss(logits, padded(&targets, PAD, device), PAD, 0.1);
             let (expected, whole) = outcome(whole);
-            let (found, of_labels) = outcome(model.loss(batch, 0.1));
+            let (found, of_labels) = outcome(model.loss(batch, &LossOptions::smoothed(0.1)));
             for (found, expected) in found.iter().zip(expected) {
                 assert_close(&[*found], &[expected], 1e-6 * expected);
             }
@@ -670,7 +677,7 @@ fn resume<B: AutodiffBackend>(device: &B::Device) {
         numbers(&trained.model, None).concat()
     };
     let precisions = [ProductPrecision::F32, ProductPrecision::Bf16].into_iter();
-    for precision in precisions.filter(|precision| multiplies_in::<B>(precision)) {
+    for precision in precisions.filter(|precision| multiplies_in::<B>(*precision)) {
         let trainer = |updates| trainer_at(precision, model(), updates);
         let whole = weights(trainer(8));
         let folder = tempfile::tempdir().unwrap();

@@ -4,12 +4,11 @@
 use std::fs;
 use std::path::Path;
 
-use burn_ndarray::NdArray;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use transformer_core::{TextError, Translator};
+use transformer_core::{PackedModel, TextError, Translator};
 
 use super::support::{fails, file, fixture, folder, with_model};
 use super::{change_json, copied};

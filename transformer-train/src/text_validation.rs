@@ -231,8 +231,8 @@ mod tests {
             statistics: &Statistics::default(),
             earlier: &[],
         };
-        validation.check(&copier()).unwrap();
-        validation.measure(context).unwrap()
+        ValidationMetrics::<NdArray, _>::check(&validation, &copier()).unwrap();
+        ValidationMetrics::<NdArray, _>::measure(&mut validation, context).unwrap()
     }
 
     /// The model's translations are the sources, so that every number can be computed by hand or from them.
@@ -281,7 +281,8 @@ mod tests {
     #[test]
     fn a_validation_that_cannot_be_made_is_refused_before_training() {
         let problem = |validation: TextValidation| {
-            let problem = validation.check(&copier()).unwrap_err();
+            let problem =
+                ValidationMetrics::<NdArray, _>::check(&validation, &copier()).unwrap_err();
             problem.to_string()
         };
         let all = || TextValidation::new(pairs(), &tokenizers());

@@ -8,7 +8,7 @@ use transformer_core::{
     LanguageModel, NormPlacement, Transformer, TransformerConfig, WeightTying, padded,
 };
 use transformer_instances as _;
-use transformer_train::{Labels, LossSums, Objective, TokenizedPair, sequence_loss};
+use transformer_train::{Labels, LossOptions, LossSums, Objective, TokenizedPair, sequence_loss};
 
 type NdArray = burn_autodiff::Autodiff<burn_ndarray::NdArray>;
 type Flex = burn_autodiff::Autodiff<burn_flex::Flex>;
@@ -60,7 +60,10 @@ fn language_config(tied: bool) -> TransformerConfig {
         d_ff: 16,
         n_decoder_layers: 2,
         dropout: 0.0,
-        tied,
+        tying: match tied {
+            true => WeightTying::TargetGenerator,
+            false => WeightTying::None,
+        },
         ..TransformerConfig::language_model(VOCAB_SIZE)
     }
 }
@@ -157,7 +160,10 @@ fn the_loss_of_a_transformer_and_its_gradients_are_those_of_all_logits() {
             let model: Transformer<B> = config(tying).init(3, &Default::default()).unwrap();
             for lengths in LENGTHS {
                 let pairs = pairs(lengths);
-                let sums = model.loss(model.batch(&pairs, &model.device()), 0.1);
+                let sums = model.loss(
+                    model.batch(&pairs, &model.device()),
+                    &LossOptions::smoothed(0.1),
+                );
                 let expected = Outcome::of(&model, of_all_logits(&model, &pairs));
                 let found = Outcome::of(&model, sums);
                 found.assert_same(&expected, &format!("{tying:?}, {lengths:?}"));
@@ -173,11 +179,15 @@ fn the_loss_of_a_language_model_and_its_gradients_are_those_of_all_logits() {
     fn on<B: AutodiffBackend>() {
         for tied in [true, false] {
             let config = language_config(tied);
-            let model: LanguageModel<B> = config.init(3, &Default::default()).unwrap();
+            let model: LanguageModel<B> =
+                config.init_language_model(3, &Default::default()).unwrap();
             for lengths in LENGTHS {
                 let rows = lengths.iter().enumerate();
                 let sequences: Vec<_> = rows.map(|(row, &len)| tokens(row, len)).collect();
-                let sums = model.loss(model.batch(&sequences, &model.device()), 0.1);
+                let sums = model.loss(
+                    model.batch(&sequences, &model.device()),
+                    &LossOptions::smoothed(0.1),
+                );
                 let expected = of_all_logits_of_sequences(&model, &sequences);
                 let expected = Outcome::of(&model, expected);
                 let found = Outcome::of(&model, sums);
@@ -214,7 +224,10 @@ fn a_start_token_that_pads_gets_the_gradient_of_one_of_its_own() {
         for lengths in LENGTHS {
             let pairs = pairs(lengths);
             let outcome = |model: &Transformer<B>| {
-                let sums = model.loss(model.batch(&pairs, &model.device()), 0.1);
+                let sums = model.loss(
+                    model.batch(&pairs, &model.device()),
+                    &LossOptions::smoothed(0.1),
+                );
                 Outcome::of(model, sums)
             };
             let (mut found, expected) = (outcome(&shared), outcome(&separate));
@@ -238,7 +251,10 @@ fn tokens_that_decoding_excludes_are_learned_like_all_others() {
     };
     let [expected, found] = [config, excluding].map(|config| {
         let model: Transformer<NdArray> = config.init(3, &Default::default()).unwrap();
-        let sums = model.loss(model.batch(&pairs(LENGTHS[1]), &model.device()), 0.1);
+        let sums = model.loss(
+            model.batch(&pairs(LENGTHS[1]), &model.device()),
+            &LossOptions::smoothed(0.1),
+        );
         Outcome::of(&model, sums)
     });
     found.assert_same(&expected, "with excluded tokens");
@@ -274,7 +290,10 @@ fn a_transformer_computes_no_logits_of_padding() {
 
         let pairs = pairs(LENGTHS[1]);
         assert!(!numbers(&of_all_logits(&model, &pairs))[0].is_finite());
-        let sums = model.loss(model.batch(&pairs, &model.device()), 0.1);
+        let sums = model.loss(
+            model.batch(&pairs, &model.device()),
+            &LossOptions::smoothed(0.1),
+        );
         assert!(Outcome::of(&model, sums).is_finite());
     }
     on::<NdArray>();
@@ -288,14 +307,18 @@ fn a_language_model_computes_no_logits_of_padding() {
             norm: NormPlacement::Pre,
             ..language_config(false)
         };
-        let mut model: LanguageModel<B> = config.init(3, &Default::default()).unwrap();
+        let mut model: LanguageModel<B> =
+            config.init_language_model(3, &Default::default()).unwrap();
         model.embedding.weight = loud_padding(model.embedding.weight.clone());
         model.generator.weight = model.generator.weight.take().map(loud_logits);
 
         let sequences = [1, 6, 3].map(|len| tokens(len, len));
         let all = of_all_logits_of_sequences(&model, &sequences);
         assert!(!numbers(&all)[0].is_finite());
-        let sums = model.loss(model.batch(&sequences, &model.device()), 0.1);
+        let sums = model.loss(
+            model.batch(&sequences, &model.device()),
+            &LossOptions::smoothed(0.1),
+        );
         assert!(Outcome::of(&model, sums).is_finite());
     }
     on::<NdArray>();

@@ -4,7 +4,7 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::{
     SOURCE_TOKENIZER_FILE, SourceTarget, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, Tokenizers,
-    TransformerConfig, Translator, WeightTying,
+    Transformer, TransformerConfig, Translator, WeightTying,
 };
 use transformer_instances as _;
 use transformer_train::{
@@ -96,7 +96,7 @@ fn letters_and_phones_are_trained_saved_translated_scored_and_drawn() {
     );
     train(true, 3).unwrap();
 
-    let translator = Translator::load(&out).unwrap();
+    let translator = Translator::<Transformer<NdArray>>::load_on(&[&out], &device).unwrap();
     let found = translator.translate_n_best(&["chat"], "ʃ j").unwrap();
     let best = &found[0][0];
     assert!(best.text.starts_with("ʃ j"), "{}", best.text);

@@ -146,7 +146,8 @@ fn a_model_is_not_trained_with_tokenizers_that_do_not_fit_it() {
         ..TransformerConfig::language_model(entries)
     };
     let too_few = TransformerConfig {
-        vocab_size: entries - 1,
+        src_vocab_size: entries - 1,
+        tgt_vocab_size: entries - 1,
         ..small.clone()
     };
     let other_eos = TransformerConfig {
@@ -158,7 +159,7 @@ fn a_model_is_not_trained_with_tokenizers_that_do_not_fit_it() {
         (&too_few, Some(vocabulary.as_str())),
         (&other_eos, Some(eos)),
     ] {
-        let model = config.init::<NdArray>(0, &device).unwrap();
+        let model = config.init_language_model::<NdArray>(0, &device).unwrap();
         let found = model.check_tokenizers(&tokenizers);
         assert_eq!(
             found.err().map(|error| error.to_string()).as_deref(),

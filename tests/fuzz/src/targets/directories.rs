@@ -43,8 +43,8 @@ pub fn config(folder: &Path) -> Target {
     let seeds = vec![translation, read(&other.join(CONFIG_FILE))];
     let folder = folder.to_owned();
     json(path, seeds, move || {
-        let translation = Transformer::<Flex>::load(&folder);
-        let language = LanguageModel::<Flex>::load(&folder);
+        let translation = Transformer::<Flex>::load(&folder, &device());
+        let language = LanguageModel::<Flex>::load(&folder, &device());
         if let Ok(model) = &translation {
             search_with(model, DecodeOptions::beam(2));
         }
@@ -89,7 +89,7 @@ pub fn hugging_face_config(folder: &Path) -> Target {
     let seeds = ["bart", "mbart", "m2m100", "marian-en-fr"].map(of).to_vec();
     json(model.join(CONFIG_FILE), seeds, move || {
         let _ = DecodeOptions::of_directory(&model);
-        let read = Transformer::<Flex>::load(&model);
+        let read = Transformer::<Flex>::load(&model, &device());
         if let Ok(model) = &read {
             search_with(model, DecodeOptions::beam(2));
         }

@@ -70,7 +70,7 @@ pub fn model(folder: &Path) -> Target {
         seeds: vec![read(&path)],
         run: Box::new(move |input| {
             write(&path, input);
-            let plain = Transformer::<Flex>::load(&folder);
+            let plain = Transformer::<Flex>::load(&folder, &device());
             let packed = PackedModel::load(&folder, PackedPrecision::F32);
             // Either both readers must refuse, or neither.
             assert_eq!(plain.is_ok(), packed.is_ok());

@@ -808,7 +808,7 @@ fn added_tokens_are_read_and_kept_by_every_command() {
 
     let path = |name: &str| folder.path().join(name);
     let mut average = program("average");
-    average.arg(model.path()).arg(model.path());
+    average.arg("--model").arg(model.path()).arg(model.path());
     succeeds(average.arg("--out").arg(path("average")));
     let mut quantize = with_model("quantize", model.path());
     succeeds(quantize.arg("--out").arg(path("quantize")));
@@ -937,11 +937,7 @@ fn a_pair_that_cannot_be_encoded_is_left_out_and_named_by_file_and_line() {
     let error = fails(evaluate.args(NLLB_LANGUAGES).arg("--data").arg(&valid));
     assert_eq!(
         error,
-        format!(
-            "error: {}: line 2: {}\n",
-            valid.display(),
-            problem("source")
-        )
+        format!("error: {}: line 2: {}", valid.display(), problem("source"))
     );
     for command in ["score", "translate"] {
         let mut command = with_model(command, model.path());

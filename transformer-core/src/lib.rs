@@ -1,7 +1,7 @@
 //! The Transformer of "Attention Is All You Need" (Vaswani et al., 2017) as a library on
 //! [Burn](https://burn.dev): the model, its weights and decoding, generic over the backend.
 //!
-//! Each file is one section of the paper; section numbers (§) are the paper's.
+//! Section numbers (§) are the paper's.
 //!
 //! | module | section |
 //! |---|---|
@@ -39,7 +39,6 @@
 //! `true` means blocked in every mask; see [`Mask`].
 
 mod decoding;
-mod error;
 mod formats;
 mod models;
 mod nn;
@@ -52,12 +51,11 @@ mod text;
 pub use transformer_kernels as ops;
 
 pub use decoding::{
-    DecodeOptions, Ensemble, Hypothesis, LengthPenalty, MaxLength, Next, NextToken, Request,
-    Sampling, Search, SourceTarget, Strategy, TargetScore, Vocabulary, greedy, padded, score,
+    DecodeError, DecodeOptions, DecodeOptionsError, Ensemble, Hypothesis, LengthPenalty, MaxLength,
+    Next, NextToken, Request, RequestProblem, Sampling, Search, SourceTarget, Strategy,
+    TargetScore, Vocabulary, greedy, padded, score,
 };
-pub use error::{
-    DecodeError, DecodeOptionsError, ModelError, PytorchError, RequestProblem, TensorProblem,
-};
+pub use formats::error::{ModelError, PytorchError, TensorProblem};
 pub use formats::files::{
     remove_unfinished_files, rename_and_sync, replace_file, replace_file_with,
 };

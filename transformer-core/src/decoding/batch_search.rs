@@ -4,10 +4,10 @@ use std::mem;
 use std::ops::ControlFlow;
 
 use crate::decoding::Hypothesis;
+use crate::decoding::error::DecodeError;
 use crate::decoding::next_token::{Next, NextToken, Vocabulary};
 use crate::decoding::options::DecodeOptions;
 use crate::decoding::targets::Targets;
-use crate::error::DecodeError;
 use transformer_kernels::AttentionWeights;
 
 /// A batch of requests while their targets grow.

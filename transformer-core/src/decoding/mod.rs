@@ -7,6 +7,7 @@
 mod batch_search;
 mod batches;
 mod beam;
+mod error;
 mod next_token;
 mod options;
 mod request;
@@ -21,6 +22,7 @@ mod teacher_forcing;
 pub use batches::padded;
 pub(crate) use batches::to_host;
 pub(crate) use batches::{column, unknown_token};
+pub use error::{DecodeError, DecodeOptionsError, RequestProblem};
 pub(crate) use next_token::check_batch;
 pub use next_token::{Ensemble, Next, NextToken, Vocabulary};
 pub use options::{DecodeOptions, LengthPenalty, MaxLength, Sampling, Strategy};

@@ -5,7 +5,7 @@ use burn::tensor::backend::Backend;
 use transformer_kernels::AttentionWeights;
 
 use crate::decoding::batches::{to_host, unknown_token};
-use crate::error::{DecodeOptionsError, RequestProblem};
+use crate::decoding::error::{DecodeOptionsError, RequestProblem};
 use crate::special_tokens::SpecialTokens;
 use transformer_cpu::Threads;
 

@@ -1,9 +1,9 @@
 //! The probabilities of given targets.
 
 use crate::decoding::batches::batches;
+use crate::decoding::error::DecodeError;
 use crate::decoding::next_token::NextToken;
 use crate::decoding::request::SourceTarget;
-use crate::error::DecodeError;
 use transformer_cpu::Threads;
 
 /// The probability of a target.

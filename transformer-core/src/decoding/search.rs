@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use crate::decoding::Hypothesis;
 use crate::decoding::batch_search::{BatchSearch, Decoded};
 use crate::decoding::batches::{batches, unknown_token};
+use crate::decoding::error::{DecodeError, DecodeOptionsError, RequestProblem};
 use crate::decoding::next_token::NextToken;
 use crate::decoding::options::{DecodeOptions, MaxLength};
 use crate::decoding::request::Request;
 use crate::decoding::rules::Beginning;
 use crate::decoding::side_by_side::{self, batches_for_threads};
 use crate::decoding::targets::Targets;
-use crate::error::{DecodeError, DecodeOptionsError, RequestProblem};
 use transformer_cpu::Threads;
 
 /// Decodes requests with a model: a [`Transformer`](crate::Transformer), a

@@ -5,9 +5,9 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::decoding::Hypothesis;
 use crate::decoding::beam::Best;
+use crate::decoding::error::{DecodeError, RequestProblem};
 use crate::decoding::options::{DecodeOptions, Sampling, Strategy};
 use crate::decoding::rules::{Applied, Beginning, Rules};
-use crate::error::{DecodeError, RequestProblem};
 use crate::special_tokens::SpecialTokens;
 
 /// The targets of one source while they grow.

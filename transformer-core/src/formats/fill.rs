@@ -9,7 +9,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{DType, TensorData};
 use burn_store::{ModuleSnapshot, TensorSnapshot, TensorSnapshotError};
 
-use crate::error::{TensorProblem, not_of_model};
+use crate::formats::error::{TensorProblem, not_of_model};
 
 /// A parameter in a file.
 pub(crate) trait Readable: 'static {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use burn::tensor::{DType, TensorData};
 
-use crate::error::TensorProblem;
+use crate::formats::error::TensorProblem;
 use crate::formats::fill::Readable;
 use crate::formats::pytorch::names::{Layer, Layout, Line, Names, PositionTable};
 use crate::formats::state_dict::StateDict;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::decoding::{DecodeOptions, LengthPenalty, MaxLength, Sampling, Strategy};
-use crate::error::ModelError;
+use crate::formats::error::ModelError;
 use crate::formats::files::replace_file_with;
 use crate::formats::hugging_face::config::{ModelType, start_token, token_of_all};
 use crate::formats::hugging_face::derived::in_force;

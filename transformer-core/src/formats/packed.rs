@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::error::ModelError;
+use crate::formats::error::ModelError;
 use crate::formats::fill::Readable;
 use crate::formats::weights::{StoredParameter, WeightFiles};
 use crate::packed::PackedModel;

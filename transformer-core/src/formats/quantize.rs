@@ -8,7 +8,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError};
 
 use crate::decoding::DecodeOptions;
-use crate::error::{ModelError, TensorProblem};
+use crate::formats::error::{ModelError, TensorProblem};
 use crate::formats::files::{self, replace_file_with};
 use crate::formats::fill::Readable;
 use crate::formats::names::TOKENIZER_FILES;

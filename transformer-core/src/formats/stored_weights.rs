@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::error::{ModelError, TensorProblem};
+use crate::formats::error::{ModelError, TensorProblem};
 use crate::formats::hugging_face::open_weights;
 use crate::formats::own::config::is_of_hugging_face;
 use crate::formats::own::weights::WEIGHTS_FILE;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::TensorData;
 use burn::tensor::backend::Backend;
 
-use crate::error::{ModelError, TensorProblem};
+use crate::formats::error::{ModelError, TensorProblem};
 use crate::formats::fill::{Readable, fill};
 use crate::formats::hugging_face;
 use crate::formats::name_map::Import;

@@ -3,11 +3,11 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
 
+use crate::decoding::{DecodeError, RequestProblem};
 use crate::decoding::{
     Next, NextToken, SourceTarget, Vocabulary, check_batch, column, label_log_probs,
     log_probs_without, padded, read_before, to_host, unknown_token,
 };
-use crate::error::{DecodeError, RequestProblem};
 use crate::models::config::TransformerConfig;
 use crate::models::transformer::Transformer;
 use crate::nn::cache::{Cache, LayerState};

@@ -4,10 +4,10 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 
+use crate::decoding::RequestProblem;
 use crate::decoding::{
     Next, NextToken, Vocabulary, check_batch, column, label_log_probs, log_probs_without,
 };
-use crate::error::RequestProblem;
 use crate::models::config::TransformerConfig;
 use crate::nn::cache::{Cache, LayerState};
 use crate::nn::dropout::Dropout;

@@ -7,3 +7,4 @@ pub mod parameters;
 pub mod precision;
 pub mod presets;
 pub mod transformer;
+pub mod validation;

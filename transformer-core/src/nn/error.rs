@@ -251,3 +251,30 @@ pub(crate) fn assert_sizes(sizes: &[(&'static str, usize)]) {
         assert!(value > 0, "{}", ConfigError::Zero { key });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_those_that_the_text_names() {
+        let error = ConfigError::HeadsDoNotDivide {
+            d_model: 256,
+            key: "n_heads",
+            n_heads: 7,
+        };
+        assert_eq!(error.keys(), ["d_model", "n_heads", "d_k", "d_v"]);
+        assert_eq!(
+            error.to_string(),
+            "`d_model` 256 is not divisible by `n_heads` 7; choose another or set `d_k` and `d_v`"
+        );
+        let other = |key: &'static str| match key {
+            "n_heads" => "--heads",
+            key => key,
+        };
+        assert_eq!(
+            error.with_names(other),
+            "`d_model` 256 is not divisible by `--heads` 7; choose another or set `d_k` and `d_v`"
+        );
+    }
+}

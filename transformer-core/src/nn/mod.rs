@@ -1,4 +1,4 @@
-//! The layers, one file per section of the paper.
+//! The layers, one file per section of the paper, and what they share. They know no model, no file and no search.
 
 pub mod attention;
 pub mod cache;

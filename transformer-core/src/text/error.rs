@@ -3,7 +3,8 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use crate::error::{DecodeError, DecodeOptionsError, ModelError, one_line};
+use crate::decoding::{DecodeError, DecodeOptionsError};
+use crate::formats::error::{ModelError, one_line};
 use crate::formats::hugging_face::key_of;
 use crate::formats::own::config::is_of_hugging_face;
 use crate::text::languages::listed;

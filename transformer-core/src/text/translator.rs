@@ -7,11 +7,12 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use transformer_cpu::PackedPrecision;
 
+use crate::decoding::{DecodeError, DecodeOptionsError, RequestProblem};
 use crate::decoding::{
     DecodeOptions, Ensemble, Hypothesis, NextToken, Request, Search, SourceTarget, TargetScore,
     Vocabulary, score,
 };
-use crate::error::{DecodeError, DecodeOptionsError, ModelError, RequestProblem};
+use crate::formats::error::ModelError;
 use crate::formats::options::options_of_directory;
 use crate::models::config::TransformerConfig;
 use crate::models::transformer::Transformer;

@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::error::ModelError;
+use crate::formats::error::ModelError;
 use crate::formats::hugging_face::derived::in_force;
 use crate::formats::hugging_face::keys::{Keys, shown};
 use crate::models::config::{TransformerConfig, WeightTying};

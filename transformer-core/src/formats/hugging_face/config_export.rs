@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use crate::error::ModelError;
+use crate::formats::error::ModelError;
 use crate::formats::hugging_face::config::{MAX_POSITIONS, ModelType, config};
 use crate::formats::hugging_face::keys::{Keys, shown};
 use crate::models::config::TransformerConfig;

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::error::ModelError;
+use crate::formats::error::ModelError;
 use crate::formats::hugging_face::config::ModelType;
 use crate::formats::hugging_face::keys::Keys;
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use burn::tensor::TensorData;
 use burn::tensor::backend::Backend;
 
-use crate::error::ModelError;
+use crate::formats::error::ModelError;
 use crate::formats::files::replace_file;
 use crate::formats::fill::collected;
 use crate::formats::hugging_face::config::ModelType;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::error::ModelError;
+use crate::formats::error::ModelError;
 use crate::formats::files::read_json;
 
 /// The most characters of a value in an error.

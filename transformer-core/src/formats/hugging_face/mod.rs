@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! config.json             ── config, config_export ──        TransformerConfig
-//! generation_config.json  ── derived, generation ──          DecodeOptions
-//! the weights' files      ── weights, names; pytorch ──      Transformer
+//! generation_config.json  ── derived; options ──             DecodeOptions
+//! the weights' files      ── weights, names; state_dict ──   Transformer
 //! ```
 //!
 //! A model that was read is an ordinary one: nothing else in the crate knows these names and keys.
@@ -20,7 +20,7 @@ mod weights;
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{ModelError, TensorProblem};
+use crate::formats::error::{ModelError, TensorProblem};
 use crate::formats::name_map::{Import, Map};
 use crate::formats::options::GENERATION_FILE;
 use crate::formats::own::config::{CONFIG_FILE, is_of_hugging_face};

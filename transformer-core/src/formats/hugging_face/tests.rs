@@ -13,7 +13,7 @@ use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::error::ModelError;
+use crate::formats::error::ModelError;
 use crate::formats::fill::collected;
 use crate::formats::hugging_face::{GENERATION_FILE, names, unused_tensors};
 use crate::formats::own::config::CONFIG_FILE;

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::error::ModelError;
+use crate::formats::error::ModelError;
 use crate::formats::files::{is_there, read_json};
 use crate::formats::own::weights::WEIGHTS_FILE;
 use crate::formats::state_dict::StateDict;

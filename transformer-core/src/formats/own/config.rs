@@ -23,7 +23,7 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, Map
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::error::ModelError;
+use crate::formats::error::ModelError;
 use crate::formats::files::{read_json, replace_file_with};
 use crate::formats::hugging_face;
 use crate::models::config::{TransformerConfig, WeightTying};

@@ -14,7 +14,7 @@ use burn::tensor::{BoolStore, DType, TensorData};
 use burn_store::{ModuleSnapshot, ModuleStore, SafetensorsStore, SafetensorsStoreError};
 use serde::Serialize;
 
-use crate::error::{ModelError, TensorProblem};
+use crate::formats::error::{ModelError, TensorProblem};
 use crate::formats::files::{replace_file, system_error};
 use crate::formats::fill::{Readable, fill};
 use crate::formats::own::config::{

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! file  ── state_dict (archive, zip_directory, old_archive, pickle; safetensors_file) ──  tensors by their names
-//!       ── map (names, for one configuration) ──                          tensors by our paths
+//!       ── name_map (names, for one configuration) ──                     tensors by our paths
 //!       ── fill ──                                                        the module
 //! ```
 //!
@@ -19,7 +19,7 @@ use burn::tensor::backend::Backend;
 use burn_store::ModuleSnapshot;
 use serde::{Deserialize, Serialize};
 
-use crate::error::PytorchError;
+use crate::formats::error::PytorchError;
 use crate::formats::fill::{collected, fill};
 use crate::formats::name_map::{Map, TiedNames};
 use crate::formats::state_dict::{self, StateDict};

@@ -16,7 +16,7 @@ use burn::tensor::TensorData;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError};
 
-use crate::error::{ModelError, PytorchError};
+use crate::formats::error::{ModelError, PytorchError};
 use crate::formats::files::{self, replace_file};
 use crate::formats::state_dict::pickle::Entry;
 use crate::formats::state_dict::stored::{ElementType, Storage, StoredTensor};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::TensorData;
 
-use crate::error::TensorProblem;
+use crate::formats::error::TensorProblem;
 use crate::formats::fill::Readable;
 use crate::formats::own::quantized::{layout, rows_by_width, scale_name, transposed};
 use crate::formats::state_dict::stored::{ElementType, StoredTensor};

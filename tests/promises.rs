@@ -614,7 +614,7 @@ fn labels<B: AutodiffBackend>(device: &B::Device) {
             let logits = model.forward(batch.source.clone(), batch.target.clone());
             let whole = sequence_loss(logits, padded(&targets, PAD, device), PAD, 0.1);
             let (expected, whole) = outcome(whole);
-            let (found, of_labels) = outcome(model.loss(batch, 0.1));
+            let (found, of_labels) = outcome(model.loss(batch, &LossOptions::smoothed(0.1)));
             for (found, expected) in found.iter().zip(expected) {
                 assert_close(&[*found], &[expected], 1e-6 * expected);
             }

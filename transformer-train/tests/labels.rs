@@ -9,7 +9,7 @@ use transformer_core::{
     padded,
 };
 use transformer_instances as _;
-use transformer_train::{Labels, LossSums, Objective, TokenizedPair, sequence_loss};
+use transformer_train::{Labels, LossOptions, LossSums, Objective, TokenizedPair, sequence_loss};
 
 type NdArray = burn_autodiff::Autodiff<burn_ndarray::NdArray>;
 type Flex = burn_autodiff::Autodiff<burn_flex::Flex>;
@@ -158,7 +158,10 @@ fn the_loss_of_a_transformer_and_its_gradients_are_those_of_all_logits() {
             let model: Transformer<B> = config(tying).init(3, &Default::default()).unwrap();
             for lengths in LENGTHS {
                 let pairs = pairs(lengths);
-                let sums = model.loss(model.batch(&pairs, &model.device()), 0.1);
+                let sums = model.loss(
+                    model.batch(&pairs, &model.device()),
+                    &LossOptions::smoothed(0.1),
+                );
                 let expected = Outcome::of(&model, of_all_logits(&model, &pairs));
                 let found = Outcome::of(&model, sums);
                 found.assert_same(&expected, &format!("{tying:?}, {lengths:?}"));
@@ -178,7 +181,10 @@ fn the_loss_of_a_language_model_and_its_gradients_are_those_of_all_logits() {
             for lengths in LENGTHS {
                 let rows = lengths.iter().enumerate();
                 let sequences: Vec<_> = rows.map(|(row, &len)| tokens(row, len)).collect();
-                let sums = model.loss(model.batch(&sequences, &model.device()), 0.1);
+                let sums = model.loss(
+                    model.batch(&sequences, &model.device()),
+                    &LossOptions::smoothed(0.1),
+                );
                 let expected = of_all_logits_of_sequences(&model, &sequences);
                 let expected = Outcome::of(&model, expected);
                 let found = Outcome::of(&model, sums);
@@ -215,7 +221,10 @@ fn a_start_token_that_pads_gets_the_gradient_of_one_of_its_own() {
         for lengths in LENGTHS {
             let pairs = pairs(lengths);
             let outcome = |model: &Transformer<B>| {
-                let sums = model.loss(model.batch(&pairs, &model.device()), 0.1);
+                let sums = model.loss(
+                    model.batch(&pairs, &model.device()),
+                    &LossOptions::smoothed(0.1),
+                );
                 Outcome::of(model, sums)
             };
             let (mut found, expected) = (outcome(&shared), outcome(&separate));
@@ -239,7 +248,10 @@ fn tokens_that_decoding_excludes_are_learned_like_all_others() {
     };
     let [expected, found] = [config, excluding].map(|config| {
         let model: Transformer<NdArray> = config.init(3, &Default::default()).unwrap();
-        let sums = model.loss(model.batch(&pairs(LENGTHS[1]), &model.device()), 0.1);
+        let sums = model.loss(
+            model.batch(&pairs(LENGTHS[1]), &model.device()),
+            &LossOptions::smoothed(0.1),
+        );
         Outcome::of(&model, sums)
     });
     found.assert_same(&expected, "with excluded tokens");
@@ -275,7 +287,10 @@ fn a_transformer_computes_no_logits_of_padding() {
 
         let pairs = pairs(LENGTHS[1]);
         assert!(!numbers(&of_all_logits(&model, &pairs))[0].is_finite());
-        let sums = model.loss(model.batch(&pairs, &model.device()), 0.1);
+        let sums = model.loss(
+            model.batch(&pairs, &model.device()),
+            &LossOptions::smoothed(0.1),
+        );
         assert!(Outcome::of(&model, sums).is_finite());
     }
     on::<NdArray>();
@@ -296,7 +311,10 @@ fn a_language_model_computes_no_logits_of_padding() {
         let sequences = [1, 6, 3].map(|len| tokens(len, len));
         let all = of_all_logits_of_sequences(&model, &sequences);
         assert!(!numbers(&all)[0].is_finite());
-        let sums = model.loss(model.batch(&sequences, &model.device()), 0.1);
+        let sums = model.loss(
+            model.batch(&sequences, &model.device()),
+            &LossOptions::smoothed(0.1),
+        );
         assert!(Outcome::of(&model, sums).is_finite());
     }
     on::<NdArray>();

@@ -196,6 +196,7 @@ fn main() -> Result<(), Failure> {
         seed: flags.seed,
         batch_tokens: flags.batch_tokens,
         warmup: flags.updates.div_ceil(4),
+        learning_rate_factor: 0.25,
         updates: flags.updates,
         validate_every: flags.updates.div_ceil(4),
         ..TrainingConfig::default()

@@ -36,6 +36,9 @@ pub type TrainingLearner<B, M> = Learner<
 /// length; all others are of [`Trainer`](crate::Trainer). An epoch of Burn's loop is the updates between two
 /// validations.
 ///
+/// Dropout is drawn from Burn's generator, which [`Trainer`](crate::Trainer) seeds at each update, and Burn's loop never:
+/// seed it before the run ([`Backend::seed`]).
+///
 /// ```
 /// use burn::train::SupervisedTraining;
 /// use burn::train::metric::{LearningRateMetric, LossMetric};

@@ -142,15 +142,14 @@ impl RunObserver for BurnDisplay {
     ) -> Result<(), ObserverError> {
         #[cfg(feature = "tui")]
         let_ctrl_c_through();
-        let numbers: [(&str, fn(&TrainingPoint) -> f64); 5] = [
-            (LOSS, |point| point.loss),
-            (PERPLEXITY, |point| point.perplexity),
-            (ACCURACY, |point| point.accuracy),
-            (SPEED, |point| point.tokens_per_second),
-            (NORM, |point| point.gradient_norm),
+        let numbers = [
+            (LOSS, update.loss, interval.loss),
+            (PERPLEXITY, update.perplexity, interval.perplexity),
+            (ACCURACY, update.accuracy, interval.accuracy),
+            (SPEED, update.tokens_per_second, interval.tokens_per_second),
+            (NORM, update.gradient_norm, interval.gradient_norm),
         ];
-        for (name, of) in numbers {
-            let (own, mean) = (of(update), of(interval));
+        for (name, own, mean) in numbers {
             let shown = format!("mean {} - update {}", number(mean), number(own));
             self.train(numeric(name, own, shown));
         }

@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 use transformer_core::ProductPrecision;
 
 use crate::config_rule::ConfigRule;
-use crate::criterion::Criterion;
 use crate::error::TrainError;
-use crate::loss::LossOptions;
-use crate::optimizer::AdamConfig;
-use crate::schedule::Schedule;
+use crate::metrics::criterion::Criterion;
+use crate::objective::loss::LossOptions;
+use crate::optim::adam::AdamConfig;
+use crate::optim::schedule::Schedule;
 
 /// How a model is trained. The defaults are the paper's (§5), at a batch that fits one machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -11,12 +11,12 @@ use burn::train::{InferenceStep, Learner, LearningComponentsMarker, TrainOutput,
 use crate::config::TrainingConfig;
 use crate::data::Update;
 use crate::error::TrainError;
-use crate::gradients::{gradients, sums};
-use crate::loss::LossOptions;
 use crate::metrics::{DeviceStatistics, UpdateItem};
+use crate::objective::gradients::{gradients, sums};
+use crate::objective::loss::LossOptions;
 use crate::objective::{Objective, Trainable, prepared};
-use crate::optimizer::{Adam, Clipped, global_norm};
-use crate::schedule::RateSchedule;
+use crate::optim::adam::{Adam, Clipped, global_norm};
+use crate::optim::schedule::RateSchedule;
 
 /// What [`learner`] returns.
 pub type TrainingLearner<B, M> = Learner<

@@ -10,8 +10,8 @@ use burn::tensor::backend::Backend;
 use crate::config::TrainingConfig;
 use crate::data::{BatchSampler, Example, LoadedUpdate, Update, UpdateLoader};
 use crate::error::TrainError;
-use crate::evaluate::checked;
 use crate::objective::Objective;
+use crate::validation::evaluate::checked;
 
 /// The updates of a run, for Burn's own training loop ([`learner`](crate::learner)): those that
 /// [`Trainer`](crate::Trainer) makes with the same configuration. An epoch of Burn's is the updates between two

@@ -312,7 +312,6 @@ impl TransformerConfig {
 mod tests {
     use super::*;
     use crate::models::presets::Table3;
-    use crate::nn::error::ConfigError;
 
     #[test]
     fn a_config_with_only_vocabularies_is_the_paper_s_base_model() {

@@ -3,6 +3,7 @@
 
 mod bleu;
 mod chrf;
+pub(crate) mod criterion;
 mod error;
 mod error_rate;
 mod statistics;

@@ -6,7 +6,7 @@ use burn::train::ItemLazy;
 use burn::train::metric::{Adaptor, LossInput};
 use serde::{Deserialize, Serialize};
 
-use crate::loss::LossSums;
+use crate::objective::loss::LossSums;
 
 /// Sums over the tokens of one or more batches.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]

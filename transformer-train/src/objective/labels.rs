@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 use transformer_core::{ops, padded};
 
-use crate::loss::{LabelSmoothedCrossEntropy, LossSums};
+use crate::objective::loss::{LabelSmoothedCrossEntropy, LossSums};
 
 /// The labels of a batch of sequences, and their positions: the only ones whose logits the loss needs.
 ///

@@ -11,10 +11,10 @@ use transformer_core::{
 #[cfg(feature = "text")]
 use transformer_core::{TextError, Tokenizers};
 
-use super::{Labels, Objective, check_tokens};
 use crate::data::{Example, ExampleProblem};
 use crate::error::{TrainError, same_config};
-use crate::loss::{LossOptions, LossSums};
+use crate::objective::loss::{LossOptions, LossSums};
+use crate::objective::{Labels, Objective, check_tokens};
 
 /// A batch of sequences, padded with `<pad>`.
 #[derive(Debug, Clone)]

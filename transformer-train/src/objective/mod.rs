@@ -1,7 +1,9 @@
 //! The interface between the trainer and a model: its examples, their batches, and their loss.
 
+pub mod gradients;
 mod labels;
 mod language;
+pub mod loss;
 mod translation;
 
 use std::path::Path;
@@ -16,8 +18,8 @@ use transformer_core::{TextError, Tokenizers};
 
 use crate::data::{Example, ExampleProblem};
 use crate::error::TrainError;
-use crate::gradients::device;
-use crate::loss::{LabelSmoothedCrossEntropy, LossOptions, LossSums};
+use crate::objective::gradients::device;
+use crate::objective::loss::{LabelSmoothedCrossEntropy, LossOptions, LossSums};
 
 pub use labels::Labels;
 pub use language::SequenceBatch;

@@ -9,10 +9,10 @@ use burn::train::metric::{
 };
 use burn::train::renderer::{MetricState, MetricsRenderer, ProgressType, TrainingProgress};
 
-use super::observer::{ObserverError, RunObserver, RunStart, TrainingPoint};
-use super::plain_lines::number;
+use crate::progress::observer::{ObserverError, RunObserver, RunStart, TrainingPoint};
+use crate::progress::plain_lines::number;
 #[cfg(feature = "tui")]
-use super::terminal::let_ctrl_c_through;
+use crate::progress::terminal::let_ctrl_c_through;
 use crate::validation::{AverageOutcome, SampleOutput, Validation};
 
 const LOSS: &str = "Loss";

@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::config::TrainingConfig;
-use crate::run_state::RunState;
+use crate::run::state::RunState;
 use crate::validation::{AverageOutcome, SampleOutput, Validation, null_is_nan};
 
 /// The error of an observer.

@@ -3,9 +3,11 @@
 use std::io::Write;
 use std::time::Instant;
 
-use super::observer::{ObserverError, RunObserver, RunStart, SkippedUpdate, TrainingPoint};
-use super::time_left::{RunClock, shown};
 use crate::printable::printable;
+use crate::progress::observer::{
+    ObserverError, RunObserver, RunStart, SkippedUpdate, TrainingPoint,
+};
+use crate::progress::time_left::{RunClock, shown};
 use crate::validation::{SampleOutput, Validation};
 
 /// A line for each point of training, for each validation and for each update that is skipped; after that of a

@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::json_log::{JsonLog, LOG_FILE};
-use super::observer::{ObserverError, RunObserver, RunStart, SkippedUpdate, TrainingPoint};
-use super::tensorboard::{TENSORBOARD_DIRECTORY, TensorBoardLog};
 use crate::config_rule::ConfigRule;
 use crate::error::TrainError;
 use crate::metrics::{Statistics, UpdateItem};
+use crate::progress::json_log::{JsonLog, LOG_FILE};
+use crate::progress::observer::{
+    ObserverError, RunObserver, RunStart, SkippedUpdate, TrainingPoint,
+};
+use crate::progress::tensorboard::{TENSORBOARD_DIRECTORY, TensorBoardLog};
 use crate::validation::{AverageOutcome, SampleOutput, Validation};
 
 /// The longest wait for a point.

@@ -7,12 +7,12 @@ use burn::optim::{AdamState, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, Transaction};
 
-use super::Ranks;
 use crate::config::TrainingConfig;
 use crate::data::Checksum;
 use crate::error::TrainError;
-use crate::optimizer::AdamRecord;
-use crate::run_state::ExampleSet;
+use crate::optim::adam::AdamRecord;
+use crate::ranks::Ranks;
+use crate::run::state::ExampleSet;
 
 /// Checksums of everything that must be the same in every process before the first update.
 pub(crate) struct Fingerprint([(&'static str, u32); 4]);

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Int, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use transformer_core::ops::{Heads, Operands, attention};
+use transformer_core::ops::{Heads, Operands, ProductPrecision, attention};
 use transformer_core::{
-    AttentionWeights, DecodeOptions, DecoderCache, MaxLength, Request, Search, Transformer,
+    AttentionWeights, Cache, DecodeOptions, LayerState, MaxLength, Request, Search, Transformer,
     TransformerConfig,
 };
 use transformer_program::{BackendChoice, BackendTask, run_on};
@@ -139,7 +139,14 @@ impl Benches<'_> {
                                         parts: &[[key, value]],
                                     };
                                     let discard = AttentionWeights::Discard;
-                                    attention(operands, heads, None, 0.0, discard);
+                                    attention(
+                                        operands,
+                                        heads,
+                                        None,
+                                        0.0,
+                                        discard,
+                                        ProductPrecision::F32,
+                                    );
                                 }
                             })
                         })
@@ -150,7 +157,11 @@ impl Benches<'_> {
     }
 }
 
-fn step<B: Backend>(model: &Transformer<B>, cache: &mut DecoderCache<B>, device: &B::Device) {
+fn step<B: Backend>(
+    model: &Transformer<B>,
+    cache: &mut Cache<B, LayerState<B>>,
+    device: &B::Device,
+) {
     for _ in 0..NEW_TOKENS {
         let output = model.decode_next(tokens(1, device), cache, AttentionWeights::Discard);
         model.generate(output.hidden);

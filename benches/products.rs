@@ -11,11 +11,10 @@ use criterion::measurement::WallTime;
 use criterion::{
     BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,
 };
-use transformer_kernels::host::{
-    LinearShape, PackedMatrix, PackedPrecision, ProductBuffer, Threads, linear,
-    linear_input_gradient, linear_weight_gradient,
+use transformer_cpu::{
+    LinearShape, PackedMatrix, PackedPrecision, ProductBuffer, ProductPrecision, Threads,
+    WeightLayout, linear, linear_input_gradient, linear_weight_gradient,
 };
-use transformer_kernels::{ProductPrecision, WeightLayout};
 
 /// `[d_input, d_output]`: queries, keys and values of a small model; a feed-forward network and the logits of
 /// a base model.

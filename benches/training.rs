@@ -14,13 +14,13 @@ use burn::tensor::{Bool, Distribution, Int, Tensor, TensorData};
 use burn::train::TrainStep;
 use burn_autodiff::Autodiff;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use transformer_core::ops::{self, Heads, Operands};
+use transformer_core::ops::{self, Heads, Operands, ProductPrecision};
 use transformer_core::{
-    AttentionMask, AttentionWeights, Transformer, TransformerConfig, WeightInit,
+    AttentionWeights, Block, Context, Mask, Transformer, TransformerConfig, WeightInit,
 };
 use transformer_program::{BackendChoice, BackendTask, run_on};
 use transformer_train::{
-    LabelSmoothedCrossEntropy, PaperAdam, TokenizedPair, TrainingModel, Update,
+    AdamConfig, LabelSmoothedCrossEntropy, LossOptions, TokenizedPair, TrainingModel, Update,
 };
 
 use crate::common::on_every_backend;
@@ -134,18 +134,24 @@ impl Benches<'_> {
         let packed = packed.require_grad();
         let padding = uneven_padding::<B>(size, device);
         let masks = [
-            ("causal", AttentionMask::causal(size.len, size.len, device)),
-            ("no padding", AttentionMask::padding(padding.zeros_like())),
-            ("uneven lengths", AttentionMask::padding(padding)),
+            ("causal", Mask::causal(size.len, size.len, device)),
+            ("no padding", Mask::padding(padding.zeros_like())),
+            ("uneven lengths", Mask::padding(padding)),
         ];
         for (kind, mask) in masks {
             for p in [0.0, 0.1] {
                 let name = format!("attention, forward and back, {kind}, dropout {p}");
                 self.measure::<B>(&name, size, device, || {
                     let operands = Operands::SelfPacked(&packed);
-                    let mask = Some(mask.parts());
-                    let attended =
-                        ops::attention(operands, heads, mask, p, AttentionWeights::Discard);
+                    let mask = Some(&mask);
+                    let attended = ops::attention(
+                        operands,
+                        heads,
+                        mask,
+                        p,
+                        AttentionWeights::Discard,
+                        ProductPrecision::F32,
+                    );
                     attended.output.sum().backward();
                 });
             }
@@ -153,18 +159,17 @@ impl Benches<'_> {
     }
 
     fn encoder_layer<B: AutodiffBackend>(&mut self, size: &Size, device: &B::Device) {
-        let config = size.config.encoder_layer();
-        let layer = config.init_encoder_layer_from::<B>(&mut WeightInit::new(1), device);
-        let discard = AttentionWeights::Discard;
-        let shape = [size.rows, size.len, config.d_model];
+        let config = size.config.encoder().layer;
+        let layer = config.init_from::<B>(&mut WeightInit::new(1), device);
+        let shape = [size.rows, size.len, config.d_model()];
         let x = Tensor::<B, 3>::random(shape, Distribution::Uniform(-1.0, 1.0), device);
         self.measure::<B>("encoder layer, forward and back", size, device, || {
-            let output = layer.forward(x.clone(), None, discard);
+            let output = layer.forward(x.clone(), &Context::default(), None);
             output.hidden.sum().backward();
         });
         let (layer, x) = (layer.valid(), x.inner());
         self.measure::<B>("encoder layer, forward", size, device, || {
-            layer.forward(x.clone(), None, discard);
+            Block::forward(&layer, x.clone(), &Context::default(), None);
         });
     }
 
@@ -186,7 +191,7 @@ impl Benches<'_> {
         }
         let model = training_model::<B>(size, device);
         let step = || TrainStep::step(&model, update(size, |_| size.len)).grads;
-        let mut optimizer = PaperAdam::new(None);
+        let mut optimizer = AdamConfig::default().init();
         let mut stepped = Some(optimizer.step(1e-4, model.clone(), step()));
         let mut group = self.criterion.benchmark_group("optimizer step");
         group.bench_function(BenchmarkId::new(size.name, self.backend), |bencher| {
@@ -223,7 +228,7 @@ impl Benches<'_> {
         device: &B::Device,
     ) {
         let mut trained = Some(training_model::<B>(size, device));
-        let mut optimizer = PaperAdam::new(None);
+        let mut optimizer = AdamConfig::default().init();
         self.measure::<B>(name, size, device, || {
             let model = trained.take().expect("put back below");
             let output = TrainStep::step(&model, update());
@@ -237,7 +242,7 @@ fn training_model<B: AutodiffBackend>(
     device: &B::Device,
 ) -> TrainingModel<B, Transformer<B>> {
     let model: Transformer<B> = size.config.init(1, device).expect("a sound configuration");
-    TrainingModel::new(model, 0.1)
+    TrainingModel::new(model, LossOptions::smoothed(0.1))
 }
 
 /// A batch of pairs whose rows have the given lengths: one token of them is added to each side of a pair.

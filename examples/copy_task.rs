@@ -2,11 +2,14 @@
 //!
 //! `cargo run --release --example copy_task`
 //!
-//! A model, sequences of token ids to train on, a `Trainer`, and greedy decoding at the end: everything that
-//! a task of one's own needs, without text.
+//! A model, sequences of token ids to train on, and greedy decoding at the end: everything that a task of one's own
+//! needs, without text. The training loop, its metrics and its display are Burn's; `learner` gives it the paper's
+//! loss, optimizer and schedule.
 
 use std::collections::HashSet;
 
+use burn::train::SupervisedTraining;
+use burn::train::metric::{LearningRateMetric, LossMetric};
 use burn_autodiff::Autodiff;
 use clap::Parser;
 use rand::{RngExt, SeedableRng};
@@ -15,7 +18,7 @@ use transformer_core::{
     MaxLength, Request, SPECIAL_TOKENS, Transformer, TransformerConfig, greedy,
 };
 use transformer_examples::{Backend, Failure};
-use transformer_train::{ProgressDisplay, TokenizedPair, Trainer, TrainingConfig};
+use transformer_train::{Batches, TokenizedPair, TrainingConfig, Updates, learner};
 
 // Sequences to train on, to validate on, and to decode at the end. None occurs twice.
 const TRAIN: usize = 20_000;
@@ -90,11 +93,21 @@ fn main() -> Result<(), Failure> {
         validate_every: 100,
         ..TrainingConfig::default()
     };
-    let trained = Trainer::new(model, recipe)
-        .display(ProgressDisplay::Lines)
-        .train(train, valid)?;
+    let train = Updates::new(&model, train, &recipe)?;
+    let valid = Batches::new(&model, valid, &recipe)?;
+    let epochs = train.epochs();
+    // Burn's logs, from which its summary is made.
+    let logs = tempfile::tempdir()?;
+    let model = SupervisedTraining::new(logs.path(), train, valid)
+        .metrics((LossMetric::<Backend>::new(),))
+        .metric_train_numeric(LearningRateMetric::new())
+        .num_epochs(epochs)
+        .summary()
+        .launch(learner(model, &recipe)?)
+        .model
+        .model;
 
-    let exact = count_exact(&trained.model, &test)?;
+    let exact = count_exact(&model, &test)?;
     println!("exact match: {exact}/{TEST}");
     if exact < PASS {
         return Err(format!("fewer than {PASS} exact copies").into());

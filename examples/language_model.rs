@@ -1,17 +1,20 @@
-//! A language model of characters: it learns from English sentences, and samples new ones.
+//! A language model of characters: it learns from English sentences in Burn's training loop, and samples new ones.
 //!
 //! `cargo run --release --example language_model`
 
 use std::collections::BTreeSet;
 
+use burn::module::AutodiffModule;
+use burn::train::SupervisedTraining;
+use burn::train::metric::{LearningRateMetric, LossMetric};
 use burn_autodiff::Autodiff;
 use clap::Parser;
 use transformer_core::{
-    DecodeOptions, LanguageModelConfig, MaxLength, NormPlacement, Request, SPECIAL_TOKENS,
-    Sampling, Search,
+    DecodeOptions, MaxLength, NormPlacement, Request, SPECIAL_TOKENS, Sampling, Search,
+    TransformerConfig,
 };
 use transformer_examples::{Backend, Failure};
-use transformer_train::{Corpus, Trainer, TrainingConfig};
+use transformer_train::{Batches, Corpus, TrainingConfig, Updates, evaluate, learner};
 
 /// Trains a language model of characters on English sentences and prints samples.
 #[derive(Debug, Parser)]
@@ -76,16 +79,16 @@ fn main() -> Result<(), Failure> {
             .collect()
     };
 
-    let config = LanguageModelConfig {
+    let config = TransformerConfig {
         d_model: flags.d_model,
         n_heads: 4,
         d_ff: 4 * flags.d_model,
-        n_layers: 2,
+        n_decoder_layers: 2,
         norm: NormPlacement::Pre,
         final_norm: true,
-        ..LanguageModelConfig::base(characters.vocab_size())
+        ..TransformerConfig::language_model(characters.vocab_size())
     };
-    let model = config.init::<Autodiff<Backend>>(flags.seed, &Default::default())?;
+    let model = config.init_language_model::<Autodiff<Backend>>(flags.seed, &Default::default())?;
     let run = TrainingConfig {
         seed: flags.seed,
         batch_tokens: flags.batch_tokens,
@@ -95,10 +98,26 @@ fn main() -> Result<(), Failure> {
         label_smoothing: 0.0,
         ..TrainingConfig::default()
     };
-    let trained = Trainer::new(model, run).train(encode(&train), encode(&valid))?;
-    for validation in &trained.validations {
-        let (update, perplexity) = (validation.update, validation.valid_nll.exp());
-        println!("update {update}: perplexity {perplexity:.2} per character");
+    let (train, held_out) = (encode(&train), encode(&valid));
+    let loss = run.loss_options();
+    let before = evaluate(&model.valid(), held_out.clone(), flags.batch_tokens, &loss)?;
+    let train = Updates::new(&model, train, &run)?;
+    let valid = Batches::new(&model, held_out.clone(), &run)?;
+    let epochs = train.epochs();
+    // Burn's logs, from which its summary is made.
+    let logs = tempfile::tempdir()?;
+    let model = SupervisedTraining::new(logs.path(), train, valid)
+        .metrics((LossMetric::<Backend>::new(),))
+        .metric_train_numeric(LearningRateMetric::new())
+        .num_epochs(epochs)
+        .summary()
+        .launch(learner(model, &run)?)
+        .model
+        .model;
+    let after = evaluate(&model, held_out, flags.batch_tokens, &loss)?;
+    for (when, statistics) in [("before", before), ("after", after)] {
+        let perplexity = statistics.perplexity();
+        println!("{when} training: perplexity {perplexity:.2} per character");
     }
 
     // Sentences that begin alike, each character drawn from the ten likeliest.
@@ -112,7 +131,7 @@ fn main() -> Result<(), Failure> {
         })
     };
     let request = Request::prompt(characters.encode("I "));
-    let samples = Search::new(&trained.model, options)?.run(&[request])?;
+    let samples = Search::new(&model, options)?.run(&[request])?;
     for sample in &samples[0] {
         println!("{}", characters.decode(&sample.tokens));
     }

@@ -1,4 +1,4 @@
-//! A model of one's own, made of the library's layers: trained by `Trainer`, decoded by beam search.
+//! A model of one's own, made of the library's layers: trained in Burn's training loop, decoded by beam search.
 //!
 //! Its encoder applies one layer again and again, so that it has the parameters of one layer
 //! whatever its depth. It learns to read a sequence backwards.
@@ -8,19 +8,24 @@
 use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
+use burn::train::SupervisedTraining;
+use burn::train::metric::{LearningRateMetric, LossMetric};
 use burn_autodiff::Autodiff;
 use clap::Parser;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use transformer_core::{
-    AttentionMask, AttentionWeights, ConfigError, DecodeOptions, Decoder, DecoderCache,
-    DecoderConfig, EmbeddingConfig, EncoderLayer, Generator, GeneratorConfig, LayerConfig, Memory,
-    NextToken, NextTokenOutput, PositionalEncoding, PositionalEncodingConfig, Request,
-    RequestProblem, Search, SpecialTokens, TokenEmbedding, Vocabulary, ops, padded,
-    padding_positions,
+    AttentionWeights, Block, Cache, ConfigError, Context, DecodeOptions, EmbeddingConfig,
+    Generator, GeneratorConfig, Layer, LayerConfig, LayerState, Mask, Memory, Next, NextToken,
+    PositionalEncoding, PositionalEncodingConfig, Request, RequestProblem, Search, SpecialTokens,
+    Stack, StackConfig, Threads, TokenEmbedding, Vocabulary, ops, padded, padding_positions,
+    target_mask,
 };
 use transformer_examples::{Backend as Chosen, Failure};
-use transformer_train::{Objective, PairBatch, TokenSums, TokenizedPair, Trainer, TrainingConfig};
+use transformer_train::{
+    Batches, LossOptions, LossSums, Objective, PairBatch, TokenizedPair, TrainingConfig, Updates,
+    learner,
+};
 
 /// Trains a model of one's own to read sequences backwards, and decodes by beam search.
 #[derive(Debug, Parser)]
@@ -52,9 +57,9 @@ fn special() -> SpecialTokens {
 struct SharedEncoder<B: Backend> {
     embedding: TokenEmbedding<B>,
     positions: PositionalEncoding<B>,
-    layer: EncoderLayer<B>,
+    layer: Layer<B>,
     depth: usize,
-    decoder: Decoder<B>,
+    decoder: Stack<B, Layer<B>>,
     generator: Generator<B>,
 }
 
@@ -64,9 +69,9 @@ impl<B: Backend> SharedEncoder<B> {
         Ok(Self {
             embedding: EmbeddingConfig::new(VOCAB_SIZE, D_MODEL).init(device),
             positions: PositionalEncodingConfig::new(D_MODEL).init(device),
-            layer: layer.init_encoder_layer(device),
+            layer: layer.init(device),
             depth,
-            decoder: DecoderConfig::new(layer, 2).init(device),
+            decoder: StackConfig::new(layer.with_memory(), 2).init(device),
             generator: GeneratorConfig::new(D_MODEL, VOCAB_SIZE).init(device),
         })
     }
@@ -74,25 +79,32 @@ impl<B: Backend> SharedEncoder<B> {
     /// `[batch, src_len]` to a memory.
     fn encode(&self, src: Tensor<B, 2, Int>) -> Memory<B> {
         let padding = padding_positions(src.clone(), special().pad);
-        let mask = AttentionMask::padding(padding.clone());
+        let mask = Mask::padding(padding.clone());
         let mut hidden = self.positions.forward(self.embedding.forward(src), 0);
+        let at = Context {
+            mask: Some(&mask),
+            ..Context::default()
+        };
         for _ in 0..self.depth {
-            let layer = &self.layer;
-            hidden = layer
-                .forward(hidden, Some(&mask), AttentionWeights::Discard)
-                .hidden;
+            hidden = self.layer.forward(hidden, &at, None).hidden;
         }
         Memory { hidden, padding }
     }
 
-    /// Hidden states of the tokens `[batch, new_len]` that follow those in the cache.
-    fn decode(&self, tgt: Tensor<B, 2, Int>, cache: &mut DecoderCache<B>) -> Tensor<B, 3> {
-        let x = self.embedding.forward(tgt.clone());
-        let x = self.positions.forward(x, cache.len());
-        let weights = AttentionWeights::Discard;
-        self.decoder
-            .decode_next(tgt, x, cache, special(), weights)
-            .hidden
+    /// Target tokens at the positions from `first` on, as the decoder reads them.
+    fn embed(&self, tgt: Tensor<B, 2, Int>, first: usize) -> Tensor<B, 3> {
+        self.positions.forward(self.embedding.forward(tgt), first)
+    }
+
+    /// Hidden states of whole targets: `[batch, tgt_len]` to `[batch, tgt_len, D_MODEL]`.
+    fn decode(&self, tgt: Tensor<B, 2, Int>, memory: &Memory<B>) -> Tensor<B, 3> {
+        let at = Context {
+            mask: Some(&target_mask(tgt.clone(), special())),
+            memory: Some(&memory.hidden),
+            memory_mask: Some(&Mask::padding(memory.padding.clone())),
+            ..Context::default()
+        };
+        self.decoder.forward(self.embed(tgt, 0), &at).hidden
     }
 }
 
@@ -101,29 +113,25 @@ impl<B: Backend> Objective<B> for SharedEncoder<B> {
     type Example = TokenizedPair;
     type Batch = PairBatch<B>;
 
-    fn d_model(&self) -> usize {
-        D_MODEL
-    }
-
     fn batch(&self, pairs: &[TokenizedPair], device: &B::Device) -> PairBatch<B> {
         PairBatch::new(pairs, special(), device)
     }
 
-    fn loss(&self, batch: PairBatch<B>, label_smoothing: f64) -> TokenSums<B> {
-        let mut cache = self.decoder.read_once(&self.encode(batch.source));
-        let hidden = self.decode(batch.target, &mut cache);
+    fn loss(&self, batch: PairBatch<B>, options: &LossOptions) -> LossSums<B> {
+        let hidden = self.decode(batch.target, &self.encode(batch.source));
         let logits = |rows: Tensor<B, 2>| self.generator.forward(rows, None);
-        batch.labels.loss(hidden, label_smoothing, logits)
+        batch.labels.loss(hidden, options.label_smoothing, logits)
+    }
+
+    /// For the paper's learning rate.
+    fn width(&self) -> Option<usize> {
+        Some(D_MODEL)
     }
 }
 
 /// For decoding: the next token.
-impl<B: Backend> NextToken<B> for SharedEncoder<B> {
-    type State = DecoderCache<B>;
-
-    fn device(&self) -> B::Device {
-        self.embedding.weight.device()
-    }
+impl<B: Backend> NextToken for SharedEncoder<B> {
+    type State = Cache<B, LayerState<B>>;
 
     fn vocabulary(&self) -> Vocabulary {
         Vocabulary {
@@ -139,25 +147,28 @@ impl<B: Backend> NextToken<B> for SharedEncoder<B> {
         }
     }
 
-    fn start(&self, sources: &[&[u32]]) -> DecoderCache<B> {
-        let src = padded(sources, special().pad, &self.device());
-        self.decoder.start_decoding(&self.encode(src))
+    fn start(&self, sources: &[&[u32]], _: Threads) -> Cache<B, LayerState<B>> {
+        let src = padded(sources, special().pad, &self.embedding.weight.device());
+        self.decoder.start(Some(&self.encode(src)), sources.len())
     }
 
-    fn next_token(
+    fn next(
         &self,
         last: &[u32],
-        cache: &mut DecoderCache<B>,
-        _: AttentionWeights,
-    ) -> NextTokenOutput<B> {
+        cache: &mut Cache<B, LayerState<B>>,
+        weights: AttentionWeights,
+    ) -> Next {
         let column: Vec<[u32; 1]> = last.iter().map(|&token| [token]).collect();
-        let tgt = padded(&column, special().pad, &self.device());
-        let hidden = self.decode(tgt, cache).squeeze_dim::<2>(1);
-        let logits = self.generator.forward(hidden, None);
-        NextTokenOutput::new(ops::log_softmax(logits))
+        let tgt = padded(&column, special().pad, &self.embedding.weight.device());
+        let x = self.embed(tgt.clone(), cache.len());
+        let output = self.decoder.next(tgt, x, cache, special(), weights);
+        let logits = self
+            .generator
+            .forward(output.hidden.squeeze_dim::<2>(1), None);
+        Next::from(ops::log_softmax(logits))
     }
 
-    fn select(&self, cache: &mut DecoderCache<B>, sources: &[usize], rows: &[usize]) {
+    fn select(&self, cache: &mut Cache<B, LayerState<B>>, sources: &[usize], rows: &[usize]) {
         cache.select(sources, rows);
     }
 }
@@ -185,11 +196,24 @@ fn main() -> Result<(), Failure> {
         seed: flags.seed,
         batch_tokens: flags.batch_tokens,
         warmup: flags.updates.div_ceil(4),
+        learning_rate_factor: 0.25,
         updates: flags.updates,
         validate_every: flags.updates.div_ceil(4),
         ..TrainingConfig::default()
     };
-    let model = Trainer::new(model, run).train(train, test.clone())?.model;
+    let train = Updates::new(&model, train, &run)?;
+    let valid = Batches::new(&model, test.clone(), &run)?;
+    let epochs = train.epochs();
+    // Burn's logs, from which its summary is made.
+    let logs = tempfile::tempdir()?;
+    let model = SupervisedTraining::new(logs.path(), train, valid)
+        .metrics((LossMetric::<Chosen>::new(),))
+        .metric_train_numeric(LearningRateMetric::new())
+        .num_epochs(epochs)
+        .summary()
+        .launch(learner(model, &run)?)
+        .model
+        .model;
 
     let requests = test.iter().map(|pair| Request::new(&pair.source[..]));
     let requests: Vec<_> = requests.collect();

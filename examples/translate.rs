@@ -70,7 +70,7 @@ fn main() -> Result<(), Failure> {
         .tokenizers(&tokenizers)
         .train(train.pairs, valid.pairs)?;
 
-    let translator = Translator::<Backend>::load(&flags.model, &Default::default())?;
+    let translator = Translator::load(&flags.model)?;
     println!("{}", translator.translate(&flags.sentence)?);
     Ok(())
 }

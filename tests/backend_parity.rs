@@ -22,7 +22,7 @@ use transformer_core::{
 };
 use transformer_program::{BackendChoice, BackendTask, Precision, run_at, run_on};
 use transformer_train::{
-    LabelSmoothedCrossEntropy, PaperAdam, ProgressDisplay, RateSchedule, TokenizedPair, Trainer,
+    AdamConfig, LabelSmoothedCrossEntropy, ProgressDisplay, RateSchedule, TokenizedPair, Trainer,
     TrainingConfig,
 };
 
@@ -308,7 +308,7 @@ impl Measure<'_> {
             ..TrainingConfig::default()
         };
         let mut schedule = RateSchedule::new(&schedule, self.config.d_model);
-        let mut optimizer = PaperAdam::new(None);
+        let mut optimizer = AdamConfig::default().init();
         let mut all_gradients = Vec::new();
         let mut losses = Vec::new();
         for update in 0..50 {

@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use transformer_core::TransformerConfig;
 use transformer_program as _;
-use transformer_train::{LabelSmoothedCrossEntropy, PaperAdam, RateSchedule, TrainingConfig};
+use transformer_train::{AdamConfig, LabelSmoothedCrossEntropy, RateSchedule, TrainingConfig};
 
 type B = Autodiff<Wgpu>;
 
@@ -49,7 +49,7 @@ fn three_hundred_updates_need_no_more_memory_than_the_first_hundred() {
         ..TransformerConfig::base(VOCAB_SIZE)
     };
     let mut model = config.init::<B>(1, &device).unwrap();
-    let mut optimizer = PaperAdam::new(None);
+    let mut optimizer = AdamConfig::default().init();
     let mut schedule = RateSchedule::new(&TrainingConfig::default(), config.d_model);
     let loss = LabelSmoothedCrossEntropy::new(0.1, config.pad_id);
 

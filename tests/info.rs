@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use support::{fails, fixture, folder, program, succeeds, train, trained};
-use transformer_core::{LanguageModelConfig, TransformerConfig};
+use transformer_core::TransformerConfig;
 use transformer_train::RunRecord;
 
 #[test]
@@ -98,10 +98,10 @@ fn the_average_at_the_end_of_a_run_and_the_model_that_is_kept_are_named() {
 #[test]
 fn a_language_model_is_described_as_one() {
     let folder = folder();
-    let config = LanguageModelConfig {
+    let config = TransformerConfig {
         d_model: 64,
-        n_layers: 2,
-        ..LanguageModelConfig::base(100)
+        n_decoder_layers: 2,
+        ..TransformerConfig::language_model(100)
     };
     config.save(folder.path()).expect("saved");
     let out = succeeds(program("info").arg(folder.path()));

@@ -18,18 +18,18 @@ use burn::tensor::{Int, Tensor, TensorData};
 use burn::train::TrainStep;
 use burn_autodiff::Autodiff;
 use clap::ValueEnum;
+use transformer_core::ops::multiplies_in;
 use transformer_core::{
-    AttentionInput, AttentionMask, AttentionWeights, DecodeOptions, Hypothesis,
-    LanguageModelConfig, MaxLength, MultiHeadAttentionConfig, NextToken, NormPlacement, Positions,
-    ProductPrecision, Request, Sampling, Search, SourceTarget, Tokenizers, Transformer,
-    TransformerConfig, Translator, WeightInit, WeightTying, padded, padding_positions, score,
+    AttentionConfig, AttentionInput, AttentionWeights, DecodeOptions, Hypothesis, Mask, MaxLength,
+    NextToken, NormPlacement, Positions, ProductPrecision, Request, Sampling, Search, SourceTarget,
+    Threads, Tokenizers, Transformer, TransformerConfig, Translator, WeightInit, WeightTying,
+    padded, padding_positions, score,
 };
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-use transformer_core::{PackedPrecision, PackedTransformer};
+use transformer_core::{PackedModel, PackedPrecision};
 use transformer_program::{BackendChoice, BackendTask, run_on};
 use transformer_train::{
-    Objective, ProgressDisplay, TokenSums, TokenizedPair, TrainError, Trainer, TrainingConfig,
-    TrainingModel, Update, sequence_loss, train_bpe,
+    LossOptions, LossSums, Objective, ProgressDisplay, TokenizedPair, TrainError, Trainer,
+    TrainingConfig, TrainingModel, Update, sequence_loss, train_bpe,
 };
 
 /// Each line is a test: a function on a type of backends, B being any that is compiled in.
@@ -69,9 +69,7 @@ promises! {
     token_by_token_is_all_at_once: cache on B,
     search_agrees_with_forward_in_any_batch_and_with_score: search on B,
     translators_in_eight_threads_find_what_one_finds_alone: threads on B,
-    #[cfg(any(feature = "flex", feature = "ndarray"))]
     packed_translators_in_eight_threads_find_what_one_finds_alone: packed_threads on B,
-    #[cfg(any(feature = "flex", feature = "ndarray"))]
     a_packed_model_has_the_log_probabilities_of_its_model: packed_model on B,
     a_language_model_is_causal_and_the_same_token_by_token: language_model on B,
     tied_weights_stay_one_in_training: tied_weights on Autodiff<B>,
@@ -236,9 +234,9 @@ fn blocked_rows<B: AutodiffBackend>(device: &B::Device) {
     // Under causality the first query of the second row has no key, those of the third have none.
     let rows: [[u32; 4]; 3] = [[5, 6, 7, 8], [0, 6, 7, 8], [0, 0, 0, 0]];
     let attention =
-        MultiHeadAttentionConfig::new(D_MODEL, 2).init_from::<B>(&mut WeightInit::new(1), device);
+        AttentionConfig::new(D_MODEL, 2).init_from::<B>(&mut WeightInit::new(1), device);
     let padding = padding_positions::<B>(padded(&rows, PAD, device), PAD);
-    let mask = AttentionMask::causal_padding(4, padding);
+    let mask = Mask::causal_padding(4, padding);
     for weights in [AttentionWeights::Discard, AttentionWeights::Return] {
         let query = wave::<B, 3>([3, 4, D_MODEL], device).require_grad();
         let memory = wave::<B, 3>([3, 4, D_MODEL], device).require_grad();
@@ -398,7 +396,10 @@ const SENTENCES: [&str; 6] = [
 ];
 
 /// A translator whose model is the same each time, but shares nothing with the others.
-fn translator<B: Backend>(options: DecodeOptions, device: &B::Device) -> Translator<B> {
+fn translator<B: Backend>(
+    options: DecodeOptions,
+    device: &B::Device,
+) -> Translator<Transformer<B>> {
     let tokenizers = Tokenizers::shared(train_bpe(SENTENCES.iter(), 280).unwrap());
     let config = paper_with_vocabulary(tokenizers.source().vocab_size());
     let model = config.init::<B>(3, device).unwrap();
@@ -419,7 +420,6 @@ fn threads<B: Backend>(device: &B::Device) {
     assert_same_in_eight_threads(|| translator::<B>(DecodeOptions::beam(2), device), bound);
 }
 
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 fn packed_threads<B: Backend>(device: &B::Device) {
     let sampling = Sampling {
         seed: 5,
@@ -437,11 +437,11 @@ fn packed_threads<B: Backend>(device: &B::Device) {
 }
 
 /// One translator that eight threads use at once, and eight translators; `bound` is that of the scores.
-fn assert_same_in_eight_threads<B: Backend, M: NextToken<B> + Send + Sync + 'static>(
-    translator: impl Fn() -> Translator<B, M> + Sync,
+fn assert_same_in_eight_threads<M: NextToken + Send + Sync + 'static>(
+    translator: impl Fn() -> Translator<M> + Sync,
     bound: f64,
 ) {
-    let translate = |translator: &Translator<B, M>| -> (Vec<String>, Vec<f64>) {
+    let translate = |translator: &Translator<M>| -> (Vec<String>, Vec<f64>) {
         let found = translator.translate_n_best(&SENTENCES, "").unwrap();
         let found = found.into_iter().flatten();
         found
@@ -466,26 +466,28 @@ fn assert_same_in_eight_threads<B: Backend, M: NextToken<B> + Send + Sync + 'sta
 }
 
 /// A packed model computes on the CPU, whatever the backend.
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 fn packed_model<B: Backend>(device: &B::Device) {
     fn is_shared<T: Send + Sync>() {}
-    is_shared::<PackedTransformer<B>>();
+    is_shared::<PackedModel>();
     for model in models::<B>(device) {
         let expected = log_probs(&model);
-        let packed = PackedTransformer::new(model, PackedPrecision::F32);
+        let packed = PackedModel::new(model, PackedPrecision::F32);
         // A logit, and the sum of all.
         assert_close(&log_probs(&packed), &expected, 2.0 * LOGIT_BOUND);
     }
 }
 
 /// The log-probabilities after each token of the targets.
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-fn log_probs<B: Backend>(model: &impl NextToken<B>) -> Vec<f64> {
-    let mut state = model.start(&SOURCES);
+fn log_probs(model: &impl NextToken) -> Vec<f64> {
+    let mut state = model.start(&SOURCES, Threads::All);
     let steps = (0..6).map(|position| {
         let tokens = TARGETS.map(|target| target[position]);
-        let output = model.next_token(&tokens, &mut state, AttentionWeights::Discard);
-        values(output.log_probs)
+        let output = model.next(&tokens, &mut state, AttentionWeights::Discard);
+        output
+            .log_probs
+            .into_iter()
+            .map(f64::from)
+            .collect::<Vec<f64>>()
     });
     steps.collect::<Vec<_>>().concat()
 }
@@ -519,17 +521,20 @@ fn argmax_loop<B: Backend>(
 
 fn language_model<B: Backend>(device: &B::Device) {
     for norm in NORMS {
-        let config = LanguageModelConfig {
+        let config = TransformerConfig {
             d_model: D_MODEL,
             n_heads: 2,
             d_ff: 32,
-            n_layers: 2,
+            n_decoder_layers: 2,
             norm,
             final_norm: norm == NormPlacement::Pre,
-            tied: norm == NormPlacement::Post,
-            ..LanguageModelConfig::base(VOCAB_SIZE)
+            tying: match norm {
+                NormPlacement::Post => WeightTying::TargetGenerator,
+                NormPlacement::Pre => WeightTying::None,
+            },
+            ..TransformerConfig::language_model(VOCAB_SIZE)
         };
-        let model = config.init::<B>(2, device).unwrap();
+        let model = config.init_language_model::<B>(2, device).unwrap();
         assert_causal(|targets| values(model.forward(padded(&targets, PAD, device))));
 
         let targets: Tensor<B, 2, Int> = padded(&TARGETS, PAD, device);
@@ -570,7 +575,7 @@ fn accumulation<B: AutodiffBackend>(device: &B::Device) {
         ..paper()
     };
     let model = config.init::<B>(1, device).unwrap();
-    let model = TrainingModel::<B, _>::new(model, 0.1);
+    let model = TrainingModel::<B, _>::new(model, LossOptions::smoothed(0.1));
     let pairs = pairs(7);
     let gradients = |batches: Vec<Vec<TokenizedPair>>| {
         let output = TrainStep::step(&model, Update::new(batches));
@@ -601,8 +606,8 @@ fn labels<B: AutodiffBackend>(device: &B::Device) {
             ..paper()
         };
         let model = config.init::<B>(1, device).unwrap();
-        let outcome = |sums: TokenSums<B>| {
-            let parts = [&sums.loss, &sums.nll, &sums.correct, &sums.tokens];
+        let outcome = |sums: LossSums<B>| {
+            let parts = [&sums.loss, &sums.nll, &sums.correct, &sums.weight];
             let parts = parts.map(|sum| values(sum.clone())[0]);
             let gradients = GradientsParams::from_grads(sums.loss.backward(), &model);
             (parts, numbers(&model.valid(), Some(&gradients)))
@@ -614,7 +619,7 @@ fn labels<B: AutodiffBackend>(device: &B::Device) {
             let logits = model.forward(batch.source.clone(), batch.target.clone());
             let whole = sequence_loss(logits, padded(&targets, PAD, device), PAD, 0.1);
             let (expected, whole) = outcome(whole);
-            let (found, of_labels) = outcome(model.loss(batch, 0.1));
+            let (found, of_labels) = outcome(model.loss(batch, &LossOptions::smoothed(0.1)));
             for (found, expected) in found.iter().zip(expected) {
                 assert_close(&[*found], &[expected], 1e-6 * expected);
             }
@@ -672,7 +677,7 @@ fn resume<B: AutodiffBackend>(device: &B::Device) {
         numbers(&trained.model, None).concat()
     };
     let precisions = [ProductPrecision::F32, ProductPrecision::Bf16].into_iter();
-    for precision in precisions.filter(|precision| precision.is_computed_by::<B>()) {
+    for precision in precisions.filter(|precision| multiplies_in::<B>(*precision)) {
         let trainer = |updates| trainer_at(precision, model(), updates);
         let whole = weights(trainer(8));
         let folder = tempfile::tempdir().unwrap();
@@ -749,7 +754,7 @@ fn bf16<B: AutodiffBackend>(device: &B::Device) {
         Ok::<_, TrainError>(losses.flatten().collect::<Vec<_>>())
     };
     let rounded = losses(ProductPrecision::Bf16);
-    if !ProductPrecision::Bf16.is_computed_by::<B>() {
+    if !multiplies_in::<B>(ProductPrecision::Bf16) {
         let error = rounded.unwrap_err().to_string();
         assert!(error.starts_with("`precision` is bf16, "), "{error}");
         return;

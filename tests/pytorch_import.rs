@@ -18,8 +18,8 @@ use rand_chacha::ChaCha8Rng;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use transformer_core::{
-    EncoderLayer, LayerConfig, PytorchError, PytorchExport, PytorchSystem, TensorProblem,
-    Transformer, TransformerConfig, WeightTying,
+    Layer, LayerConfig, PytorchError, PytorchExport, PytorchSystem, TensorProblem, Transformer,
+    TransformerConfig, WeightTying,
 };
 use transformer_program::parity::WeightsFile;
 
@@ -56,18 +56,17 @@ fn config(system: PytorchSystem) -> TransformerConfig {
 }
 
 fn layer_config() -> LayerConfig {
-    LayerConfig {
-        attention_bias: true,
-        ..LayerConfig::new(32, 4, 64).unwrap()
-    }
+    let mut config = LayerConfig::new(32, 4, 64).unwrap();
+    config.self_attention.bias = true;
+    config
 }
 
 fn import(path: &Path, system: PytorchSystem) -> Result<Transformer<NdArray>, PytorchError> {
     Transformer::from_pytorch(path, system, &config(system), &Default::default())
 }
 
-fn import_layer(path: &Path) -> Result<EncoderLayer<NdArray>, PytorchError> {
-    EncoderLayer::from_pytorch(path, &layer_config(), &Default::default())
+fn import_layer(path: &Path) -> Result<Layer<NdArray>, PytorchError> {
+    Layer::from_pytorch(path, &layer_config(), &Default::default())
 }
 
 fn exported(model: &Transformer<NdArray>, system: PytorchSystem) -> Tensors {

@@ -9,7 +9,8 @@ use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 use transformer_core::{MixedPrecision, ProductPrecision, Transformer, TransformerConfig};
 use transformer_train::{
-    PaperAdam, RateSchedule, TokenizedPair, TrainingConfig, TrainingModel, Update,
+    Adam, AdamConfig, LossOptions, RateSchedule, TokenizedPair, TrainingConfig, TrainingModel,
+    Update,
 };
 
 use super::Result;
@@ -65,7 +66,7 @@ pub struct Text {
 pub struct Training<B: AutodiffBackend> {
     /// `None` while the optimizer holds it.
     model: Option<TrainingModel<B, Transformer<B>>>,
-    optimizer: PaperAdam<TrainingModel<B, Transformer<B>>, B>,
+    optimizer: Adam<TrainingModel<B, Transformer<B>>, B>,
     schedule: RateSchedule,
     /// The updates of one turn.
     updates: Vec<Update<TokenizedPair>>,
@@ -111,8 +112,8 @@ impl<B: AutodiffBackend> Training<B> {
         let mut model: Transformer<B> = config.init(1, device)?;
         model.set_precision(precision);
         Ok(Self {
-            model: Some(TrainingModel::new(model, 0.1)),
-            optimizer: PaperAdam::new(None),
+            model: Some(TrainingModel::new(model, LossOptions::smoothed(0.1))),
+            optimizer: AdamConfig::default().init(),
             schedule: RateSchedule::new(&TrainingConfig::default(), config.d_model),
             updates,
         })
@@ -133,7 +134,7 @@ impl<B: AutodiffBackend> Training<B> {
             self.model = Some(self.optimizer.step(rate, model, output.grads));
             // Read back, as a training loop does to display the loss.
             output.item.sync();
-            tokens += update.loss_tokens;
+            tokens += update.loss_weight;
         }
         Ok(Outcome {
             tokens,

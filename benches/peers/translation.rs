@@ -7,8 +7,7 @@ use burn::tensor::backend::Backend;
 use clap::ValueEnum;
 use serde::Deserialize;
 use transformer_core::{
-    DecodeOptions, LengthPenalty, MaxLength, NextToken, PackedPrecision, PackedTransformer,
-    TextSearch, Translator,
+    DecodeOptions, LengthPenalty, MaxLength, NextToken, PackedPrecision, Transformer, Translator,
 };
 
 use super::Result;
@@ -70,38 +69,33 @@ impl TextWork {
         let directory = flags.model.ok_or("--model is missing")?;
         let precision = match flags.weights {
             Weights::Plain => {
-                let translator = Translator::<B>::load(&directory, device)?;
+                let translator = Translator::<Transformer<B>>::load_on(&[directory], device)?;
                 return self.run_with(&translator, turns);
             }
             Weights::F32 => PackedPrecision::F32,
             Weights::Int8 => PackedPrecision::Int8,
         };
-        let translator =
-            Translator::<B, PackedTransformer<B>>::load_packed(&[directory], precision, device)?;
-        self.run_with(&translator, turns)
+        self.run_with(&Translator::load_packed(&[directory], precision)?, turns)
     }
 
-    fn run_with<B: Backend, M: NextToken<B>>(
-        &self,
-        translator: &Translator<B, M>,
-        turns: Turns,
-    ) -> Result {
-        let (model, tokenizers) = (translator.model(), translator.tokenizers());
+    fn run_with<M: NextToken>(&self, translator: &Translator<M>, turns: Turns) -> Result {
         let search = |min_length, max_length| {
-            TextSearch::new::<B>(model, tokenizers, self.options(min_length, max_length))
+            let tokenizers = translator.tokenizers().clone();
+            let search = Translator::new(translator.model(), tokenizers)?;
+            search.with_options(self.options(min_length, max_length))
         };
         let warm_up = &self.sentences[..self.warm_up.min(self.sentences.len())];
         match self.measured {
             Measured::Text => {
                 let search = search(self.min_length, self.max_length)?;
-                self.translate::<B, M>(&search, warm_up)?;
-                turns.run(|| self.translate::<B, M>(&search, &self.sentences))
+                self.translate(&search, warm_up)?;
+                turns.run(|| self.translate(&search, &self.sentences))
             }
             Measured::Latency => {
                 let first = search(1, 1)?;
                 let all = search(self.latency_length, self.latency_length)?;
-                latencies::<B, M>(&first, &all, warm_up)?;
-                turns.run(|| latencies::<B, M>(&first, &all, &self.sentences))
+                latencies(&first, &all, warm_up)?;
+                turns.run(|| latencies(&first, &all, &self.sentences))
             }
         }
     }
@@ -115,9 +109,9 @@ impl TextWork {
         }
     }
 
-    fn translate<B: Backend, M: NextToken<B>>(
+    fn translate<M: NextToken>(
         &self,
-        search: &TextSearch<'_, M>,
+        search: &Translator<M>,
         sentences: &[String],
     ) -> Result<Outcome> {
         let at_a_time = match self.alone {
@@ -126,7 +120,7 @@ impl TextWork {
         };
         let mut outcome = Outcome::default();
         for sentences in sentences.chunks(at_a_time) {
-            for found in search.translate_n_best::<B>(sentences, "")? {
+            for found in search.translate_n_best(sentences, "")? {
                 // A line for each sentence; an empty one has no translation.
                 let best = found.into_iter().next();
                 outcome.tokens += best.as_ref().map_or(0, |best| best.hypothesis.tokens.len());
@@ -139,14 +133,14 @@ impl TextWork {
 }
 
 /// For each sentence, the seconds to the first token and to all tokens.
-fn latencies<B: Backend, M: NextToken<B>>(
-    first: &TextSearch<'_, M>,
-    all: &TextSearch<'_, M>,
+fn latencies<M: NextToken>(
+    first: &Translator<M>,
+    all: &Translator<M>,
     sentences: &[String],
 ) -> Result<Outcome> {
-    let seconds = |search: &TextSearch<'_, M>, sentence: &str| -> Result<f64> {
+    let seconds = |search: &Translator<M>, sentence: &str| -> Result<f64> {
         let start = Instant::now();
-        search.translate::<B>(&[sentence])?;
+        search.translate(sentence)?;
         Ok(start.elapsed().as_secs_f64())
     };
     let mut outcome = Outcome::default();

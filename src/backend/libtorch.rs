@@ -30,6 +30,19 @@ pub(super) fn describe() -> Result<String, BackendError> {
     }
 }
 
+/// Whether libtorch multiplies faster in bf16 than in f32 on this processor: also by AMX.
+pub(super) fn multiplies_bf16_fast() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let has_amx = {
+        // AMX-BF16 and AMX-TILE.
+        const PARTS: u32 = 1 << 22 | 1 << 24;
+        std::arch::x86_64::__cpuid_count(7, 0).edx & PARTS == PARTS
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let has_amx = false;
+    has_amx || transformer_cpu::multiplies_bf16_fast()
+}
+
 /// The folder above the `lib` that libtorch was loaded from, where the system reports it.
 fn loaded_from() -> Option<PathBuf> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;

@@ -64,6 +64,15 @@ impl BackendChoice {
         }
     }
 
+    /// Whether products in bf16 are faster there than in f32 on this processor.
+    pub fn multiplies_bf16_fast(self) -> bool {
+        #[cfg(feature = "tch")]
+        if self == Self::Tch {
+            return libtorch::multiplies_bf16_fast();
+        }
+        transformer_cpu::multiplies_bf16_fast()
+    }
+
     /// Whether a training step in bf16 has the weights in bf16, too, beside those in f32.
     pub fn keeps_bf16_weights(self) -> bool {
         #[cfg(feature = "tch")]
@@ -273,7 +282,7 @@ fn processor() -> Result<String, BackendError> {
 /// Checks that our kernels know the level of instructions that the environment may name.
 #[cfg(any(feature = "ndarray", feature = "flex", feature = "tch"))]
 fn check_instructions() -> Result<(), BackendError> {
-    transformer_core::ops::host::check_simd().map_err(BackendError::Instructions)
+    transformer_cpu::check_simd().map_err(BackendError::Instructions)
 }
 
 #[cfg(any(feature = "ndarray", feature = "flex", feature = "tch"))]

@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::{TargetScore, TextError, Translator};
+use transformer_core::{TargetScore, TextError};
 use transformer_program::note;
 use transformer_train::metrics::TextMetric;
 use transformer_train::{
-    Corpus, CorpusFile, CorpusFiles, Objective, PairPlaces, TokenizedPair, TrainingConfig,
-    evaluate, is_standard_stream,
+    Corpus, CorpusFile, CorpusFiles, LossOptions, Objective, PairPlaces, TokenizedPair,
+    TrainingConfig, evaluate, is_standard_stream,
 };
 
 use super::decoding::Decoding;
-use super::inference::{Inference, Models, TranslatorTask};
+use super::inference::{Inference, Models, PlainTranslator, TranslatorTask};
 use super::languages::UnknownLanguages;
 use super::{
     Common, Result, check_lengths, check_output, model_directory, refuse_overwriting,
@@ -116,8 +116,15 @@ impl TranslatorTask for Evaluate {
             1 => loss(&translator, pairs)?,
             count => ensemble_perplexity(&translator, &corpus, count, &places)?,
         };
-        let decoder = models.decoder_after(translator)?;
-        let translations = decoder.translate_batch(&sources).map_err(of_pair)?;
+        let translations = match models.packs() {
+            true => {
+                // Its memory is free before the packed models are loaded.
+                drop(translator);
+                models.packed()?.translate_batch(&sources)
+            }
+            false => translator.translate_batch(&sources),
+        };
+        let translations = translations.map_err(of_pair)?;
         // Before anything is printed: a reader that has read enough ends the command.
         let lines = || translations.join("\n") + "\n";
         if let Some(path) = self.file_of_hypotheses() {
@@ -140,7 +147,7 @@ impl TranslatorTask for Evaluate {
 }
 
 /// The line of a model's loss on all pairs.
-fn loss<B: Backend>(translator: &Translator<B>, pairs: Vec<TokenizedPair>) -> Result<String> {
+fn loss<B: Backend>(translator: &PlainTranslator<B>, pairs: Vec<TokenizedPair>) -> Result<String> {
     let TrainingConfig {
         batch_tokens,
         label_smoothing,
@@ -148,7 +155,12 @@ fn loss<B: Backend>(translator: &Translator<B>, pairs: Vec<TokenizedPair>) -> Re
     } = TrainingConfig::default();
     let longest = pairs.iter().map(|p| p.src_len().max(p.tgt_len())).max();
     let batch_tokens = batch_tokens.max(longest.unwrap_or(0));
-    let statistics = evaluate(translator.model(), pairs, batch_tokens, label_smoothing)?;
+    let statistics = evaluate(
+        translator.model(),
+        pairs,
+        batch_tokens,
+        &LossOptions::smoothed(label_smoothing),
+    )?;
     Ok(format!(
         "loss {:.4} (label smoothing {label_smoothing})  nll {:.4}  perplexity {:.3}  token accuracy {:.2} %  tokens {}",
         statistics.mean_loss(),
@@ -162,7 +174,7 @@ fn loss<B: Backend>(translator: &Translator<B>, pairs: Vec<TokenizedPair>) -> Re
 /// The line of an ensemble's perplexity on all pairs: that of the mean of the models' probabilities. The smoothed
 /// loss and the accuracy are measures of one model's training.
 fn ensemble_perplexity<B: Backend>(
-    translator: &Translator<B>,
+    translator: &PlainTranslator<B>,
     corpus: &Corpus,
     models: usize,
     places: &PairPlaces,
@@ -194,7 +206,7 @@ impl Evaluate {
         &self,
         corpus: &Corpus,
         places: &PairPlaces,
-        translator: &Translator<B>,
+        translator: &PlainTranslator<B>,
     ) -> Result<Vec<TokenizedPair>> {
         let limit = self.decoding.max_source_length;
         let special_tokens = translator.model().config().special_tokens();

@@ -4,12 +4,12 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-use transformer_core::PackedPrecision;
-use transformer_core::{DecodeOptions, NextToken, TextError, Tokenizers, Translator, is_quantized};
+use transformer_core::{
+    DecodeOptions, NextToken, PackedModel, PackedPrecision, TextError, Tokenizers, Transformer,
+    Translator, is_quantized,
+};
 use transformer_program::{BackendChoice, BackendTask, Precision, run_at};
 
-use super::decoder::Decoder;
 use super::languages::Languages;
 use super::{Result, model_directory, options_error};
 
@@ -59,7 +59,6 @@ impl Inference {
             directories: models,
             options,
             languages: self.languages,
-            #[cfg(any(feature = "flex", feature = "ndarray"))]
             packing: packing(backend, precision),
         };
         run_at(backend, precision, OnBackend { source, task })?
@@ -85,7 +84,6 @@ fn precision_of(models: &[PathBuf], backend: BackendChoice) -> Result<Precision>
 }
 
 /// How models are packed for decoding; `None` on backends that have no packed ones.
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 fn packing(backend: BackendChoice, precision: Precision) -> Option<PackedPrecision> {
     backend.packs().then_some(match precision {
         Precision::Int8 => PackedPrecision::Int8,
@@ -108,7 +106,6 @@ struct Source {
     directories: Vec<PathBuf>,
     options: DecodeOptions,
     languages: Languages,
-    #[cfg(any(feature = "flex", feature = "ndarray"))]
     packing: Option<PackedPrecision>,
 }
 
@@ -133,48 +130,37 @@ pub struct Models<B: Backend> {
 }
 
 impl<B: Backend> Models<B> {
-    /// The translator of models in the backend's tensors: for losses and attention maps.
-    pub fn plain(&self) -> Result<Translator<B>> {
+    /// The translator of models in the backend's tensors: for losses and attention maps, and for decoding where packed
+    /// models do not.
+    pub fn plain(&self) -> Result<PlainTranslator<B>> {
         self.load_plain(&self.source.directories)
     }
 
     /// The same with the first model only.
-    pub fn first_plain(&self) -> Result<Translator<B>> {
+    pub fn first_plain(&self) -> Result<PlainTranslator<B>> {
         self.load_plain(&self.source.directories[..1])
     }
 
-    /// The translator that decodes: of packed models where the backend has them, else the plain one.
-    pub fn decoder(&self) -> Result<Decoder<B>> {
-        #[cfg(any(feature = "flex", feature = "ndarray"))]
-        if let Some(precision) = self.source.packing {
-            return self.load_packed(precision);
-        }
-        Ok(Decoder::Plain(self.plain()?))
+    /// Whether packed models decode, as where the backend computes on the host.
+    pub fn packs(&self) -> bool {
+        self.source.packing.is_some()
     }
 
-    /// [`decoder`](Self::decoder), when the plain one has been loaded and is no longer needed.
-    pub fn decoder_after(&self, plain: Translator<B>) -> Result<Decoder<B>> {
-        #[cfg(any(feature = "flex", feature = "ndarray"))]
-        if let Some(precision) = self.source.packing {
-            drop(plain);
-            return self.load_packed(precision);
-        }
-        Ok(Decoder::Plain(plain))
+    /// The translator of packed models.
+    pub fn packed(&self) -> Result<Translator<PackedModel>> {
+        let precision = self.source.packing.unwrap_or_default();
+        self.ready(Translator::load_packed(
+            &self.source.directories,
+            precision,
+        )?)
     }
 
-    fn load_plain(&self, directories: &[PathBuf]) -> Result<Translator<B>> {
-        self.ready(Translator::<B>::load_ensemble(directories, &self.device)?)
-    }
-
-    #[cfg(any(feature = "flex", feature = "ndarray"))]
-    fn load_packed(&self, precision: PackedPrecision) -> Result<Decoder<B>> {
-        let directories = &self.source.directories;
-        let translator = Translator::<B, _>::load_packed(directories, precision, &self.device)?;
-        Ok(Decoder::Packed(self.ready(translator)?))
+    fn load_plain(&self, directories: &[PathBuf]) -> Result<PlainTranslator<B>> {
+        self.ready(Translator::load_on(directories, &self.device)?)
     }
 
     /// A translator with the command's options and languages.
-    fn ready<M: NextToken<B>>(&self, translator: Translator<B, M>) -> Result<Translator<B, M>> {
+    fn ready<M: NextToken>(&self, translator: Translator<M>) -> Result<Translator<M>> {
         let translator = translator.with_options(self.source.options.clone());
         let translator = translator.map_err(|error| match error {
             TextError::Options(error) => options_error(error).into(),
@@ -183,3 +169,6 @@ impl<B: Backend> Models<B> {
         self.source.languages.of(translator)
     }
 }
+
+/// A translator of models in a backend's tensors.
+pub type PlainTranslator<B> = Translator<Transformer<B>>;

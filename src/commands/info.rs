@@ -9,8 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 use transformer_core::{
-    CONFIG_FILE, DecodeOptions, DirectoryFormat, LanguageModelConfig, ModelError, Tokenizers,
-    TransformerConfig,
+    CONFIG_FILE, DecodeOptions, DirectoryFormat, ModelError, Tokenizers, TransformerConfig,
 };
 use transformer_train::{AverageOutcome, KeptModel, RunRecord, printable};
 
@@ -72,7 +71,7 @@ type Difference = (String, String, String);
 
 impl Model {
     fn load(directory: &Path) -> Result<Self> {
-        match LanguageModelConfig::load(directory) {
+        match TransformerConfig::load_language_model(directory) {
             Ok(config) => Self::language_model(&config),
             Err(ModelError::OtherModel { .. }) => {
                 Self::transformer(&TransformerConfig::load(directory)?)
@@ -104,16 +103,19 @@ impl Model {
         })
     }
 
-    fn language_model(config: &LanguageModelConfig) -> Result<Self> {
+    fn language_model(config: &TransformerConfig) -> Result<Self> {
         Ok(Self {
             name: "language model",
             sizes: format!(
                 "d_model {}, d_ff {}, {} heads, {} layers",
-                config.d_model, config.d_ff, config.n_heads, config.n_layers
+                config.d_model, config.d_ff, config.n_heads, config.n_decoder_layers
             ),
-            vocabulary: format!("{} pieces", config.vocab_size),
+            vocabulary: format!("{} pieces", config.tgt_vocab_size),
             parameters: config.num_params(),
-            differences: differences(config, &LanguageModelConfig::base(config.vocab_size))?,
+            differences: differences(
+                config,
+                &TransformerConfig::language_model(config.tgt_vocab_size),
+            )?,
         })
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use burn::tensor::backend::Backend;
 use clap::Args;
 use transformer_core::{NextToken, TextError, Tokenizers, Translator};
 use transformer_program::note;
@@ -32,10 +31,7 @@ impl Languages {
     ///
     /// # Errors
     /// When the model has no token for a language, or needs one that is not given.
-    pub fn of<B: Backend, M: NextToken<B>>(
-        &self,
-        translator: Translator<B, M>,
-    ) -> Result<Translator<B, M>> {
+    pub fn of<M: NextToken>(&self, translator: Translator<M>) -> Result<Translator<M>> {
         let [source, target] = self.names();
         let translator = translator.with_languages(source, target);
         let translator = translator.map_err(|error| self.problem(error))?;

@@ -3,7 +3,6 @@
 pub mod attention;
 pub mod average;
 pub mod curves;
-mod decoder;
 mod decoding;
 pub mod evaluate;
 pub mod export;

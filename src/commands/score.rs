@@ -5,10 +5,9 @@ use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::{DecodeOptions, TargetScore, TextError};
+use transformer_core::{DecodeOptions, NextToken, TargetScore, TextError, Translator};
 use transformer_train::trimmed;
 
-use super::decoder::Decoder;
 use super::inference::{Inference, Models, TranslatorTask};
 use super::languages::UnknownLanguages;
 use super::lines::Lines;
@@ -69,11 +68,20 @@ impl TranslatorTask for Score {
     const TEXT_FLAG: Option<&'static str> = Some("for a file of sentence pairs use --input");
 
     fn run_with<B: Backend>(self, models: Models<B>) -> Result {
-        let translator = models.decoder()?;
+        match models.packs() {
+            true => self.answer(&models.packed()?),
+            false => self.answer(&models.plain()?),
+        }
+    }
+}
+
+impl Score {
+    /// Answers each line with its score.
+    fn answer<M: NextToken>(&self, translator: &Translator<M>) -> Result {
         let mut lines = Lines::open(self.input.as_deref())?;
         let mut unknown = UnknownLanguages::default();
         lines.answer(|lines, texts, output| {
-            for score in self.scores(&translator, &texts, lines, &mut unknown)? {
+            for score in self.scores(translator, &texts, lines, &mut unknown)? {
                 match score {
                     Some(score) => writeln!(
                         output,
@@ -101,9 +109,9 @@ struct Pair<'a> {
 
 impl Score {
     /// The score of each line; `None` where the line was reported.
-    fn scores<B: Backend>(
+    fn scores<M: NextToken>(
         &self,
-        translator: &Decoder<B>,
+        translator: &Translator<M>,
         lines: &[Option<String>],
         reports: &mut Lines,
         unknown: &mut UnknownLanguages,
@@ -135,9 +143,9 @@ impl Score {
     }
 
     /// The pair in a line, or the problem with the line.
-    fn pair<'a, B: Backend>(
+    fn pair<'a, M: NextToken>(
         &self,
-        translator: &Decoder<B>,
+        translator: &Translator<M>,
         index: usize,
         line: &'a str,
     ) -> Result<std::result::Result<Pair<'a>, String>> {
@@ -161,11 +169,13 @@ impl Score {
             }
             (Err(error), _) | (_, Err(error)) => return Err(error.into()),
         };
-        let special_tokens = translator.special_tokens();
+        let special_tokens = translator.model().vocabulary().special_tokens;
         let source_tokens = special_tokens.end_source(&source_tokens);
         target_tokens.push(special_tokens.eos);
         // The model's positions first: no flag adds some.
-        if let Err(problem) = translator.check_pair(&source_tokens, &target_tokens) {
+        let model = translator.model();
+        let checked = model.check_source(&source_tokens);
+        if let Err(problem) = checked.and_then(|()| model.check_target(&target_tokens)) {
             return Ok(Err(request_problem("the source", &problem)));
         }
         let (source_len, target_len) = (source_tokens.len(), target_tokens.len());

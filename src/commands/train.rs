@@ -166,9 +166,9 @@ impl Train {
         let Some(out) = self.directory() else {
             return Ok(());
         };
-        if !ranks.wait_for_start() {
+        let Some(ranks) = ranks.wait_for_start() else {
             return Ok(());
-        }
+        };
         let (earlier, values) = Earlier::begun(out)?;
         let mut plan = Plan::new(values, Some(&earlier))?;
         let data = Data::read(&mut plan, Some(&earlier))?;
@@ -179,7 +179,7 @@ impl Train {
         let run = Run {
             prepared: Prepared::new(&plan, data, tokenizers, None)?,
             plan,
-            ranks: ranks.clone(),
+            ranks,
             out: out.to_owned(),
             lock: None,
             resume: true,

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::{DecodeOptions, Strategy, TextError, Translation, Translator};
+use transformer_core::{
+    DecodeError, DecodeOptions, NextToken, Strategy, TextError, Translation, Translator,
+};
 use transformer_program::note;
 use transformer_train::trimmed;
 
-use super::decoder::Decoder;
 use super::decoding::Decoding;
-use super::inference::{Inference, Models, TranslatorTask};
+use super::inference::{Inference, Models, PlainTranslator, TranslatorTask};
 use super::languages::UnknownLanguages;
 use super::lines::{Lines, for_output};
 use super::{Common, Result, request_problem};
@@ -77,14 +78,27 @@ impl TranslatorTask for Translate {
     const TEXT_FLAG: Option<&'static str> = Some("for a file of sentences use --input");
 
     fn run_with<B: Backend>(self, models: Models<B>) -> Result {
-        let translator = models.decoder()?;
-        // A packed model has no attention maps; beside it stands the model that it was made of.
-        let beside = match self.alignments && translator.plain().is_none() {
-            true => Some(models.first_plain()?),
-            false => None,
-        };
-        let aligner = translator.plain().or(beside.as_ref());
-        let aligner = aligner.filter(|_| self.alignments);
+        match models.packs() {
+            // A packed model has no attention maps; beside it stands the model that it was made of.
+            true => {
+                let aligner = self.alignments.then(|| models.first_plain());
+                self.answer(&models.packed()?, aligner.transpose()?.as_ref())
+            }
+            false => {
+                let plain = models.plain()?;
+                self.answer(&plain, self.alignments.then_some(&plain))
+            }
+        }
+    }
+}
+
+impl Translate {
+    /// Answers each line with its translations, and with alignments where there is an aligner.
+    fn answer<B: Backend, M: NextToken>(
+        &self,
+        translator: &Translator<M>,
+        aligner: Option<&PlainTranslator<B>>,
+    ) -> Result {
         let mut lines = Lines::open(self.input.as_deref())?;
         let mut progress = Progress::new();
         let mut unknown = UnknownLanguages::default();
@@ -96,9 +110,9 @@ impl TranslatorTask for Translate {
                 unknown.check(translator.tokenizers(), sentence, || lines.place(index));
             }
             if lines.are_typed() && self.streams(translator.options()) {
-                return self.stream(&translator, &sentences[0], lines, output);
+                return self.stream(translator, &sentences[0], lines, output);
             }
-            let translations = self.translate(&translator, &mut sentences, lines)?;
+            let translations = self.translate(translator, &mut sentences, lines)?;
             for (index, translations) in translations.into_iter().enumerate() {
                 let line = lines.number(index);
                 let sentence = &sentences[index];
@@ -112,13 +126,11 @@ impl TranslatorTask for Translate {
         progress.end(lines.read());
         Ok(lines.finish("translated")?)
     }
-}
 
-impl Translate {
     /// Translates the sentences; one that cannot be translated is reported and made empty.
-    fn translate<B: Backend>(
+    fn translate<M: NextToken>(
         &self,
-        translator: &Decoder<B>,
+        translator: &Translator<M>,
         sentences: &mut [String],
         lines: &mut Lines,
     ) -> std::result::Result<Vec<Vec<Translation>>, TextError> {
@@ -134,7 +146,7 @@ impl Translate {
                 let problem = request_problem("the sentence", &refused.problem);
                 lines.report(index, &problem);
                 sentences[index].clear();
-                match translator.next_refused(sentences, &self.prefix, index + 1)? {
+                match self.next_refused(translator, sentences, index + 1)? {
                     Some(next) => refused = next,
                     None => break,
                 }
@@ -142,10 +154,30 @@ impl Translate {
         }
     }
 
+    /// The next sentence, of those from `first` on, that the translator refuses.
+    fn next_refused<M: NextToken>(
+        &self,
+        translator: &Translator<M>,
+        sentences: &[String],
+        first: usize,
+    ) -> std::result::Result<Option<DecodeError>, TextError> {
+        for (index, sentence) in sentences.iter().enumerate().skip(first) {
+            match translator.check(&[sentence], &self.prefix) {
+                Ok(()) => {}
+                Err(TextError::Decode(mut error)) => {
+                    error.index = index;
+                    return Ok(Some(error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
     /// Writes the translations of a line, whose fields are separated by tabs; alignments, where there is an aligner.
     fn write<B: Backend>(
         &self,
-        aligner: Option<&Translator<B>>,
+        aligner: Option<&PlainTranslator<B>>,
         line: usize,
         sentence: &str,
         translations: Vec<Translation>,
@@ -199,9 +231,9 @@ impl Translate {
     }
 
     /// Writes a translation while it grows.
-    fn stream<B: Backend>(
+    fn stream<M: NextToken>(
         &self,
-        translator: &Decoder<B>,
+        translator: &Translator<M>,
         sentence: &str,
         lines: &mut Lines,
         output: &mut impl Write,

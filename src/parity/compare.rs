@@ -9,12 +9,11 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Bool, BoolStore, DType, Int, Tensor};
 use burn_autodiff::Autodiff;
 use transformer_core::{
-    AttentionMask, AttentionWeights, EncoderLayer, LayerConfig, MaxLength, NextToken,
+    AttentionWeights, Block, Context, Layer, LayerConfig, Mask, MaxLength, NextToken,
     PytorchExport, Request, Transformer, greedy, padded, sinusoidal_encoding,
 };
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-use transformer_core::{PackedPrecision, PackedTransformer};
-use transformer_train::{Labels, PaperAdam, RateSchedule};
+use transformer_core::{PackedModel, PackedPrecision};
+use transformer_train::{AdamConfig, Labels, RateSchedule};
 
 use super::Result;
 use super::config::ModelSystem;
@@ -57,9 +56,8 @@ impl ModelSystem {
 
         let trained = model.valid();
         rows.push(self.greedy_row("greedy rows", &trained, io)?);
-        #[cfg(any(feature = "flex", feature = "ndarray"))]
         {
-            let packed = PackedTransformer::new(trained, PackedPrecision::F32);
+            let packed = PackedModel::new(trained, PackedPrecision::F32);
             rows.push(self.greedy_row("greedy rows, packed", &packed, io)?);
         }
         rows.extend(self.training_rows(model, &batch, io)?);
@@ -97,16 +95,11 @@ impl ModelSystem {
         let hidden = model.decode(batch.tgt.clone(), &model.encode(batch.src.clone()));
         let labels = batch.labels.clone();
         let sums = labels.loss(hidden, self.label_smoothing, |rows| model.generate(rows));
-        sums.loss / sums.tokens
+        sums.loss / sums.weight
     }
 
     /// The number of rows that a model decodes to other tokens than PyTorch's.
-    fn greedy_row<B: Backend>(
-        &self,
-        quantity: &str,
-        model: &impl NextToken<B>,
-        io: &Io,
-    ) -> Result<Row> {
+    fn greedy_row(&self, quantity: &str, model: &impl NextToken, io: &Io) -> Result<Row> {
         let config = &self.config;
         let sources = io.tokens("src", config.src_vocab_size)?;
         let expected = io.tokens("greedy", config.tgt_vocab_size)?;
@@ -149,7 +142,7 @@ impl ModelSystem {
     ) -> Result<Vec<Row>> {
         let (expected, [updates]) = io.of_rank("training_losses", DType::F32)?;
         let expected: Vec<f64> = expected.iter().collect();
-        let mut optimizer = PaperAdam::new(None);
+        let mut optimizer = AdamConfig::default().init();
         let mut schedule = RateSchedule::new(&self.training, self.config.d_model);
         let mut found = Vec::new();
         for _ in 0..updates {
@@ -207,14 +200,19 @@ fn layer_rows<B: AutodiffBackend>(
 ) -> Result<Vec<Row>> {
     let (x, [batch, len, d_model]) = io.of_rank("x", DType::F32)?;
     let (blocked, shape) = io.of_rank::<2>("key_blocked", DType::Bool(BoolStore::Native))?;
-    if (shape, d_model) != ([batch, len], config.d_model) {
+    if (shape, d_model) != ([batch, len], config.d_model()) {
         return Err("`x` and `key_blocked` do not fit".into());
     }
-    let layer = EncoderLayer::<B>::from_pytorch(path, config, device)?;
+    let layer = Layer::<B>::from_pytorch(path, config, device)?;
     let x = Tensor::<B, 3>::from_data(x.clone(), device);
     let blocked = Tensor::<B, 2, Bool>::from_data(blocked.clone(), device);
-    let mask = AttentionMask::padding(blocked.clone());
-    let output = layer.forward(x, Some(&mask), AttentionWeights::Return);
+    let mask = Mask::padding(blocked.clone());
+    let at = Context {
+        mask: Some(&mask),
+        weights: AttentionWeights::Return,
+        ..Context::default()
+    };
+    let output = layer.forward(x, &at, None);
     let y = output.hidden;
     let weights = output.self_attention.ok_or("no attention weights")?;
 

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 use transformer_core::{
-    Activation, LayerConfig, LayerNormFormula, NormPlacement, Positions, PytorchSystem,
-    TransformerConfig, WeightTying,
+    Activation, LayerConfig, NormKind, NormPlacement, Positions, PytorchSystem, TransformerConfig,
+    WeightTying,
 };
 use transformer_train::TrainingConfig;
 
@@ -36,7 +36,7 @@ struct LayerJson {
     attention_bias: bool,
     activation: Activation,
     #[serde(default = "variance")]
-    layer_norm: LayerNormFormula,
+    layer_norm: NormKind,
     layer_norm_eps: f64,
 }
 
@@ -88,8 +88,8 @@ struct TrainingJson {
     warmup: usize,
 }
 
-fn variance() -> LayerNormFormula {
-    LayerNormFormula::Variance
+fn variance() -> NormKind {
+    NormKind::Variance
 }
 
 impl System {
@@ -106,15 +106,13 @@ impl System {
 
 impl LayerJson {
     fn config(&self) -> Result<LayerConfig> {
-        let config = LayerConfig {
-            norm: self.norm,
-            attention_bias: self.attention_bias,
-            activation: self.activation,
-            layer_norm: self.layer_norm,
-            layer_norm_eps: self.layer_norm_eps,
-            dropout: 0.0,
-            ..LayerConfig::new(self.d_model, self.n_heads, self.d_ff)?
-        };
+        let mut config = LayerConfig::new(self.d_model, self.n_heads, self.d_ff)?;
+        config.self_attention.bias = self.attention_bias;
+        config.feed_forward.activation = self.activation;
+        config.sublayer.placement = self.norm;
+        config.sublayer.norm.kind = self.layer_norm;
+        config.sublayer.norm.epsilon = self.layer_norm_eps;
+        config.sublayer.dropout = 0.0;
         config.validate()?;
         Ok(config)
     }

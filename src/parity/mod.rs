@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
-use transformer_core::{EncoderLayer, PytorchError, PytorchExport, Transformer};
+use transformer_core::{Layer, PytorchError, PytorchExport, Transformer};
 
 use self::compare::compare_layer;
 use self::config::{ModelSystem, System};
@@ -133,7 +133,7 @@ impl Fixture {
                 }
             }
             System::Layer(config) => {
-                let layer = EncoderLayer::<B>::from_pytorch(&path, config, device)?;
+                let layer = Layer::<B>::from_pytorch(&path, config, device)?;
                 for file in files {
                     layer.to_pytorch(file, config)?;
                 }

@@ -20,8 +20,7 @@ use transformer_core::{
     Search, SourceTarget, Strategy, Tokenizers, Transformer, TransformerConfig, WEIGHTS_FILE,
     padded, score,
 };
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-use transformer_core::{PackedPrecision, PackedTransformer};
+use transformer_core::{PackedModel, PackedPrecision};
 
 use super::compare::OUTPUT_BOUND;
 use super::expected::{Expected, Sentence, Target, Vocabulary, translated};
@@ -85,9 +84,8 @@ impl Pretrained {
         let decoding = Decoding::new(self, &model)?;
         let mut notes = Vec::new();
         rows.push(decoding.greedy("greedy", &model, &mut notes)?);
-        #[cfg(any(feature = "flex", feature = "ndarray"))]
         {
-            let packed = PackedTransformer::new(model.clone(), PackedPrecision::F32);
+            let packed = PackedModel::new(model.clone(), PackedPrecision::F32);
             rows.push(decoding.greedy("greedy, packed", &packed, &mut notes)?);
         }
         rows.push(decoding.beam(&mut notes)?);
@@ -234,7 +232,7 @@ impl<'a, B: Backend> Decoding<'a, B> {
     fn greedy(
         &self,
         quantity: &str,
-        model: &impl NextToken<B>,
+        model: &impl NextToken,
         notes: &mut Vec<String>,
     ) -> Result<Row> {
         let options = DecodeOptions {
@@ -369,7 +367,7 @@ impl<'a, B: Backend> Decoding<'a, B> {
     }
 
     /// The best target of each text.
-    fn found(&self, model: &impl NextToken<B>, options: DecodeOptions) -> Result<Vec<Target>> {
+    fn found(&self, model: &impl NextToken, options: DecodeOptions) -> Result<Vec<Target>> {
         let sources = self.expected.texts();
         let requests: Vec<Request> = sources
             .map(|sentence| Request::exact(sentence.ids.clone()))

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use toml::Value;
 use transformer_core::{
-    Activation, LayerNormFormula, NormPlacement, Positions, ProductPrecision, WeightTying,
+    Activation, NormKind, NormPlacement, Positions, ProductPrecision, WeightTying,
 };
 use transformer_train::metrics::TextMetric;
 use transformer_train::{Schedule, TokenizerKind};
@@ -135,7 +135,7 @@ section! {
     final_norm: Option<bool> = None;
 
     /// Formula of layer normalisation: `"variance"`, or `"unbiased-deviation"`, The Annotated Transformer's.
-    layer_norm: Option<LayerNormFormula> = None;
+    layer_norm: Option<NormKind> = None;
 
     /// ε of layer normalisation.
     layer_norm_eps: Option<f64> = None;
@@ -238,8 +238,8 @@ section! {
     clip_norm: Option<f64> = None;
 
     /// The precision of the products in training: `"f32"`, or `"bf16"`, which flex, ndarray and libtorch have, and
-    /// which is faster only on processors with AMX, and on AMD's with AVX512-BF16. Weights, moments and all
-    /// other numbers are f32 in either.
+    /// which is faster only on AMD's processors with AVX512-BF16 and, on libtorch, on those with AMX. Weights, moments
+    /// and all other numbers are f32 in either.
     precision: ProductPrecision = ProductPrecision::F32;
 
     /// Updates in a row whose loss or gradients are not finite, and which are therefore skipped, that end the run.

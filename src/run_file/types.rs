@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::Value;
 use transformer_core::{
-    Activation, LayerNormFormula, NormPlacement, Positions, ProductPrecision, WeightTying,
+    Activation, NormKind, NormPlacement, Positions, ProductPrecision, WeightTying,
 };
 use transformer_train::metrics::TextMetric;
 use transformer_train::{Schedule, TokenizerKind};
@@ -122,7 +122,7 @@ macro_rules! named {
 named!(
     Activation,
     BestBy,
-    LayerNormFormula,
+    NormKind,
     NormPlacement,
     Preset,
     ProductPrecision,

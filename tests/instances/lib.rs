@@ -17,7 +17,7 @@ use burn_autodiff::Autodiff;
 use transformer_core::{
     DecodeOptions, Request, Search, Transformer, TransformerConfig, Translator,
 };
-use transformer_train::{TokenizedPair, Trainer, TrainingConfig, evaluate};
+use transformer_train::{LossOptions, TokenizedPair, Trainer, TrainingConfig, evaluate};
 
 /// Keeps the instances of every backend that is compiled in. There is no reason to call it.
 #[doc(hidden)]
@@ -56,9 +56,9 @@ fn training<B: AutodiffBackend>(
 ) -> Result<(), Box<dyn Error>> {
     let trainer = Trainer::new(model, TrainingConfig::default());
     let model = trainer.train(pairs.clone(), pairs.clone())?.model;
-    evaluate(&model, pairs, 1, 0.0)?;
+    evaluate(&model, pairs, 1, &LossOptions::smoothed(0.0))?;
     let search = Search::new(&model, DecodeOptions::default())?;
     search.run(&[Request::new([0])])?;
-    Translator::<B::InnerBackend>::load("", &device)?.translate("")?;
+    Translator::<Transformer<B::InnerBackend>>::load_on(&[""], &device)?.translate("")?;
     Ok(())
 }

@@ -9,8 +9,8 @@ use burn_ndarray::NdArray;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use transformer_core::{
-    DecodeOptions, Hypothesis, NextToken, PackedPrecision, PackedTransformer, Request, Search,
-    TextError, Tokenizers, Transformer, Translator,
+    DecodeOptions, Hypothesis, NextToken, PackedModel, PackedPrecision, Request, Search, TextError,
+    Tokenizers, Transformer, Translator,
 };
 
 use super::support::fixture;
@@ -60,7 +60,7 @@ fn directory(case: &Value) -> TempDir {
 
 /// What the options of a directory find for the texts of a case. Without the translator, which wants to know the language
 /// of the target.
-fn found<M: NextToken<NdArray>>(directory: &Path, model: &M, case: &Value) -> Vec<Hypothesis> {
+fn found<M: NextToken>(directory: &Path, model: &M, case: &Value) -> Vec<Hypothesis> {
     let tokenizers = Tokenizers::load(directory).unwrap();
     let sentences = case["sentences"].as_array().unwrap().iter();
     let requests = sentences.map(|sentence| {
@@ -105,7 +105,7 @@ fn keys_have_the_effect_that_they_have_on_hugging_face() {
     for case in read {
         let directory = directory(case);
         let (path, device) = (directory.path(), Default::default());
-        let model = PackedTransformer::<NdArray>::load(path, PackedPrecision::F32, &device);
+        let model = PackedModel::load(path, PackedPrecision::F32);
         let model = model.unwrap_or_else(|error| panic!("{error}: {case}"));
         assert_expected(found(path, &model, case), case);
         // Each kind of model has the same rules.
@@ -116,8 +116,8 @@ fn keys_have_the_effect_that_they_have_on_hugging_face() {
     }
 }
 
-fn load(directory: &Path) -> Result<Translator<NdArray>, TextError> {
-    Translator::load(directory, &Default::default())
+fn load(directory: &Path) -> Result<Translator<PackedModel>, TextError> {
+    Translator::load(directory)
 }
 
 #[test]

@@ -4,12 +4,11 @@
 use std::fs;
 use std::path::Path;
 
-use burn_ndarray::NdArray;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use transformer_core::{TextError, Translator};
+use transformer_core::{PackedModel, TextError, Translator};
 
 use super::support::{fails, file, fixture, folder, with_model};
 use super::{change_json, copied};
@@ -17,8 +16,8 @@ use super::{change_json, copied};
 /// Most characters of an error: a file's contents are not among them.
 const MOST_SHOWN: usize = 11_000;
 
-fn load(directory: &Path) -> Result<Translator<NdArray>, TextError> {
-    Translator::load(directory, &Default::default())
+fn load(directory: &Path) -> Result<Translator<PackedModel>, TextError> {
+    Translator::load(directory)
 }
 
 /// The error about a file of the directory, without the directory's name.

@@ -61,7 +61,7 @@ const SENTENCES: &str = "Where are you going?\nI was happy to help you.\n";
 
 #[test]
 fn a_directory_is_decoded_as_its_generation_config_says() {
-    let translator = Translator::<NdArray>::load(directory("marian-en-fr"), &Default::default());
+    let translator = Translator::load(directory("marian-en-fr"));
     let options = translator.unwrap().options().clone();
     assert_eq!(options.strategy, Strategy::Beam { size: 4 });
     assert_eq!(options.length_penalty, LengthPenalty::AVERAGE);

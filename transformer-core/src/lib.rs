@@ -1,24 +1,24 @@
 //! The Transformer of "Attention Is All You Need" (Vaswani et al., 2017) as a library on
 //! [Burn](https://burn.dev): the model, its weights and decoding, generic over the backend.
 //!
-//! Each file is one section of the paper; section numbers (§) are the paper's.
+//! Section numbers (§) are the paper's.
 //!
 //! | module | section |
 //! |---|---|
 //! | [`Transformer`]: encode, decode, forward | §3 |
-//! | [`Encoder`], [`Decoder`] and their layers | §3.1 |
-//! | [`Sublayer`]: residual, dropout, [`LayerNorm`] | §3.1, §5.4 |
+//! | [`Stack`], [`Layer`]: encoder and decoder | §3.1 |
+//! | [`Sublayer`]: residual, dropout, [`Norm`] | §3.1, §5.4 |
 //! | [`scaled_dot_product_attention`], [`MultiHeadAttention`], [`SelfAttention`] | §3.2 |
-//! | [`AttentionMask`] | §3.2.3 |
-//! | [`PositionwiseFeedForward`] | §3.3 |
+//! | [`Mask`] | §3.2.3 |
+//! | [`FeedForward`] | §3.3 |
 //! | [`TokenEmbedding`], [`Generator`], [`WeightTying`] | §3.4 |
 //! | [`PositionalEncoding`] | §3.5 |
 //! | [`TransformerConfig`] | Table 3 |
-//! | [`Search`]: greedy decoding, beam search, sampling, on a [`DecoderCache`] | §6.1 |
+//! | [`Search`]: greedy decoding, beam search, sampling, on a [`Cache`] | §6.1 |
 //!
-//! `PackedTransformer`, with the feature `flex` or `ndarray`, is the model once more, for decoding on a CPU only.
+//! [`PackedModel`] is the model once more, for decoding on a CPU only.
 //!
-//! The same parts make other models: [`LanguageModel`] is the decoder alone, an [`Encoder`] can be used
+//! The same parts make other models: [`LanguageModel`] is the decoder alone, a [`Stack`] can be used
 //! without a decoder, and decoding works with any model that is a [`NextToken`].
 //!
 //! # Dimensions
@@ -36,109 +36,72 @@
 //! | `src_vocab_size`, `tgt_vocab_size` | entries of a vocabulary |
 //!
 //! # Masks
-//! `true` means blocked in every mask; see [`AttentionMask`].
+//! `true` means blocked in every mask; see [`Mask`].
 
-mod attention;
-mod cache;
-mod config;
-mod config_file;
-mod decoder;
-mod decoder_cache;
 mod decoding;
-mod dropout;
-mod embedding;
-mod encoder;
-mod encoder_decoder;
-mod error;
-mod feed_forward;
-mod files;
-mod generator;
-mod hugging_face;
-mod init;
-mod language_model;
-mod language_model_config;
-mod layer_config;
-mod layer_norm;
-mod linear;
-mod mask;
-mod multi_head_attention;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
+mod formats;
+mod models;
+mod nn;
 mod packed;
-mod parameters;
-mod positional_encoding;
-mod precision;
-mod presets;
-mod pytorch;
-mod quantized;
-mod self_attention;
 mod special_tokens;
-mod stored_weights;
-mod sublayer;
 #[cfg(feature = "text")]
 mod text;
-mod tokenizer_files;
-mod transformer;
-mod validation;
-mod weight_files;
-mod weights;
 
 /// The operations that models are made of.
 pub use transformer_kernels as ops;
 
-pub use attention::{
-    AttentionHeads, AttentionOutput, MultiHeadAttentionConfig, scaled_dot_product_attention,
-};
-pub use config::TransformerConfig;
-pub use config_file::{CONFIG_FILE, DirectoryFormat, is_quantized, load_config, save_config};
-pub use decoder::{
-    CrossAttention, Decoder, DecoderConfig, DecoderLayer, DecoderLayerOutput, DecoderMasks,
-    DecoderOutput, Memory,
-};
-pub use decoder_cache::DecoderCache;
 pub use decoding::{
-    DecodeOptions, Ensemble, Hypothesis, LengthPenalty, MaxLength, NextToken, NextTokenOutput,
-    Request, Sampling, Search, SourceTarget, Strategy, TargetScore, Vocabulary, greedy, padded,
-    score,
+    DecodeError, DecodeOptions, DecodeOptionsError, Ensemble, Hypothesis, LengthPenalty, MaxLength,
+    Next, NextToken, Request, RequestProblem, Sampling, Search, SourceTarget, Strategy,
+    TargetScore, Vocabulary, greedy, padded, score,
 };
-pub use dropout::Dropout;
-pub use embedding::{EmbeddingConfig, TokenEmbedding};
-pub use encoder::{Encoder, EncoderConfig, EncoderLayer, EncoderLayerOutput, EncoderOutput};
-pub use encoder_decoder::AttentionMaps;
-pub use error::{
-    ConfigError, DecodeError, DecodeOptionsError, ModelError, PytorchError, RequestProblem,
-    TensorProblem,
+pub use formats::error::{ModelError, PytorchError, TensorProblem};
+pub use formats::files::{
+    remove_unfinished_files, rename_and_sync, replace_file, replace_file_with,
 };
-pub use feed_forward::{FeedForwardConfig, PositionwiseFeedForward};
-pub use files::{remove_unfinished_files, rename_and_sync, replace_file, replace_file_with};
-pub use generator::{Generator, GeneratorConfig};
-pub use hugging_face::{GENERATION_FILE, unused_tensors};
-pub use init::WeightInit;
-pub use language_model::LanguageModel;
-pub use language_model_config::LanguageModelConfig;
-pub use layer_config::{LayerConfig, LayerNormFormula, NormPlacement, Positions, WeightTying};
-pub use layer_norm::{LayerNorm, LayerNormConfig};
-pub use mask::{AttentionMask, padding_positions};
-pub use multi_head_attention::{AttentionInput, MultiHeadAttention};
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-pub use ops::host::PackedPrecision;
-pub use ops::{Activation, AttentionWeights, ProductPrecision};
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-pub use packed::{PackedState, PackedTransformer};
-pub use positional_encoding::{PositionalEncoding, PositionalEncodingConfig, sinusoidal_encoding};
-pub use precision::MixedPrecision;
-pub use presets::Table3;
-pub use pytorch::{PytorchExport, PytorchSystem};
-pub use quantized::quantize;
-pub use self_attention::SelfAttention;
-pub use special_tokens::{SPECIAL_TOKENS, SpecialTokens};
-pub use stored_weights::{StoredWeights, TensorKind};
-pub use sublayer::{Sublayer, SublayerConfig};
-#[cfg(feature = "text")]
-pub use text::{MAX_TOKENS, TextError, TextSearch, Tokenizer, Tokenizers, Translation, Translator};
-pub use tokenizer_files::{
+pub use formats::hugging_face::unused_tensors;
+pub use formats::names::{
     ADDED_TOKENS_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE,
     SPECIAL_TOKENS_FILE, TARGET_PIECES_FILE, TARGET_TOKENIZER_FILE, TARGET_VOCABULARY_FILE,
     TOKENIZER_FILE, TOKENIZER_FILES, TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE,
 };
-pub use transformer::{Encoded, Transformer};
-pub use weights::{WEIGHTS_FILE, load_weights, run_of_checkpoint, save_weights};
+pub use formats::options::GENERATION_FILE;
+pub use formats::own::config::{
+    CONFIG_FILE, DirectoryFormat, is_quantized, load_config, save_config,
+};
+pub use formats::own::weights::{WEIGHTS_FILE, load_weights, run_of_checkpoint, save_weights};
+pub use formats::pytorch::{PytorchExport, PytorchSystem};
+pub use formats::quantize::quantize;
+pub use formats::stored_weights::{StoredWeights, TensorKind};
+pub use models::attention_maps::AttentionMaps;
+pub use models::config::{TransformerConfig, WeightTying};
+pub use models::language_model::LanguageModel;
+pub use models::precision::MixedPrecision;
+pub use models::presets::Table3;
+pub use models::transformer::{Encoded, Transformer};
+pub use nn::attention::{
+    AttentionConfig, AttentionHeads, AttentionOutput, scaled_dot_product_attention,
+};
+pub use nn::cache::{Cache, KeyValue, LayerState};
+pub use nn::dropout::Dropout;
+pub use nn::embedding::{EmbeddingConfig, TokenEmbedding};
+pub use nn::error::ConfigError;
+pub use nn::feed_forward::{FeedForward, FeedForwardConfig};
+pub use nn::generator::{Generator, GeneratorConfig};
+pub use nn::init::WeightInit;
+pub use nn::layer::{Block, BlockOutput, BlockState, Context, Layer, LayerConfig};
+pub use nn::mask::{padding_positions, target_mask};
+pub use nn::multi_head_attention::{AttentionInput, MultiHeadAttention};
+pub use nn::norm::{Norm, NormConfig, NormKind};
+pub use nn::positions::{
+    PositionalEncoding, PositionalEncodingConfig, Positions, sinusoidal_encoding,
+};
+pub use nn::self_attention::SelfAttention;
+pub use nn::stack::{Memory, Stack, StackConfig, StackOutput};
+pub use nn::sublayer::{NormPlacement, Sublayer, SublayerConfig};
+pub use ops::{Activation, AttentionWeights, Mask, ProductPrecision};
+pub use packed::{PackedModel, PackedState};
+pub use special_tokens::{SPECIAL_TOKENS, SpecialTokens};
+#[cfg(feature = "text")]
+pub use text::{MAX_TOKENS, TextError, Tokenizer, Tokenizers, Translation, Translator};
+pub use transformer_cpu::{PackedPrecision, Threads};

@@ -1,6 +1,6 @@
 //! Conversions between tensors of any backend and of a backend with kernels.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
@@ -28,7 +28,8 @@ pub fn tracked<B: Backend, I: Kernels, const D: usize>(
 ) -> Option<Tracked<I>> {
     let primitive = tensor.clone().into_primitive().tensor();
     let tracked: Tracked<I> = same(primitive)?;
-    I::accepts(&tracked.primitive).then_some(tracked)
+    I::prepare();
+    I::supports(&tracked.primitive).then_some(tracked)
 }
 
 /// The tensor as one of `I` itself, where no gradients are taken, if that is its backend.
@@ -36,17 +37,22 @@ pub fn plain<B: Backend, I: Kernels, const D: usize>(
     tensor: &Tensor<B, D>,
 ) -> Option<FloatTensor<I>> {
     let primitive: FloatTensor<I> = same(tensor.clone().into_primitive().tensor())?;
-    I::accepts(&primitive).then_some(primitive)
+    I::prepare();
+    I::supports(&primitive).then_some(primitive)
 }
 
-/// Has the backend make the preparations that its kernels need, before an operation of Burn's that needs them, too:
-/// [`Kernels::accepts`].
-pub fn prepare<B: Backend, const D: usize>(tensor: &Tensor<B, D>) {
-    fn asked<B: Backend, I: Kernels, const D: usize>(tensor: &Tensor<B, D>) -> Option<()> {
-        let is_plain = plain::<B, I, D>(tensor).is_some();
-        (is_plain || tracked::<B, I, D>(tensor).is_some()).then_some(())
+/// Whether `B` is `Autodiff` over `I`, or has the same tensors.
+pub fn is_over<B: Backend, I: Kernels>() -> bool {
+    TypeId::of::<FloatTensor<B>>() == TypeId::of::<Tracked<I>>()
+}
+
+/// [`Kernels::prepare`], before an operation of Burn's that needs the preparations, too.
+pub fn prepare<B: Backend>() {
+    fn prepare_own<B: Backend, I: Kernels>() -> Option<()> {
+        let is_own = TypeId::of::<FloatTensor<B>>() == TypeId::of::<FloatTensor<I>>();
+        (is_own || is_over::<B, I>()).then(I::prepare)
     }
-    let _: Option<()> = first!(asked::<B, D>(tensor));
+    let _: Option<()> = first!(prepare_own::<B>());
 }
 
 /// The tensor of a primitive; `P` is the primitive type of `B`.

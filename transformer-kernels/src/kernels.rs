@@ -4,11 +4,9 @@ use std::fmt::Debug;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor, ModuleOps};
-
-use crate::adam::AdamStep;
-use crate::heads::Heads;
-use crate::linear::WeightLayout;
-use crate::precision::ProductPrecision;
+use transformer_cpu::{
+    AdamStep, AttentionParents, Heads, NormParents, ProductPrecision, WeightLayout,
+};
 
 /// Attention's inputs: queries, keys and values side by side in rows, as projections leave them.
 #[derive(Debug, Clone)]
@@ -46,25 +44,11 @@ pub struct MaskTensors<I: Backend> {
     pub blocked_rows: Option<BoolTensor<I>>,
 }
 
-/// Which gradients of attention are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AttentionParents {
-    /// The gradient of the queries.
-    pub query: bool,
-    /// The gradients of keys and values.
-    pub key_value: bool,
-}
+/// Writes the heads of rows, from a column on, into a cache, from a slot on, and returns the cache. The arguments are the
+/// cache `[batch, n_heads, capacity, d_head]`, the slot, the rows `[batch, new_len, ..]` and the column.
+pub type WriteHeads<I> = fn(FloatTensor<I>, usize, &FloatTensor<I>, usize) -> FloatTensor<I>;
 
-/// Which gradients of layer normalisation are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NormParents {
-    /// The gradient of the rows.
-    pub x: bool,
-    /// The gradients of gamma and beta.
-    pub parameters: bool,
-}
-
-/// The kernels of a backend, on tensors that it [`accepts`](Self::accepts).
+/// The kernels of a backend, on tensors that it [`supports`](Self::supports), after [`prepare`](Self::prepare).
 ///
 /// Shapes and types have been checked. A gradient that is not wanted is not computed: its function is not
 /// called, or returns `None` for it.
@@ -89,9 +73,14 @@ pub trait Kernels: Backend {
         tensor.clone()
     }
 
-    /// Whether the kernels support the tensor's type. It is asked before each kernel, and makes preparations that are made
-    /// once in a process.
-    fn accepts(tensor: &FloatTensor<Self>) -> bool;
+    /// Writes keys or values into a cache; `None` where the backend's own operations are as fast.
+    const WRITE_HEADS: Option<WriteHeads<Self>> = None;
+
+    /// Whether there are kernels for the tensor's type.
+    fn supports(tensor: &FloatTensor<Self>) -> bool;
+
+    /// Makes the preparations that the backend's operations need once in a process.
+    fn prepare() {}
 
     /// The tokens' rows of a table `[vocab_size, d_model]`, times `scale`: `[batch, len, d_model]`.
     fn embed(table: &FloatTensor<Self>, tokens: &IntTensor<Self>, scale: f64) -> FloatTensor<Self> {
@@ -218,15 +207,6 @@ pub trait Kernels: Backend {
     ) -> [Option<FloatTensor<Self>>; 2]
     where
         Self: Sized;
-
-    /// Writes columns of `[batch, new_len, ..]` into a cache `[batch, n_heads, capacity, d_head]`; `Err`
-    /// returns the cache where the backend's own operations are as fast.
-    fn write_heads(
-        cache: FloatTensor<Self>,
-        slot: usize,
-        rows: &FloatTensor<Self>,
-        column: usize,
-    ) -> Result<FloatTensor<Self>, FloatTensor<Self>>;
 
     /// The logarithm of the softmax of each row.
     fn log_softmax_forward(x: &FloatTensor<Self>) -> FloatTensor<Self>;

@@ -8,7 +8,7 @@
 //!
 //! | feature | backend | kernels |
 //! |---|---|---|
-//! | `flex` | `Flex` | loops over slices, on rayon's threads |
+//! | `flex` | `Flex` | those of `transformer-cpu`: loops over slices, on rayon's threads |
 //! | `ndarray` | `NdArray` | the same |
 //! | `tch` | `LibTorch` | libtorch's own fused operations; on a CPU, attention to long sequences as above |
 //!
@@ -37,58 +37,34 @@
     )
 )]
 
-mod activation;
-mod adam;
-#[cfg(all(
-    target_arch = "x86_64",
-    any(feature = "flex", feature = "ndarray", feature = "tch")
-))]
-mod amx;
-mod attention;
 mod autodiff;
-mod cross_entropy;
-mod dropout;
-mod embedding;
-mod gather_rows;
-mod heads;
 #[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
-pub mod host;
+mod host;
 mod kernels;
-mod layer_norm;
-mod linear;
-mod mask;
-mod operands;
+mod ops;
 mod precision;
-mod quantized_rows;
-#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
-mod random;
-#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
-mod simd;
 mod sizes;
-mod sums;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "tch")]
 mod torch;
-#[cfg(any(feature = "flex", feature = "ndarray", feature = "tch"))]
-mod transpose;
 
-pub use activation::{Activation, activation_dropout};
-pub use adam::{AdamStep, Moments, adam};
-pub use attention::{
-    AttentionOutput, AttentionWeights, attention, attention_at, scaled_dot_product_attention,
+pub use ops::activation::activation_dropout;
+pub use ops::adam::{Moments, adam};
+pub use ops::attention::{
+    AttentionOutput, AttentionWeights, attention, scaled_dot_product_attention,
 };
-pub use cross_entropy::{RowLosses, cross_entropy, log_softmax};
-pub use dropout::{add_dropout, dropout};
-pub use embedding::embedding;
-pub use gather_rows::gather_rows;
-pub use heads::{Heads, join_heads, split_heads, write_heads};
-pub use layer_norm::layer_norm;
-pub use linear::{WeightLayout, linear, linear_at};
-pub use mask::Mask;
-pub use operands::Operands;
-pub use precision::ProductPrecision;
-pub use quantized_rows::quantized_rows;
-pub use sums::sum_of_squares;
+pub use ops::cross_entropy::{RowLosses, cross_entropy, log_softmax};
+pub use ops::dropout::{add_dropout, dropout};
+pub use ops::embedding::embedding;
+pub use ops::gather_rows::gather_rows;
+pub use ops::heads::{join_heads, split_heads, write_heads};
+pub use ops::layer_norm::layer_norm;
+pub use ops::linear::linear;
+pub use ops::mask::Mask;
+pub use ops::operands::Operands;
+pub use ops::sums::sum_of_squares;
+pub use precision::multiplies_in;
+pub use transformer_cpu::{Activation, AdamStep, Heads, ProductPrecision, WeightLayout};

@@ -3,28 +3,6 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{Shape, Tensor, TensorPrimitive};
 
-/// How many numbers a tensor of this shape has.
-///
-/// # Panics
-/// When the tensor is larger than memory can hold.
-pub fn count(shape: &[usize]) -> usize {
-    if shape.contains(&0) {
-        return 0;
-    }
-    let product = shape
-        .iter()
-        .try_fold(1_usize, |all, &size| all.checked_mul(size));
-    product.unwrap_or_else(|| panic!("{shape:?} are more numbers than memory can hold"))
-}
-
-/// Panics unless the numbers fill whole rows; rows of width zero have no numbers.
-pub fn check_rows(numbers: usize, width: usize) {
-    assert!(
-        numbers.is_multiple_of(width),
-        "{numbers} numbers are not whole rows of {width}"
-    );
-}
-
 /// Reshapes a tensor; sizes of the new shape may be zero, which Burn's own `reshape` reads as "keep the
 /// size of this dimension".
 pub fn reshaped<B: Backend, const D: usize, const D2: usize>(

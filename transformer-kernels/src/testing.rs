@@ -40,7 +40,7 @@ pub fn plain<B: Backend, const D: usize>(seed: usize, shape: [usize; D]) -> Tens
     let dtype = <B::FloatElem as Element>::dtype();
     let tensor = Tensor::from_data(data.convert::<B::FloatElem>(), (&Default::default(), dtype));
     // Some tests begin with operations of Burn's.
-    prepare(&tensor);
+    prepare::<B>();
     tensor
 }
 

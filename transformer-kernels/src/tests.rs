@@ -8,6 +8,7 @@ use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn_ndarray::NdArray;
 
+use crate::ProductPrecision::F32;
 use crate::kernels::Kernels;
 use crate::testing::{
     Input, Reference, assert_close, generator, gradients, on_each, outcome, plain, tensor, values,
@@ -73,7 +74,7 @@ fn without_gradients_the_same_comes_out<I: Kernels>() {
         let bias: Tensor<B, 1> = input(3, 1).flatten::<1>(0, 1).slice([0..42]);
         let rows = x.clone().slice([0..42]);
         let layout = WeightLayout::InputByOutput;
-        let product = linear(rows, weight, Some(bias.clone()), layout);
+        let product = linear(rows, weight, Some(bias.clone()), layout, F32);
         let hidden = activation_dropout(product.clone(), Some(bias.clone()), Activation::Relu, 0.0);
         let normed = layer_norm(product.clone(), bias.clone(), bias, 1e-5);
         let labels = Tensor::<B, 1, Int>::from_data([3, 5, 7], &x.device());
@@ -124,7 +125,7 @@ fn refuses_wrong_vectors<B: Backend>() {
         let message = panic_message(|| {
             let weight = plain::<B, 2>(4, [6, 4]);
             let x = plain::<B, 2>(5, [2, 6]);
-            linear(x, weight, Some(vector()), WeightLayout::InputByOutput)
+            linear(x, weight, Some(vector()), WeightLayout::InputByOutput, F32)
         });
         assert_names(&message, [&named, "[6, 4]"]);
         for activation in [Activation::Relu, Activation::Gelu, Activation::Silu] {
@@ -158,12 +159,13 @@ fn refuses_wrong_numbers<B: Backend>() {
             weight,
             Some(vector()),
             WeightLayout::InputByOutput,
+            F32,
         )
     });
     assert_names(&message, names.map(String::as_str));
     let message = panic_message(|| {
         let weight = plain::<B, 2>(4, [4, 4]).cast(other);
-        linear(x.clone(), weight, None, WeightLayout::InputByOutput)
+        linear(x.clone(), weight, None, WeightLayout::InputByOutput, F32)
     });
     assert_names(&message, names.map(String::as_str));
     let message =
@@ -180,12 +182,12 @@ fn refuses_wrong_shapes<B: Backend>() {
     // The same number of elements, so that a reshape alone would not fail.
     let message = panic_message(|| {
         let weight = plain::<B, 2>(4, [8, 3]);
-        linear(x.clone(), weight, None, WeightLayout::InputByOutput)
+        linear(x.clone(), weight, None, WeightLayout::InputByOutput, F32)
     });
     assert_names(&message, ["[2, 4]", "[8, 3]"]);
     let message = panic_message(|| {
         let weight = plain::<B, 2>(4, [3, 2]);
-        linear(x.clone(), weight, None, WeightLayout::OutputByInput)
+        linear(x.clone(), weight, None, WeightLayout::OutputByInput, F32)
     });
     assert_names(&message, ["[2, 4]", "[3, 2]"]);
     for p in [0.0, 0.5] {
@@ -244,9 +246,9 @@ fn gives_the_bias_for_an_inner_size_of_zero<B: Backend>() {
             let x = || Tensor::<B, 2>::zeros([rows, 0], &device);
             let weight = || Tensor::<B, 2>::zeros(layout.oriented([0, 3]), &device);
             let bias = Tensor::<B, 1>::from_data([1.0, 2.0, 3.0], &device);
-            let output = linear(x(), weight(), Some(bias), layout);
+            let output = linear(x(), weight(), Some(bias), layout, F32);
             assert_eq!(values(output), [1.0, 2.0, 3.0].repeat(rows));
-            let output = linear(x(), weight(), None, layout);
+            let output = linear(x(), weight(), None, layout, F32);
             assert_eq!(values(output), vec![0.0; 3 * rows]);
         }
     }
@@ -275,13 +277,13 @@ fn a_mask_that_is_learned_gets_a_gradient<I: Kernels>() {
         let mask = &Mask::from_bias(bias.clone());
         let discard = AttentionWeights::Discard;
         let operands = Operands::SelfPacked(&packed);
-        let itself = attention(operands, HEADS, Some(mask), 0.0, discard).output;
+        let itself = attention(operands, HEADS, Some(mask), 0.0, discard, F32).output;
         let key_value = packed.clone().slice_dim(2, 0..2 * (4 + 3));
         let operands = Operands::CrossPacked {
             query: &query,
             key_value: &key_value,
         };
-        let other = attention(operands, HEADS, Some(mask), 0.0, discard).output;
+        let other = attention(operands, HEADS, Some(mask), 0.0, discard, F32).output;
         let inputs = [Input::Three(packed), Input::Three(query), Input::Four(bias)];
         outcome(itself + other, &inputs)
     }
@@ -293,7 +295,7 @@ fn composed_attention_changes_no_operand<I: Kernels>() {
     let before = values(packed.clone());
     // No kernel returns weights.
     let operands = Operands::SelfPacked(&packed);
-    attention(operands, HEADS, None, 0.0, AttentionWeights::Return);
+    attention(operands, HEADS, None, 0.0, AttentionWeights::Return, F32);
     assert_eq!(values(packed), before);
 
     let [query, key, value] = [1, 2, 3].map(|seed| plain::<I, 4>(seed, [2, 5, 3, 4]));
@@ -320,10 +322,17 @@ fn chain<B: AutodiffBackend>() -> Vec<Vec<f64>> {
         weight.clone(),
         Some(bias.clone()),
         layout,
+        F32,
     );
     let operands = Operands::SelfPacked(&packed);
-    let attended = attention(operands, HEADS, None, 0.1, AttentionWeights::Discard).output;
-    let projected = linear(attended, outer.clone(), None, WeightLayout::OutputByInput);
+    let attended = attention(operands, HEADS, None, 0.1, AttentionWeights::Discard, F32).output;
+    let projected = linear(
+        attended,
+        outer.clone(),
+        None,
+        WeightLayout::OutputByInput,
+        F32,
+    );
     let normed = layer_norm(
         add_dropout(input, projected.cos(), 0.1),
         gamma.clone(),
@@ -336,10 +345,17 @@ fn chain<B: AutodiffBackend>() -> Vec<Vec<f64>> {
         weight.clone().slice_dim(1, 0..2 * (4 + 3)),
         None,
         layout,
+        F32,
     );
     let operands = Operands::CrossPacked { query, key_value };
-    let crossed = attention(operands, HEADS, None, 0.1, AttentionWeights::Discard).output;
-    let crossed = linear(crossed, outer.clone(), None, WeightLayout::OutputByInput);
+    let crossed = attention(operands, HEADS, None, 0.1, AttentionWeights::Discard, F32).output;
+    let crossed = linear(
+        crossed,
+        outer.clone(),
+        None,
+        WeightLayout::OutputByInput,
+        F32,
+    );
     let hidden = normed + crossed.tanh();
     let hidden = activation_dropout(hidden, Some(ff_bias.clone()), Activation::Relu, 0.1);
     let logits: Tensor<B, 2> = log_softmax(hidden).reshape([10, 8]);
@@ -383,6 +399,7 @@ fn operations<B: AutodiffBackend>() -> [Operation<B>; 6] {
                 x[1].clone(),
                 bias,
                 WeightLayout::InputByOutput,
+                F32,
             )
         }),
         (&[[7, 7], [7, 7]], |x| {
@@ -391,6 +408,7 @@ fn operations<B: AutodiffBackend>() -> [Operation<B>; 6] {
                 x[1].clone(),
                 None,
                 WeightLayout::OutputByInput,
+                F32,
             )
         }),
         (&[[9, 7], [1, 7]], |x| {
@@ -408,7 +426,7 @@ fn operations<B: AutodiffBackend>() -> [Operation<B>; 6] {
             let query = &x[0].clone().reshape([1, 9, 8]);
             let key_value = &x[1].clone().reshape([1, 5, 14]);
             let operands = Operands::CrossPacked { query, key_value };
-            let attended = attention(operands, HEADS, None, 0.3, AttentionWeights::Discard);
+            let attended = attention(operands, HEADS, None, 0.3, AttentionWeights::Discard, F32);
             attended.output.reshape([9, 6])
         }),
     ]
@@ -454,6 +472,7 @@ fn empty_inputs_give_empty_outputs<I: Kernels>() {
         matrix(4, 3),
         Some(vector(3)),
         WeightLayout::InputByOutput,
+        F32,
     );
     assert_eq!(product.dims(), [0, 3]);
     product.sum().backward();

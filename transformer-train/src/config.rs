@@ -4,9 +4,11 @@ use serde::{Deserialize, Serialize};
 use transformer_core::ProductPrecision;
 
 use crate::config_rule::ConfigRule;
-use crate::criterion::Criterion;
 use crate::error::TrainError;
-use crate::schedule::Schedule;
+use crate::metrics::criterion::Criterion;
+use crate::objective::loss::LossOptions;
+use crate::optim::adam::AdamConfig;
+use crate::optim::schedule::Schedule;
 
 /// How a model is trained. The defaults are the paper's (§5), at a batch that fits one machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,8 +47,9 @@ pub struct TrainingConfig {
     /// The precision of the products of forward and backward pass: f32. In [`Bf16`](ProductPrecision::Bf16), both
     /// factors of each product are rounded, those of linear maps and, on libtorch, of attention to short sequences;
     /// weights, gradients, moments, the residual stream, norms, softmax and loss stay in f32, and so do validations
-    /// and all files. flex, ndarray and libtorch have such products ([`ProductPrecision::is_computed_by`]), and they
-    /// are faster only on processors with instructions for them.
+    /// and all files. flex, ndarray and libtorch have such products
+    /// ([`ops::multiplies_in`](transformer_core::ops::multiplies_in)), and they are faster only on processors with
+    /// instructions for them.
     pub precision: ProductPrecision,
     /// Updates in a row that are skipped, because their loss or gradients are not finite, before the run ends
     /// with an error: 10. One example can spoil an update; when ten updates with other examples and other
@@ -125,6 +128,19 @@ impl Default for TrainingConfig {
 }
 
 impl TrainingConfig {
+    /// How the loss is computed.
+    pub fn loss_options(&self) -> LossOptions {
+        LossOptions::smoothed(self.label_smoothing)
+    }
+
+    /// The paper's Adam, with the weight decay of this configuration.
+    pub fn adam(&self) -> AdamConfig {
+        AdamConfig {
+            weight_decay: self.weight_decay,
+            ..AdamConfig::default()
+        }
+    }
+
     /// Checks that the configuration describes a run.
     ///
     /// # Errors

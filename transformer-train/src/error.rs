@@ -29,7 +29,7 @@ pub enum TrainError {
     #[error(transparent)]
     Model(#[from] ConfigError),
     /// The model has no products in [`TrainingConfig::precision`](crate::TrainingConfig::precision)
-    /// ([`Objective::with_precision`](crate::Objective::with_precision)).
+    /// ([`Objective::prepare`](crate::Objective::prepare)).
     #[error("`precision` is {precision}, but this model computes in f32 only")]
     ModelPrecision {
         /// The precision asked for.
@@ -45,6 +45,11 @@ pub enum TrainError {
         /// The backend's name.
         backend: String,
     },
+    /// The learning rate has no peak: none is given
+    /// ([`TrainingConfig::peak_rate`](crate::TrainingConfig::peak_rate)), and the model has no width
+    /// ([`Objective::width`](crate::Objective::width)) from which the paper's is computed.
+    #[error("`peak_rate` must be given: this model has no width to compute the paper's from")]
+    NoPeak,
     /// The training or validation examples do not fit the batches.
     #[error("{part} {name}s: {source}")]
     Batches {
@@ -120,7 +125,7 @@ pub enum TrainError {
         /// Its value now; `None` where it is absent.
         now: Option<String>,
     },
-    /// The checkpoint was made with other frozen parameters ([`freeze`](crate::freeze)).
+    /// The checkpoint was made with other frozen parameters ([`freeze`](crate::optim::freeze)).
     #[error(
         "{}: made with `{parameter}` {}; freeze the same parameters again",
         path.display(),
@@ -237,8 +242,8 @@ pub enum TrainError {
         /// The problem.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A hook of a validation failed: [`Trainer::on_validation`](crate::Trainer::on_validation) or
-    /// [`Trainer::validate_with`](crate::Trainer::validate_with).
+    /// A hook of a validation failed: [`Trainer::validate_with`](crate::Trainer::validate_with) or
+    /// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn).
     #[error("validation after update {update}: {source}")]
     Validation {
         /// The updates made.

@@ -1,5 +1,5 @@
-//! Training for [`transformer_core`]: Burn's Learner with the paper's optimizer, schedule and loss
-//! (§5), for any model with a loss; and the steps from parallel text to a translation model.
+//! Training for [`transformer_core`]: the paper's optimizer, schedule and loss (§5), for any model with a loss; and
+//! the steps from parallel text to a translation model.
 //!
 //! From two files of text to a model directory, with its tokenizer:
 //!
@@ -58,8 +58,9 @@
 //! | the interface of a model that can be trained | [`Objective`] |
 //! | label-smoothed loss, at the positions of labels only | [`LabelSmoothedCrossEntropy`] (§5.4), [`Labels`] |
 //! | learning rate | [`Schedule`], [`RateSchedule`] (§5.3) |
-//! | optimizer | [`PaperAdam`] (§5.3) |
+//! | optimizer | [`Adam`] (§5.3); any of Burn's, with [`Clipped`] gradients |
 //! | training, checkpoints, resume | [`Trainer`] |
+//! | training in Burn's own loop, with its metrics and display | [`learner`], [`Updates`], [`Batches`] |
 //! | training by several processes | [`Ranks`]; `Mpi`, with the feature `mpi` |
 //! | decoding at each validation | `TextValidation`, with the feature `text`; [`ValidationMetrics`] |
 //! | training from a model, in part | [`Trainer`], [`freeze`] |
@@ -69,42 +70,24 @@
 //! | averaging of checkpoints | [`average_models`] (§6.1), [`TrainingConfig::average_last`] |
 //! | BLEU, chrF, error rates | [`metrics`] |
 
-mod average;
-mod checkpoint;
 mod config;
 mod config_rule;
-mod criterion;
 mod data;
 mod error;
-mod evaluate;
 mod files;
-mod freeze;
-mod loss;
+mod learner;
+mod loaders;
 pub mod metrics;
-mod moving_average;
 mod objective;
-mod optimizer;
-mod optimizer_file;
+mod optim;
 mod printable;
 mod progress;
 mod ranks;
-mod run_lock;
-mod run_record;
-mod run_state;
-mod schedule;
-mod scheduled;
-#[cfg(feature = "text")]
-mod text_validation;
-mod trainer;
-mod training_model;
-mod update_loop;
+mod run;
 mod validation;
 
-pub use average::{average_models, newest_checkpoints};
-pub use checkpoint::holds_model;
 pub use config::TrainingConfig;
 pub use config_rule::ConfigRule;
-pub use criterion::{Criterion, Goal};
 pub use data::{
     BatchError, BatchSampler, Checksum, Corpus, CorpusError, CorpusFile, CorpusFiles, Example,
     ExampleProblem, ExampleSource, Lengths, MAX_LINE_BYTES, Pair, PairPlaces, TRAINING_FILE,
@@ -118,13 +101,16 @@ pub use data::{
     train_bpe, train_tokenizer,
 };
 pub use error::{AverageError, TrainError, same_config};
-pub use evaluate::evaluate;
-pub use freeze::{FreezeError, freeze, frozen_names};
-pub use loss::{LabelSmoothedCrossEntropy, TokenSums};
+pub use learner::{TrainingLearner, TrainingModel, learner};
+pub use loaders::{Batches, Updates};
+pub use metrics::criterion::{Criterion, Goal};
+pub use objective::loss::{LabelSmoothedCrossEntropy, LossOptions, LossSums};
 pub use objective::{
     Labels, Objective, PairBatch, SequenceBatch, Trainable, check_tokens, sequence_loss,
 };
-pub use optimizer::{PaperAdam, clip_global_norm, global_norm};
+pub use optim::adam::{Adam, AdamConfig, AdamRule, Clipped, clip_global_norm, global_norm};
+pub use optim::freeze::{FreezeError, freeze, frozen_names};
+pub use optim::schedule::{RateSchedule, Schedule};
 pub use printable::printable;
 pub use progress::{
     JsonLog, LOG_FILE, ObserverError, PlainLines, ProgressDisplay, RunLog, RunObserver, RunStart,
@@ -133,14 +119,15 @@ pub use progress::{
 #[cfg(feature = "mpi")]
 pub use ranks::Mpi;
 pub use ranks::{Communicator, Ranks};
-pub use run_lock::RunLock;
-pub use run_record::{KeptModel, RunRecord, holds_run};
-pub use schedule::{RateSchedule, Schedule};
+pub use run::average::{average_models, newest_checkpoints};
+pub use run::checkpoints::holds_model;
+pub use run::lock::RunLock;
+pub use run::record::{KeptModel, RunRecord, holds_run};
+pub use run::trainer::{Trained, Trainer};
+pub use run::update_loop::StopReason;
+pub use validation::evaluate::evaluate;
 #[cfg(feature = "text")]
-pub use text_validation::TextValidation;
-pub use trainer::{Trained, Trainer};
-pub use training_model::TrainingModel;
-pub use update_loop::StopReason;
+pub use validation::text::TextValidation;
 pub use validation::{
     AverageOutcome, HookError, Measurement, SampleOutput, Validation, ValidationContext,
     ValidationMetrics,

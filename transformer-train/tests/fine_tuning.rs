@@ -12,8 +12,8 @@ use burn_ndarray::NdArray;
 use safetensors::SafeTensors;
 use transformer_core::{Transformer, WEIGHTS_FILE};
 use transformer_train::{
-    FreezeError, ProgressDisplay, RunRecord, TokenizedPair, Trained, Trainer, TrainingConfig,
-    evaluate, freeze, frozen_names,
+    FreezeError, LossOptions, ProgressDisplay, RunRecord, TokenizedPair, Trained, Trainer,
+    TrainingConfig, evaluate, freeze, frozen_names,
 };
 
 use support::run::tiny_config as config;
@@ -72,7 +72,7 @@ fn training_starts_from_the_loss_of_the_saved_model() {
     let kept = losses.fold(f64::INFINITY, f64::min);
 
     let load = || Transformer::<B>::load(folder.path().join("first"), &Default::default()).unwrap();
-    let statistics = evaluate(&load().valid(), pairs(0), 20, 0.1).unwrap();
+    let statistics = evaluate(&load().valid(), pairs(0), 20, &LossOptions::smoothed(0.1)).unwrap();
     assert!((statistics.mean_loss() - kept).abs() < 1e-6);
 
     // With a rate that is zero in f32, and so changes no weight, the first validation of a run from it has that loss.

@@ -5,11 +5,10 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Tensor, TensorData};
 use transformer_core::{
-    LanguageModel, LanguageModelConfig, NormPlacement, Transformer, TransformerConfig, WeightTying,
-    padded,
+    LanguageModel, NormPlacement, Transformer, TransformerConfig, WeightTying, padded,
 };
 use transformer_instances as _;
-use transformer_train::{Labels, Objective, TokenSums, TokenizedPair, sequence_loss};
+use transformer_train::{Labels, LossOptions, LossSums, Objective, TokenizedPair, sequence_loss};
 
 type NdArray = burn_autodiff::Autodiff<burn_ndarray::NdArray>;
 type Flex = burn_autodiff::Autodiff<burn_flex::Flex>;
@@ -54,15 +53,18 @@ fn config(tying: WeightTying) -> TransformerConfig {
     }
 }
 
-fn language_config(tied: bool) -> LanguageModelConfig {
-    LanguageModelConfig {
+fn language_config(tied: bool) -> TransformerConfig {
+    TransformerConfig {
         d_model: 8,
         n_heads: 2,
         d_ff: 16,
-        n_layers: 2,
+        n_decoder_layers: 2,
         dropout: 0.0,
-        tied,
-        ..LanguageModelConfig::base(VOCAB_SIZE)
+        tying: match tied {
+            true => WeightTying::TargetGenerator,
+            false => WeightTying::None,
+        },
+        ..TransformerConfig::language_model(VOCAB_SIZE)
     }
 }
 
@@ -73,7 +75,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn of<B: AutodiffBackend>(model: &impl Module<B>, sums: TokenSums<B>) -> Self {
+    fn of<B: AutodiffBackend>(model: &impl Module<B>, sums: LossSums<B>) -> Self {
         struct Gradients<'a, B: AutodiffBackend>(&'a B::Gradients, Vec<Vec<f64>>);
         impl<B: AutodiffBackend> ModuleVisitor<B> for Gradients<'_, B> {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
@@ -122,8 +124,8 @@ impl Outcome {
 }
 
 /// Loss, negative log-likelihood, correct labels, labels.
-fn numbers<B: AutodiffBackend>(sums: &TokenSums<B>) -> [f64; 4] {
-    [&sums.loss, &sums.nll, &sums.correct, &sums.tokens]
+fn numbers<B: AutodiffBackend>(sums: &LossSums<B>) -> [f64; 4] {
+    [&sums.loss, &sums.nll, &sums.correct, &sums.weight]
         .map(|sum| sum.to_data().iter::<f64>().next().unwrap())
 }
 
@@ -131,7 +133,7 @@ fn numbers<B: AutodiffBackend>(sums: &TokenSums<B>) -> [f64; 4] {
 fn of_all_logits<B: AutodiffBackend>(
     model: &Transformer<B>,
     pairs: &[TokenizedPair],
-) -> TokenSums<B> {
+) -> LossSums<B> {
     let device = model.device();
     let batch = model.batch(pairs, &device);
     let labels: Vec<_> = pairs.iter().map(|pair| with_eos(&pair.target)).collect();
@@ -143,7 +145,7 @@ fn of_all_logits<B: AutodiffBackend>(
 fn of_all_logits_of_sequences<B: AutodiffBackend>(
     model: &LanguageModel<B>,
     sequences: &[Vec<u32>],
-) -> TokenSums<B> {
+) -> LossSums<B> {
     let device = model.device();
     let batch = model.batch(sequences, &device);
     let labels: Vec<_> = sequences.iter().map(|row| with_eos(row)).collect();
@@ -158,7 +160,10 @@ fn the_loss_of_a_transformer_and_its_gradients_are_those_of_all_logits() {
             let model: Transformer<B> = config(tying).init(3, &Default::default()).unwrap();
             for lengths in LENGTHS {
                 let pairs = pairs(lengths);
-                let sums = model.loss(model.batch(&pairs, &model.device()), 0.1);
+                let sums = model.loss(
+                    model.batch(&pairs, &model.device()),
+                    &LossOptions::smoothed(0.1),
+                );
                 let expected = Outcome::of(&model, of_all_logits(&model, &pairs));
                 let found = Outcome::of(&model, sums);
                 found.assert_same(&expected, &format!("{tying:?}, {lengths:?}"));
@@ -174,11 +179,15 @@ fn the_loss_of_a_language_model_and_its_gradients_are_those_of_all_logits() {
     fn on<B: AutodiffBackend>() {
         for tied in [true, false] {
             let config = language_config(tied);
-            let model: LanguageModel<B> = config.init(3, &Default::default()).unwrap();
+            let model: LanguageModel<B> =
+                config.init_language_model(3, &Default::default()).unwrap();
             for lengths in LENGTHS {
                 let rows = lengths.iter().enumerate();
                 let sequences: Vec<_> = rows.map(|(row, &len)| tokens(row, len)).collect();
-                let sums = model.loss(model.batch(&sequences, &model.device()), 0.1);
+                let sums = model.loss(
+                    model.batch(&sequences, &model.device()),
+                    &LossOptions::smoothed(0.1),
+                );
                 let expected = of_all_logits_of_sequences(&model, &sequences);
                 let expected = Outcome::of(&model, expected);
                 let found = Outcome::of(&model, sums);
@@ -215,7 +224,10 @@ fn a_start_token_that_pads_gets_the_gradient_of_one_of_its_own() {
         for lengths in LENGTHS {
             let pairs = pairs(lengths);
             let outcome = |model: &Transformer<B>| {
-                let sums = model.loss(model.batch(&pairs, &model.device()), 0.1);
+                let sums = model.loss(
+                    model.batch(&pairs, &model.device()),
+                    &LossOptions::smoothed(0.1),
+                );
                 Outcome::of(model, sums)
             };
             let (mut found, expected) = (outcome(&shared), outcome(&separate));
@@ -239,7 +251,10 @@ fn tokens_that_decoding_excludes_are_learned_like_all_others() {
     };
     let [expected, found] = [config, excluding].map(|config| {
         let model: Transformer<NdArray> = config.init(3, &Default::default()).unwrap();
-        let sums = model.loss(model.batch(&pairs(LENGTHS[1]), &model.device()), 0.1);
+        let sums = model.loss(
+            model.batch(&pairs(LENGTHS[1]), &model.device()),
+            &LossOptions::smoothed(0.1),
+        );
         Outcome::of(&model, sums)
     });
     found.assert_same(&expected, "with excluded tokens");
@@ -275,7 +290,10 @@ fn a_transformer_computes_no_logits_of_padding() {
 
         let pairs = pairs(LENGTHS[1]);
         assert!(!numbers(&of_all_logits(&model, &pairs))[0].is_finite());
-        let sums = model.loss(model.batch(&pairs, &model.device()), 0.1);
+        let sums = model.loss(
+            model.batch(&pairs, &model.device()),
+            &LossOptions::smoothed(0.1),
+        );
         assert!(Outcome::of(&model, sums).is_finite());
     }
     on::<NdArray>();
@@ -285,18 +303,22 @@ fn a_transformer_computes_no_logits_of_padding() {
 #[test]
 fn a_language_model_computes_no_logits_of_padding() {
     fn on<B: AutodiffBackend>() {
-        let config = LanguageModelConfig {
+        let config = TransformerConfig {
             norm: NormPlacement::Pre,
             ..language_config(false)
         };
-        let mut model: LanguageModel<B> = config.init(3, &Default::default()).unwrap();
+        let mut model: LanguageModel<B> =
+            config.init_language_model(3, &Default::default()).unwrap();
         model.embedding.weight = loud_padding(model.embedding.weight.clone());
         model.generator.weight = model.generator.weight.take().map(loud_logits);
 
         let sequences = [1, 6, 3].map(|len| tokens(len, len));
         let all = of_all_logits_of_sequences(&model, &sequences);
         assert!(!numbers(&all)[0].is_finite());
-        let sums = model.loss(model.batch(&sequences, &model.device()), 0.1);
+        let sums = model.loss(
+            model.batch(&sequences, &model.device()),
+            &LossOptions::smoothed(0.1),
+        );
         assert!(Outcome::of(&model, sums).is_finite());
     }
     on::<NdArray>();
@@ -307,7 +329,7 @@ fn a_language_model_computes_no_logits_of_padding() {
 fn of_hidden<B: AutodiffBackend>(
     rows: &[Vec<u32>],
     hidden: &[[f32; 4]],
-) -> (Tensor<B, 3>, usize, TokenSums<B>) {
+) -> (Tensor<B, 3>, usize, LossSums<B>) {
     let device = Default::default();
     let shape = [rows.len(), hidden.len() / rows.len(), 4];
     let hidden = TensorData::new(hidden.as_flattened().to_vec(), shape);
@@ -339,7 +361,7 @@ fn not_a_number_in_padding_reaches_neither_loss_nor_gradient() {
         for (found, expected) in numbers(&sums).into_iter().zip(numbers(&expected)) {
             assert!((found - expected).abs() < 1e-5, "{found}, not {expected}");
         }
-        let gradient = |x: Tensor<B, 3>, sums: TokenSums<B>| -> Vec<f32> {
+        let gradient = |x: Tensor<B, 3>, sums: LossSums<B>| -> Vec<f32> {
             let gradient = x.grad(&sums.loss.backward()).unwrap();
             gradient.into_data().iter().collect()
         };

@@ -99,7 +99,7 @@ fn json_lines_have_the_numbers_of_the_run() {
     let trained = trainer(12)
         .directory(&out)
         .log_json(true)
-        .on_validation(["Half"], |at| {
+        .validate_with_fn(["Half"], |at| {
             Ok(ControlFlow::Continue([at.update as f64 / 2.0]))
         })
         .train(pairs(), pairs())
@@ -221,7 +221,7 @@ fn a_validation_that_is_made_again_is_logged_once() {
     let error = trainer(12)
         .directory(&out)
         .log_json(true)
-        .on_validation([], |at| match at.update {
+        .validate_with_fn([], |at| match at.update {
             8 => Err("no reference".into()),
             _ => Ok(ControlFlow::Continue([])),
         })
@@ -349,7 +349,7 @@ fn a_log_that_is_removed_is_given_up_and_named() {
         .directory(&out)
         .log_json(true)
         .tensorboard(true)
-        .on_validation([], move |at| {
+        .validate_with_fn([], move |at| {
             if at.update == 4 {
                 fs::remove_file(&removed[0])?;
                 fs::remove_dir_all(&removed[1])?;
@@ -578,7 +578,7 @@ fn tensorboard_s_files_have_the_numbers_of_the_log() {
     let train = |updates| {
         let trainer = trainer(updates).directory(&out).resume(true);
         let trainer = trainer.log_json(true).tensorboard(true);
-        let trainer = trainer.on_validation(["BLEU", "None"], |at| {
+        let trainer = trainer.validate_with_fn(["BLEU", "None"], |at| {
             Ok(ControlFlow::Continue([at.update as f64 / 3.0, f64::NAN]))
         });
         trainer.train(pairs(), pairs()).unwrap()

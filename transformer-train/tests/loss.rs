@@ -3,7 +3,7 @@
 use burn::tensor::{Int, Tensor};
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
-use transformer_train::{LabelSmoothedCrossEntropy, TokenSums};
+use transformer_train::{LabelSmoothedCrossEntropy, LossSums};
 
 type B = Autodiff<Flex>;
 
@@ -54,14 +54,14 @@ fn gradient_is_pytorch_s() {
 #[test]
 fn without_padding_every_label_counts() {
     let sums = |loss: LabelSmoothedCrossEntropy| {
-        let TokenSums {
+        let LossSums {
             loss,
             nll,
             correct,
-            tokens,
+            weight,
             ..
         } = loss.sums(logits(), labels());
-        [loss, nll, correct, tokens].map(|sum| sum.into_data().iter::<f64>().next().unwrap())
+        [loss, nll, correct, weight].map(|sum| sum.into_data().iter::<f64>().next().unwrap())
     };
     let found = sums(LabelSmoothedCrossEntropy::without_padding(0.1));
     assert_eq!(found, sums(LabelSmoothedCrossEntropy::new(0.1, 4)));
@@ -72,10 +72,10 @@ fn without_padding_every_label_counts() {
 #[test]
 fn a_loss_of_one_s_own_needs_neither_likelihood_nor_first_choice() {
     let of = |number: f32| Tensor::<B, 1>::from_data([number], &Default::default());
-    let numbers = |sums: TokenSums<B>| {
-        [sums.loss, sums.nll, sums.correct, sums.tokens].map(|sum| sum.into_scalar())
+    let numbers = |sums: LossSums<B>| {
+        [sums.loss, sums.nll, sums.correct, sums.weight].map(|sum| sum.into_scalar())
     };
-    let sums = TokenSums::new(of(3.0), of(2.0));
+    let sums = LossSums::new(of(3.0), of(2.0));
     assert_eq!(numbers(sums.clone()), [3.0, 3.0, 0.0, 2.0]);
     let sums = sums.with_nll(of(2.5)).with_correct(of(1.0));
     assert_eq!(numbers(sums), [3.0, 2.5, 1.0, 2.0]);

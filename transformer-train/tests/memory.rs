@@ -14,8 +14,8 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_instances as _;
 use transformer_train::{
-    Checksum, Example, ExampleSource, Lengths, Objective, ObserverError, ProgressDisplay,
-    RunObserver, TokenSums, Trainable, Trainer, TrainingConfig, TrainingPoint,
+    Checksum, Example, ExampleSource, Lengths, LossOptions, LossSums, Objective, ObserverError,
+    ProgressDisplay, RunObserver, Trainable, Trainer, TrainingConfig, TrainingPoint,
 };
 
 use support::run::{pairs, tiny_config};
@@ -72,18 +72,18 @@ impl<B: Backend> Objective<B> for Well<B> {
     type Example = Nothing;
     type Batch = usize;
 
-    fn d_model(&self) -> usize {
-        1
+    fn width(&self) -> Option<usize> {
+        Some(1)
     }
 
     fn batch(&self, examples: &[Nothing], _device: &B::Device) -> usize {
         examples.len()
     }
 
-    fn loss(&self, batch: usize, _label_smoothing: f64) -> TokenSums<B> {
+    fn loss(&self, batch: usize, _: &LossOptions) -> LossSums<B> {
         let weight = self.weight.val();
         let tokens = Tensor::from_floats([batch as f32], &weight.device());
-        TokenSums::new((weight - 1.0).square().sum(), tokens)
+        LossSums::new((weight - 1.0).square().sum(), tokens)
     }
 }
 

@@ -15,8 +15,8 @@ use transformer_core::{
     ProductPrecision, WEIGHTS_FILE, load_config, load_weights, padded, save_config, save_weights,
 };
 use transformer_train::{
-    Checksum, Example, ExampleProblem, LabelSmoothedCrossEntropy, Lengths, Objective,
-    ProgressDisplay, TokenSums, TrainError, Trainer, TrainingConfig, check_tokens, evaluate,
+    Checksum, Example, ExampleProblem, LabelSmoothedCrossEntropy, Lengths, LossOptions, LossSums,
+    Objective, ProgressDisplay, TrainError, Trainer, TrainingConfig, check_tokens, evaluate,
     same_config,
 };
 
@@ -96,8 +96,8 @@ impl<B: Backend> Objective<B> for BagOfWords<B> {
     type Example = Labelled;
     type Batch = (Tensor<B, 2, Int>, Tensor<B, 1, Int>);
 
-    fn d_model(&self) -> usize {
-        self.config.width
+    fn width(&self) -> Option<usize> {
+        Some(self.config.width)
     }
 
     fn check(&self, example: &Labelled) -> Result<(), ExampleProblem> {
@@ -118,9 +118,9 @@ impl<B: Backend> Objective<B> for BagOfWords<B> {
         (padded(&texts, 0, device), classes)
     }
 
-    fn loss(&self, (texts, classes): Self::Batch, label_smoothing: f64) -> TokenSums<B> {
+    fn loss(&self, (texts, classes): Self::Batch, options: &LossOptions) -> LossSums<B> {
         let sum = self.embedding.forward(texts).sum_dim(1).squeeze_dim(1);
-        LabelSmoothedCrossEntropy::without_padding(label_smoothing)
+        LabelSmoothedCrossEntropy::without_padding(options.label_smoothing)
             .sums(self.output.forward(sum), classes)
     }
 
@@ -189,7 +189,7 @@ fn a_model_of_one_s_own_learns_and_is_kept() {
     let kept = CONFIG.init::<Inner>().restore(&out).unwrap();
     let best = trained.validations.iter().map(|v| v.valid_loss);
     let best = best.fold(f64::INFINITY, f64::min);
-    let statistics = evaluate(&kept, texts(30), 16, 0.0).unwrap();
+    let statistics = evaluate(&kept, texts(30), 16, &LossOptions::smoothed(0.0)).unwrap();
     assert_eq!(statistics.tokens, 30.0);
     assert!((statistics.mean_loss() - best).abs() < 1e-6);
 }

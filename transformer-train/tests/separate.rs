@@ -4,11 +4,11 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::{
     SOURCE_TOKENIZER_FILE, SourceTarget, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, Tokenizers,
-    TransformerConfig, Translator, WeightTying,
+    Transformer, TransformerConfig, Translator, WeightTying,
 };
 use transformer_instances as _;
 use transformer_train::{
-    Corpus, Objective, Pair, ProgressDisplay, TokenizerConfig, TokenizerKind, Trainer,
+    Corpus, LossOptions, Objective, Pair, ProgressDisplay, TokenizerConfig, TokenizerKind, Trainer,
     TrainingConfig, evaluate, train_tokenizer,
 };
 
@@ -96,7 +96,7 @@ fn letters_and_phones_are_trained_saved_translated_scored_and_drawn() {
     );
     train(true, 3).unwrap();
 
-    let translator = Translator::<NdArray>::load(&out, &device).unwrap();
+    let translator = Translator::<Transformer<NdArray>>::load_on(&[&out], &device).unwrap();
     let found = translator.translate_n_best(&["chat"], "ʃ j").unwrap();
     let best = &found[0][0];
     assert!(best.text.starts_with("ʃ j"), "{}", best.text);
@@ -126,7 +126,7 @@ fn letters_and_phones_are_trained_saved_translated_scored_and_drawn() {
     assert_eq!(maps.cross[0].dims(), [1, 2, 3, 5]);
 
     // The phones, and an `<eos>` for each word.
-    let statistics = evaluate(translator.model(), pairs, 100, 0.0).unwrap();
+    let statistics = evaluate(translator.model(), pairs, 100, &LossOptions::smoothed(0.0)).unwrap();
     assert_eq!(statistics.tokens, 9.0 + 4.0);
 }
 

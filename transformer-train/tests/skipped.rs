@@ -12,8 +12,8 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_instances as _;
 use transformer_train::{
-    Checksum, Example, Lengths, Objective, PlainLines, ProgressDisplay, Ranks, Schedule, TokenSums,
-    TrainError, Trained, Trainer, TrainingConfig,
+    Checksum, Example, Lengths, LossOptions, LossSums, Objective, PlainLines, ProgressDisplay,
+    Ranks, Schedule, TrainError, Trained, Trainer, TrainingConfig,
 };
 
 use support::run::Page;
@@ -58,15 +58,15 @@ impl<B: Backend> Objective<B> for Well<B> {
     type Example = Kind;
     type Batch = Vec<Kind>;
 
-    fn d_model(&self) -> usize {
-        1
+    fn width(&self) -> Option<usize> {
+        Some(1)
     }
 
     fn batch(&self, examples: &[Kind], _device: &B::Device) -> Vec<Kind> {
         examples.to_vec()
     }
 
-    fn loss(&self, batch: Vec<Kind>, _label_smoothing: f64) -> TokenSums<B> {
+    fn loss(&self, batch: Vec<Kind>, _: &LossOptions) -> LossSums<B> {
         let weights = self.weights.val();
         let device = weights.device();
         let tokens = batch.len() as f32;
@@ -78,7 +78,7 @@ impl<B: Backend> Objective<B> for Well<B> {
             // The derivative of a square root at zero is infinite.
             loss = loss + (weights * 0.0).sqrt().sum();
         }
-        TokenSums::new(loss, Tensor::from_floats([tokens], &device))
+        LossSums::new(loss, Tensor::from_floats([tokens], &device))
     }
 }
 

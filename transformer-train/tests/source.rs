@@ -14,7 +14,8 @@ use burn_ndarray::NdArray;
 use transformer_instances as _;
 use transformer_train::{
     BatchSampler, Checksum, CorpusError, Example, ExampleProblem, ExampleSource, Lengths,
-    Objective, ProgressDisplay, TokenSums, TrainError, Trained, Trainer, TrainingConfig,
+    LossOptions, LossSums, Objective, ProgressDisplay, TrainError, Trained, Trainer,
+    TrainingConfig,
 };
 
 type Tracked = Autodiff<NdArray>;
@@ -46,8 +47,8 @@ impl<B: Backend> Objective<B> for Mean<B> {
     type Example = Number;
     type Batch = Vec<Number>;
 
-    fn d_model(&self) -> usize {
-        1
+    fn width(&self) -> Option<usize> {
+        Some(1)
     }
 
     fn check(&self, example: &Number) -> Result<(), ExampleProblem> {
@@ -61,14 +62,14 @@ impl<B: Backend> Objective<B> for Mean<B> {
         examples.to_vec()
     }
 
-    fn loss(&self, batch: Vec<Number>, _label_smoothing: f64) -> TokenSums<B> {
+    fn loss(&self, batch: Vec<Number>, _: &LossOptions) -> LossSums<B> {
         let weight = self.weight.val();
         let device = weight.device();
         let tokens = batch.len() as f32;
         let numbers = batch.iter().map(|number| number.0 as f32);
         let losses = numbers.map(|number| (weight.clone() - number).square().sum());
         let loss = losses.reduce(|sum, loss| sum + loss).unwrap();
-        TokenSums::new(loss, Tensor::from_floats([tokens], &device))
+        LossSums::new(loss, Tensor::from_floats([tokens], &device))
     }
 }
 
@@ -209,7 +210,7 @@ fn updates_before_the_error(source: Noted) -> (Vec<usize>, TrainError) {
     let updates = Arc::new(Mutex::new(Vec::new()));
     let made = updates.clone();
     let error = trainer(run())
-        .on_validation([], move |at| {
+        .validate_with_fn([], move |at| {
             made.lock().unwrap().push(at.update);
             Ok(ControlFlow::Continue([]))
         })

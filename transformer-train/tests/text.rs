@@ -6,9 +6,7 @@ use transformer_instances as _;
 
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
-use transformer_core::{
-    LanguageModelConfig, TOKENIZER_FILE, Tokenizer, Tokenizers, TransformerConfig, Translator,
-};
+use transformer_core::{TOKENIZER_FILE, Tokenizer, Tokenizers, TransformerConfig, Translator};
 use transformer_train::{
     Corpus, Objective, ProgressDisplay, TRAINING_FILE, TokenizedPair, Trainer, TrainingConfig,
     VALIDATION_FILE, read_sentences, train_bpe,
@@ -73,7 +71,7 @@ fn two_files_become_a_model_that_translates() {
         saved.encode(sentence).unwrap(),
         tokenizer.encode(sentence).unwrap()
     );
-    let translator = Translator::<NdArray>::load(&out, &device).unwrap();
+    let translator = Translator::load(&out).unwrap();
     translator.translate(sentence).unwrap();
 
     // Resuming does not write the tokenizer again.
@@ -140,18 +138,19 @@ fn a_model_is_not_trained_with_tokenizers_that_do_not_fit_it() {
         assert!(!out.exists());
     }
 
-    let small = LanguageModelConfig {
+    let small = TransformerConfig {
         d_model: 8,
         n_heads: 2,
         d_ff: 8,
-        n_layers: 1,
-        ..LanguageModelConfig::base(entries)
+        n_decoder_layers: 1,
+        ..TransformerConfig::language_model(entries)
     };
-    let too_few = LanguageModelConfig {
-        vocab_size: entries - 1,
+    let too_few = TransformerConfig {
+        src_vocab_size: entries - 1,
+        tgt_vocab_size: entries - 1,
         ..small.clone()
     };
-    let other_eos = LanguageModelConfig {
+    let other_eos = TransformerConfig {
         eos_id: 7,
         ..small.clone()
     };
@@ -160,7 +159,7 @@ fn a_model_is_not_trained_with_tokenizers_that_do_not_fit_it() {
         (&too_few, Some(vocabulary.as_str())),
         (&other_eos, Some(eos)),
     ] {
-        let model = config.init::<NdArray>(0, &device).unwrap();
+        let model = config.init_language_model::<NdArray>(0, &device).unwrap();
         let found = model.check_tokenizers(&tokenizers);
         assert_eq!(
             found.err().map(|error| error.to_string()).as_deref(),

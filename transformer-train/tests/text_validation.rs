@@ -90,7 +90,7 @@ fn numbers_equal_those_of_a_translator_and_the_metrics() {
     let trained = Trainer::new(model, run(60))
         .display(ProgressDisplay::Silent)
         .validate_with(decoding)
-        .on_validation(by_hand, move |at| {
+        .validate_with_fn(by_hand, move |at| {
             let translator = Translator::new(at.model.clone(), tokenizers.clone())?;
             let translator = translator.with_options(options())?;
             let pairs = corpus().into_iter().take(8);

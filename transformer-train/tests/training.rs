@@ -17,10 +17,11 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::train::{Interrupter, TrainStep};
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
+use transformer_core::ops::multiplies_in;
 use transformer_core::{ProductPrecision, Transformer, TransformerConfig, WeightTying};
 use transformer_train::{
-    PairBatch, PaperAdam, ProgressDisplay, RunRecord, Schedule, StopReason, TokenizedPair,
-    TrainError, Trainer, TrainingConfig, TrainingModel, Update, clip_global_norm,
+    AdamConfig, LossOptions, PairBatch, ProgressDisplay, RunRecord, Schedule, StopReason,
+    TokenizedPair, TrainError, Trainer, TrainingConfig, TrainingModel, Update, clip_global_norm,
 };
 
 use support::run::{alone, tiny_config};
@@ -119,7 +120,7 @@ fn a_precision_that_the_backend_lacks_is_refused() {
     };
     let trained = trainer(config).train(pairs(9), pairs(3));
     // With the feature `ndarray`.
-    if ProductPrecision::Bf16.is_computed_by::<B>() {
+    if multiplies_in::<B>(ProductPrecision::Bf16) {
         return assert!(trained.is_ok());
     }
     assert_eq!(
@@ -136,7 +137,7 @@ fn an_update_is_the_same_however_its_pairs_are_batched() {
         ..model_config()
     };
     let model = config.init::<B>(3, &Default::default()).unwrap();
-    let model = TrainingModel::new(model, 0.1);
+    let model = TrainingModel::new(model, LossOptions::smoothed(0.1));
     let pairs = pairs(7);
     // One batch, and three of unequal sizes: a mean of the batches' means would differ.
     let whole = TrainStep::step(&model, update(&[&pairs]));
@@ -161,7 +162,7 @@ fn labels_are_the_target_shifted_and_padding_counts_for_nothing() {
         tensor.into_data().iter().collect()
     };
     let labels: Vec<i64> = batch.labels.tokens().into_data().iter().collect();
-    assert_eq!(update(&[&pairs]).loss_tokens, 5);
+    assert_eq!(update(&[&pairs]).loss_weight, 5);
     assert_eq!(rows(batch.source), [5, 6, 7, 2, 9, 2, 0, 0]);
     assert_eq!(rows(batch.target), [1, 8, 0, 1, 10, 11]);
     assert_eq!(labels, [8, 2, 10, 11, 2]);
@@ -170,7 +171,7 @@ fn labels_are_the_target_shifted_and_padding_counts_for_nothing() {
 #[test]
 fn clipping_scales_all_gradients_together() {
     let _alone = alone();
-    let model = TrainingModel::new(model(), 0.1);
+    let model = TrainingModel::new(model(), LossOptions::smoothed(0.1));
     let pairs = pairs(4);
     let grads = || TrainStep::step(&model, update(&[&pairs])).grads;
     B::seed(&Default::default(), 1);
@@ -209,7 +210,11 @@ fn weight_decay_shrinks_each_matrix_once_and_no_bias_or_norm() {
     Module::<B>::visit(&model, &mut zeros);
     let Zeros(grads, dimensions) = zeros;
     let before = weights::<B, _>(&model);
-    let mut optimizer = PaperAdam::<Transformer<B>, B>::new(None).with_weight_decay(0.5);
+    let decaying = AdamConfig {
+        weight_decay: 0.5,
+        ..AdamConfig::default()
+    };
+    let mut optimizer = decaying.init::<Transformer<B>, B>();
     let after = weights::<B, _>(&optimizer.step(0.5, model, grads));
 
     assert!(dimensions.contains(&1) && dimensions.contains(&2));
@@ -243,7 +248,8 @@ fn training_learns_and_keeps_the_best_model() {
 
     let best = losses.iter().copied().fold(f64::INFINITY, f64::min);
     let kept = Transformer::<Inner>::load(&out, &Default::default()).unwrap();
-    let statistics = transformer_train::evaluate(&kept, pairs(10), 40, 0.1).unwrap();
+    let statistics =
+        transformer_train::evaluate(&kept, pairs(10), 40, &LossOptions::smoothed(0.1)).unwrap();
     assert!((statistics.mean_loss() - best).abs() < 1e-6);
 }
 
@@ -393,7 +399,7 @@ fn a_directory_is_refused_to_a_second_run_until_the_first_has_ended() {
     let directory = out.clone();
     let trained = trainer(config)
         .directory(&out)
-        .on_validation(["Refused runs"], move |_| {
+        .validate_with_fn(["Refused runs"], move |_| {
             let refused = [false, true].into_iter().filter(|&resume| {
                 let second = trainer(run()).directory(&directory).resume(resume);
                 let error = second.train(pairs(30), pairs(10)).unwrap_err();
@@ -455,7 +461,7 @@ fn a_run_in_mid_schedule_is_resumed_to_its_end_and_to_no_other() {
     let whole = trainer(cosine.clone()).train(pairs(30), pairs(10)).unwrap();
     let stopped = trainer(cosine.clone())
         .directory(&out)
-        .on_validation([], |at| {
+        .validate_with_fn([], |at| {
             Ok(match at.update {
                 8 => ControlFlow::Break([]),
                 _ => ControlFlow::Continue([]),

@@ -10,8 +10,8 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::Transformer;
 use transformer_train::{
-    HookError, Measurement, PlainLines, ProgressDisplay, StopReason, Trainer, TrainingConfig,
-    ValidationContext, ValidationMetrics, evaluate,
+    HookError, LossOptions, Measurement, PlainLines, ProgressDisplay, StopReason, Trainer,
+    TrainingConfig, ValidationContext, ValidationMetrics, evaluate,
 };
 
 use support::run::{Page, alone, pairs, tiny_config};
@@ -41,8 +41,9 @@ fn numbers_are_recorded_and_survive_a_resume() {
     let measured = || {
         trainer()
             .directory(&out)
-            .on_validation(["Update", "Loss again"], |at| {
-                let again = evaluate(at.model, pairs(), 20, 0.1)?.mean_loss();
+            .validate_with_fn(["Update", "Loss again"], |at| {
+                let again =
+                    evaluate(at.model, pairs(), 20, &LossOptions::smoothed(0.1))?.mean_loss();
                 assert!((again - at.statistics.mean_loss()).abs() < 1e-9);
                 Ok(ControlFlow::Continue([at.update as f64, again]))
             })
@@ -68,7 +69,7 @@ fn a_hook_ends_the_run_and_resuming_goes_on() {
     let out = folder.path().join("model");
     let stopped = trainer()
         .directory(&out)
-        .on_validation(["Earlier"], |at| {
+        .validate_with_fn(["Earlier"], |at| {
             let earlier = [at.earlier.len() as f64];
             Ok(match at.update {
                 8 => ControlFlow::Break(earlier),
@@ -95,7 +96,7 @@ fn a_hook_ends_the_run_and_resuming_goes_on() {
 fn a_hook_that_measures_nothing_can_end_the_run() {
     let _alone = alone();
     let trained = trainer()
-        .on_validation([], |_| Ok(ControlFlow::Break([])))
+        .validate_with_fn([], |_| Ok(ControlFlow::Break([])))
         .train(pairs(), pairs())
         .unwrap();
     assert_eq!(
@@ -116,7 +117,7 @@ fn a_hook_changes_no_weight() {
         .unwrap();
     trainer()
         .directory(out("with", &folder))
-        .on_validation(["Draw"], |_| {
+        .validate_with_fn(["Draw"], |_| {
             use burn::tensor::{Distribution, Tensor};
             let device = Default::default();
             let draw = Tensor::<NdArray, 1>::random([1], Distribution::Default, &device);
@@ -138,7 +139,7 @@ fn an_error_of_a_hook_is_reported_and_the_run_can_be_resumed() {
     let out = folder.path().join("model");
     let error = trainer()
         .directory(&out)
-        .on_validation(["BLEU"], |at| match at.update {
+        .validate_with_fn(["BLEU"], |at| match at.update {
             8 => Err("no reference".into()),
             _ => Ok(ControlFlow::Continue([0.0])),
         })
@@ -149,7 +150,7 @@ fn an_error_of_a_hook_is_reported_and_the_run_can_be_resumed() {
     let resumed = trainer()
         .directory(&out)
         .resume(true)
-        .on_validation(["BLEU"], |at| Ok(ControlFlow::Continue([at.update as f64])))
+        .validate_with_fn(["BLEU"], |at| Ok(ControlFlow::Continue([at.update as f64])))
         .train(pairs(), pairs())
         .unwrap();
     let numbers = resumed.validations.iter().map(|v| v.numbers["BLEU"]);
@@ -162,7 +163,7 @@ fn an_error_of_a_hook_is_reported_and_the_run_can_be_resumed() {
 fn names_of_numbers_differ_from_each_other_and_from_the_means() {
     for names in [["BLEU", "BLEU"], ["BLEU", "Loss"]] {
         let error = trainer()
-            .on_validation(names, |_| Ok(ControlFlow::Continue([0.0, 0.0])))
+            .validate_with_fn(names, |_| Ok(ControlFlow::Continue([0.0, 0.0])))
             .train(pairs(), pairs())
             .unwrap_err();
         let name = names[1];
@@ -192,9 +193,9 @@ impl ValidationMetrics<NdArray, Transformer<NdArray>> for Numbers {
 fn several_hooks_measure_side_by_side() {
     let _alone = alone();
     let trained = trainer()
-        .on_validation(["first"], |_| Ok(ControlFlow::Continue([1.0])))
+        .validate_with_fn(["first"], |_| Ok(ControlFlow::Continue([1.0])))
         .validate_with(Numbers(2))
-        .on_validation(["last"], |at| {
+        .validate_with_fn(["last"], |at| {
             let number = [at.earlier.len() as f64];
             Ok(match at.update {
                 8 => ControlFlow::Break(number),
@@ -230,7 +231,7 @@ fn numbers_are_in_the_plain_line_of_a_validation() {
     let page = Page::default();
     trainer()
         .observer(PlainLines::new(page.clone()))
-        .on_validation(["BLEU", "chrF2"], |at| {
+        .validate_with_fn(["BLEU", "chrF2"], |at| {
             Ok(ControlFlow::Continue([at.update as f64 + 0.25, f64::NAN]))
         })
         .train(pairs(), pairs())

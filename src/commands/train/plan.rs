@@ -95,10 +95,10 @@ impl Plan {
             let value = format!("\"{precision}\"");
             return Err(self.refuse("training.precision", value, rule).into());
         }
-        if !multiplies_bf16_fast() {
-            note(
-                "warning: this processor has neither AMX nor a fast AVX512-BF16: products in bf16 are slower here than in f32",
-            );
+        if !backend.multiplies_bf16_fast() {
+            note(format_args!(
+                "warning: this processor has no instructions by which {backend} multiplies faster in bf16 than in f32"
+            ));
         }
         Ok(())
     }
@@ -122,18 +122,6 @@ impl Plan {
             rule,
         }
     }
-}
-
-/// Whether products in bf16 are faster than in f32 on this processor.
-#[cfg(any(feature = "ndarray", feature = "flex", feature = "tch"))]
-fn multiplies_bf16_fast() -> bool {
-    transformer_core::ops::host::multiplies_bf16_fast()
-}
-
-/// No other backend has them.
-#[cfg(not(any(feature = "ndarray", feature = "flex", feature = "tch")))]
-fn multiplies_bf16_fast() -> bool {
-    false
 }
 
 /// The updates whose learning rates come before those of this run. A run that has made updates has them in its record.

@@ -6,14 +6,8 @@ use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
-use transformer_core::{
-    AttentionMask, AttentionWeights, ConfigError, EmbeddingConfig, Encoder, EncoderConfig,
-    LayerConfig, PositionalEncoding, PositionalEncodingConfig, TokenEmbedding, WEIGHTS_FILE,
-    load_weights, padded, padding_positions,
-};
-use transformer_train::{
-    Checksum, Example, LabelSmoothedCrossEntropy, Lengths, Objective, TokenSums, TrainError,
-};
+use transformer_core::{ConfigError, Context, EmbeddingConfig, Layer, LayerConfig, Mask, PositionalEncoding, PositionalEncodingConfig, Stack, StackConfig, TokenEmbedding, WEIGHTS_FILE, load_weights, padded, padding_positions};
+use transformer_train::{Checksum, Example, LabelSmoothedCrossEntropy, Lengths, Objective, LossSums, TrainError, LossOptions};
 
 /// Entries of the vocabulary; token 0 fills texts up.
 pub const VOCAB_SIZE: usize = 12;
@@ -47,7 +41,7 @@ impl Example for Labelled {
 pub struct Classifier<B: Backend> {
     pub embedding: TokenEmbedding<B>,
     positions: PositionalEncoding<B>,
-    encoder: Encoder<B>,
+    encoder: Stack<B, Layer<B>>,
     output: Linear<B>,
 }
 
@@ -58,7 +52,7 @@ impl<B: Backend> Classifier<B> {
         Ok(Self {
             embedding: EmbeddingConfig::new(VOCAB_SIZE, D_MODEL).init(device),
             positions: PositionalEncodingConfig::new(D_MODEL).init(device),
-            encoder: EncoderConfig::new(layer, 2).init(device),
+            encoder: StackConfig::new(layer, 2).init(device),
             output: LinearConfig::new(D_MODEL, CLASSES).init(device),
         })
     }
@@ -80,9 +74,13 @@ impl<B: Backend> Classifier<B> {
     /// Logits of the classes: `[batch, len]` to `[batch, CLASSES]`.
     pub fn forward(&self, texts: Tensor<B, 2, Int>) -> Tensor<B, 2> {
         let padding = padding_positions(texts.clone(), 0);
-        let mask = AttentionMask::padding(padding.clone());
+        let mask = Mask::padding(padding.clone());
         let x = self.positions.forward(self.embedding.forward(texts), 0);
-        let hidden = self.encoder.forward(x, Some(&mask), AttentionWeights::Discard).hidden;
+        let at = Context {
+            mask: Some(&mask),
+            ..Context::default()
+        };
+        let hidden = self.encoder.forward(x, &at).hidden;
         let real: Tensor<B, 3> = padding.bool_not().float().unsqueeze_dim(2);
         let mean = (hidden * real.clone()).sum_dim(1) / real.sum_dim(1);
         self.output.forward(mean.squeeze_dim(1))
@@ -93,8 +91,8 @@ impl<B: Backend> Objective<B> for Classifier<B> {
     type Example = Labelled;
     type Batch = (Tensor<B, 2, Int>, Tensor<B, 1, Int>);
 
-    fn d_model(&self) -> usize {
-        D_MODEL
+    fn width(&self) -> Option<usize> {
+        Some(D_MODEL)
     }
 
     fn batch(&self, examples: &[Labelled], device: &B::Device) -> Self::Batch {
@@ -104,8 +102,8 @@ impl<B: Backend> Objective<B> for Classifier<B> {
         (padded(&texts, 0, device), classes)
     }
 
-    fn loss(&self, (texts, classes): Self::Batch, label_smoothing: f64) -> TokenSums<B> {
+    fn loss(&self, (texts, classes): Self::Batch, options: &LossOptions) -> LossSums<B> {
         let logits = self.forward(texts);
-        LabelSmoothedCrossEntropy::without_padding(label_smoothing).sums(logits, classes)
+        LabelSmoothedCrossEntropy::without_padding(options.label_smoothing).sums(logits, classes)
     }
 }

@@ -9,7 +9,7 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use outside::{Classifier, Labelled};
 use transformer_core::padded;
-use transformer_train::{ProgressDisplay, Trained, Trainer, TrainingConfig, evaluate};
+use transformer_train::{ProgressDisplay, Trained, Trainer, TrainingConfig, evaluate, LossOptions};
 
 type Inner = NdArray;
 type Training = Autodiff<Inner>;
@@ -78,7 +78,7 @@ fn it_learns_with_a_frozen_embedding_and_resumes_to_the_same_model() {
     let first = values(model().embedding.weight.val().inner());
     assert_eq!(embedding(&trained.model), first, "the embedding is frozen");
 
-    let statistics = evaluate(&trained.model, texts(400), 1000, 0.0).unwrap();
+    let statistics = evaluate(&trained.model, texts(400), 1000, &LossOptions::smoothed(0.0)).unwrap();
     assert!(statistics.accuracy() > 95.0, "{statistics:?}");
 
     // Stopped half-way, and resumed.
@@ -96,6 +96,6 @@ fn it_learns_with_a_frozen_embedding_and_resumes_to_the_same_model() {
     if best.unwrap().update == 240 {
         assert_eq!(logits(&loaded), logits(&resumed.model));
     }
-    let statistics = evaluate(&loaded, texts(100), 1000, 0.1).unwrap();
+    let statistics = evaluate(&loaded, texts(100), 1000, &LossOptions::smoothed(0.1)).unwrap();
     assert!((statistics.mean_loss() - best.unwrap().valid_loss).abs() < 1e-5);
 }

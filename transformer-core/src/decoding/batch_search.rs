@@ -3,18 +3,15 @@
 use std::mem;
 use std::ops::ControlFlow;
 
-use burn::tensor::backend::Backend;
-
-use super::Hypothesis;
-use super::batches::to_host;
-use super::next_token::{NextToken, NextTokenOutput, Vocabulary};
-use super::options::DecodeOptions;
-use super::targets::Targets;
-use crate::error::{DecodeError, RequestProblem};
-use crate::ops::AttentionWeights;
+use crate::decoding::Hypothesis;
+use crate::decoding::error::DecodeError;
+use crate::decoding::next_token::{Next, NextToken, Vocabulary};
+use crate::decoding::options::DecodeOptions;
+use crate::decoding::targets::Targets;
+use transformer_kernels::AttentionWeights;
 
 /// A batch of requests while their targets grow.
-pub(super) struct BatchSearch<'a, B: Backend, M: NextToken<B>> {
+pub(super) struct BatchSearch<'a, M: NextToken> {
     model: &'a M,
     options: &'a DecodeOptions,
     vocabulary: Vocabulary,
@@ -27,19 +24,19 @@ pub(super) struct BatchSearch<'a, B: Backend, M: NextToken<B>> {
     decoded: Decoded,
 }
 
-impl<'a, B: Backend, M: NextToken<B>> BatchSearch<'a, B, M> {
-    /// A batch of sources, each with its empty target.
+impl<'a, M: NextToken> BatchSearch<'a, M> {
+    /// A batch of sources that the model has read, each with its empty target.
     pub fn new(
         model: &'a M,
         options: &'a DecodeOptions,
-        sources: &[&[u32]],
+        state: M::State,
         targets: Vec<Targets<'a>>,
     ) -> Self {
         Self {
             model,
             options,
             vocabulary: model.vocabulary(),
-            state: model.start(sources),
+            state,
             targets,
             width: 1,
             decoded: Decoded::default(),
@@ -53,6 +50,9 @@ impl<'a, B: Backend, M: NextToken<B>> BatchSearch<'a, B, M> {
         mut self,
         on_token: &mut impl FnMut(usize, u32) -> ControlFlow<()>,
     ) -> Result<Decoded, DecodeError> {
+        if self.read_beginnings(on_token)?.is_break() {
+            return Ok(self.stopped());
+        }
         loop {
             let ControlFlow::Continue(kept) = self.finish(on_token) else {
                 return Ok(self.stopped());
@@ -65,6 +65,40 @@ impl<'a, B: Backend, M: NextToken<B>> BatchSearch<'a, B, M> {
                 return Ok(self.stopped());
             }
         }
+    }
+
+    /// Reads the tokens that all targets must begin with, as many as the shortest such beginning has, in one pass.
+    fn read_beginnings(
+        &mut self,
+        on_token: &mut impl FnMut(usize, u32) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, DecodeError> {
+        let beginnings = self.targets.iter().map(Targets::beginning);
+        let mut beginnings: Vec<Vec<u32>> = beginnings.collect();
+        let shortest = beginnings.iter().map(Vec::len).min().unwrap_or(0);
+        // A penalty for coverage needs the attention of every token; one token is read as fast by a step.
+        if shortest < 2 || self.options.coverage_penalty > 0.0 {
+            return Ok(ControlFlow::Continue(()));
+        }
+        beginnings
+            .iter_mut()
+            .for_each(|beginning| beginning.truncate(shortest));
+        let rows: Vec<&[u32]> = beginnings.iter().map(Vec::as_slice).collect();
+        let log_probs = self.model.read(&rows, &mut self.state);
+        let mut flow = ControlFlow::Continue(());
+        for ((targets, tokens), log_probs) in self.targets.iter_mut().zip(rows).zip(&log_probs) {
+            if has_nan(log_probs) {
+                return Err(targets.not_a_number());
+            }
+            targets.begin(tokens, log_probs);
+            if self.options.width() == 1 {
+                flow = flow_on(flow, || {
+                    tokens
+                        .iter()
+                        .try_for_each(|&token| on_token(targets.index, token))
+                });
+            }
+        }
+        Ok(flow)
     }
 
     /// Takes the hypotheses of the sources that are done. Returns the indices of the others.
@@ -121,10 +155,7 @@ impl<'a, B: Backend, M: NextToken<B>> BatchSearch<'a, B, M> {
         let mut flow = ControlFlow::Continue(());
         for (targets, log_probs) in self.targets.iter_mut().zip(rows) {
             if has_nan(log_probs) {
-                return Err(DecodeError {
-                    index: targets.index,
-                    problem: RequestProblem::NotANumber,
-                });
+                return Err(targets.not_a_number());
             }
             targets.attend(attention.next().unwrap_or_default());
             targets.advance(log_probs);
@@ -144,12 +175,11 @@ impl<'a, B: Backend, M: NextToken<B>> BatchSearch<'a, B, M> {
             true => AttentionWeights::Return,
             false => AttentionWeights::Discard,
         };
-        let NextTokenOutput {
+        let Next {
             log_probs,
             attention,
-            ..
-        } = self.model.next_token(&last, &mut self.state, attention);
-        [to_host(log_probs), attention.map_or(Vec::new(), to_host)]
+        } = self.model.next(&last, &mut self.state, attention);
+        [log_probs, attention.unwrap_or_default()]
     }
 
     /// The result when the caller stops the search: for targets that still grow, their tokens so far.

@@ -7,6 +7,7 @@
 mod batch_search;
 mod batches;
 mod beam;
+mod error;
 mod next_token;
 mod options;
 mod request;
@@ -19,16 +20,16 @@ mod targets;
 mod teacher_forcing;
 
 pub use batches::padded;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 pub(crate) use batches::to_host;
 pub(crate) use batches::{column, unknown_token};
+pub use error::{DecodeError, DecodeOptionsError, RequestProblem};
 pub(crate) use next_token::check_batch;
-pub use next_token::{Ensemble, NextToken, NextTokenOutput, Vocabulary};
+pub use next_token::{Ensemble, Next, NextToken, Vocabulary};
 pub use options::{DecodeOptions, LengthPenalty, MaxLength, Sampling, Strategy};
 pub use request::{Request, SourceTarget};
 pub use scoring::{TargetScore, score};
 pub use search::{Search, greedy};
-pub(crate) use teacher_forcing::{label_log_probs, log_probs, log_probs_without, read_before};
+pub(crate) use teacher_forcing::{label_log_probs, log_probs_without, read_before};
 
 /// A target that decoding found for a request.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,36 +2,32 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use transformer_kernels::AttentionWeights;
 
-use super::batches::{column, unknown_token};
-use crate::error::{DecodeOptionsError, RequestProblem};
-use crate::ops::AttentionWeights;
+use crate::decoding::batches::{to_host, unknown_token};
+use crate::decoding::error::{DecodeOptionsError, RequestProblem};
 use crate::special_tokens::SpecialTokens;
+use transformer_cpu::Threads;
 
 /// A model that predicts the next token: the interface that [`Search`](crate::Search),
-/// [`greedy`](crate::greedy) and [`score`](crate::score) use.
+/// [`greedy`](crate::greedy) and [`score`](crate::score) use. It names no backend: numbers pass as slices on the host.
 ///
 /// A batch has one or more sources, each with one or more targets that grow by a token at a time. The
 /// *rows* of a batch are its targets, those of a source together. For a model without sources, such as
 /// a [`LanguageModel`](crate::LanguageModel), the sources are empty.
 ///
 /// ```
-/// use burn_ndarray::{NdArray, NdArrayDevice};
-/// use burn::tensor::{Tensor, TensorData};
 /// use transformer_core::{
-///     AttentionWeights, DecodeOptions, MaxLength, NextToken, NextTokenOutput, Request,
-///     RequestProblem, Search, SpecialTokens, Vocabulary,
+///     AttentionWeights, DecodeOptions, MaxLength, Next, NextToken, Request, RequestProblem, Search,
+///     SpecialTokens, Threads, Vocabulary,
 /// };
 ///
 /// /// Prefers the token after the last one: 1, 2, 3, …; `<eos>` is 5.
 /// struct Counter;
 ///
-/// impl NextToken<NdArray> for Counter {
+/// impl NextToken for Counter {
 ///     type State = ();
 ///
-///     fn device(&self) -> NdArrayDevice {
-///         NdArrayDevice::Cpu
-///     }
 ///     fn vocabulary(&self) -> Vocabulary {
 ///         let special_tokens = SpecialTokens { pad: 0, bos: 1, eos: 5 };
 ///         Vocabulary { size: 6, special_tokens }
@@ -39,19 +35,13 @@ use crate::special_tokens::SpecialTokens;
 ///     fn check_source(&self, _source: &[u32]) -> Result<(), RequestProblem> {
 ///         Ok(())
 ///     }
-///     fn start(&self, _sources: &[&[u32]]) {}
-///     fn next_token(
-///         &self,
-///         last: &[u32],
-///         _state: &mut (),
-///         _attention: AttentionWeights,
-///     ) -> NextTokenOutput<NdArray> {
+///     fn start(&self, _sources: &[&[u32]], _threads: Threads) {}
+///     fn next(&self, last: &[u32], _state: &mut (), _attention: AttentionWeights) -> Next {
 ///         let mut log_probs = vec![-10.0_f32; last.len() * 6];
 ///         for (row, &token) in log_probs.chunks_mut(6).zip(last) {
 ///             row[(token as usize + 1) % 6] = -0.1;
 ///         }
-///         let log_probs = TensorData::new(log_probs, [last.len(), 6]);
-///         NextTokenOutput::new(Tensor::from_data(log_probs, &self.device()))
+///         Next::new(log_probs)
 ///     }
 ///     fn select(&self, _state: &mut (), _sources: &[usize], _rows: &[usize]) {}
 /// }
@@ -63,15 +53,17 @@ use crate::special_tokens::SpecialTokens;
 /// # Ok(())
 /// # }
 /// ```
-pub trait NextToken<B: Backend>: Sync {
+pub trait NextToken: Sync {
     /// The state of a batch between two tokens, such as a key/value cache.
     type State;
 
-    /// The device that the model is on.
-    fn device(&self) -> B::Device;
-
     /// The vocabulary of targets.
     fn vocabulary(&self) -> Vocabulary;
+
+    /// Entries of the vocabulary of sources; `None` if the model does not say.
+    fn source_vocab_size(&self) -> Option<usize> {
+        None
+    }
 
     /// The most tokens that a target may have, `<eos>` included where it ends in it; `None` if there is no limit.
     /// `<bos>` does not count: with it, the model reads all tokens but the last.
@@ -101,63 +93,59 @@ pub trait NextToken<B: Backend>: Sync {
         }
     }
 
-    /// The model for use beside others of its kind: it computes on the thread that calls it alone, so that several
-    /// batches are decoded side by side, each by one thread. `None`, the default, if a model is better off with
-    /// one batch at a time.
-    fn on_one_thread(&self) -> Option<Self>
-    where
-        Self: Sized,
-    {
-        None
+    /// Whether several batches are decoded faster side by side, each by one thread, than one after the other. If so,
+    /// [`start`](Self::start) is called with [`Threads::This`] from several threads.
+    fn is_side_by_side(&self) -> bool {
+        false
     }
 
-    /// Reads the sources of a batch, each of which then has one empty target. Search forces the tokens of a
-    /// prefix one by one.
+    /// Reads the sources of a batch, each of which then has one empty target. The state computes by these threads.
     ///
     /// # Panics
     /// Models may panic when no source is given; search gives one at least.
-    fn start(&self, sources: &[&[u32]]) -> Self::State;
+    fn start(&self, sources: &[&[u32]], threads: Threads) -> Self::State;
 
     /// Appends a token to every row, and returns the log-probabilities of the tokens that may follow.
     /// The first token is `<bos>`.
     ///
     /// # Shapes
     /// - last: one token for each row
-    /// - output: see [`NextTokenOutput`]
-    fn next_token(
-        &self,
-        last: &[u32],
-        state: &mut Self::State,
-        attention: AttentionWeights,
-    ) -> NextTokenOutput<B>;
+    /// - output: see [`Next`]
+    fn next(&self, last: &[u32], state: &mut Self::State, attention: AttentionWeights) -> Next;
+
+    /// Reads the targets of all rows at once, right after [`start`](Self::start), each but for its last token, and
+    /// returns the log-probability of each token. After targets of one length, a prompt for example,
+    /// [`next`](Self::next) appends their last tokens; after others the state is of no further use.
+    ///
+    /// The default reads token by token; a model that reads a target in one pass is faster.
+    ///
+    /// # Shapes
+    /// - targets: one for each row, none of them empty
+    /// - output: for each row, as many log-probabilities as its target has tokens
+    fn read(&self, targets: &[&[u32]], state: &mut Self::State) -> Vec<Vec<f32>> {
+        let Vocabulary {
+            size,
+            special_tokens: SpecialTokens { pad, bos, .. },
+        } = self.vocabulary();
+        let longest = targets.iter().map(|target| target.len()).max().unwrap_or(0);
+        let mut last = vec![bos; targets.len()];
+        let mut found = vec![Vec::new(); targets.len()];
+        for position in 0..longest {
+            let next = self.next(&last, state, AttentionWeights::Discard);
+            let rows = next.log_probs.chunks(size);
+            for (((row, target), last), found) in rows.zip(targets).zip(&mut last).zip(&mut found) {
+                let token = target.get(position);
+                found.extend(token.map(|&token| row[token as usize]));
+                *last = token.copied().unwrap_or(pad);
+            }
+        }
+        found
+    }
 
     /// Keeps the given sources of the batch, in the given order, with the given rows: indices of the
     /// rows so far, those of a source together, the same number for each. A row may be given more than
     /// once; the copies then continue separately.
     fn select(&self, state: &mut Self::State, sources: &[usize], rows: &[usize]);
-
-    /// The log-probability of each token of given targets.
-    ///
-    /// The default computes token by token; a model that can read a whole target at once is faster.
-    ///
-    /// # Shapes
-    /// - sources and targets: `batch` of each; no target is empty
-    /// - output: `[batch, tgt_len]`, the longest target's length; undefined after the end of a target
-    fn target_log_probs(&self, sources: &[&[u32]], targets: &[&[u32]]) -> Tensor<B, 2> {
-        let SpecialTokens { pad, bos, .. } = self.vocabulary().special_tokens;
-        let device = self.device();
-        let mut state = self.start(sources);
-        let tgt_len = targets.iter().map(|target| target.len()).max().unwrap_or(0);
-        let mut last = vec![bos; targets.len()];
-        let columns = (0..tgt_len).map(|position| {
-            let output = self.next_token(&last, &mut state, AttentionWeights::Discard);
-            for (last, target) in last.iter_mut().zip(targets) {
-                *last = target.get(position).copied().unwrap_or(pad);
-            }
-            output.log_probs.gather(1, column(&last, &device))
-        });
-        Tensor::cat(columns.collect(), 1)
-    }
 }
 
 /// The vocabulary of targets.
@@ -177,17 +165,17 @@ pub(crate) fn check_batch(sources: &[&[u32]]) {
 /// The next token of each row, as a model predicts it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct NextTokenOutput<B: Backend> {
+pub struct Next {
     /// Log-probabilities: `[rows, tgt_vocab_size]`.
-    pub log_probs: Tensor<B, 2>,
+    pub log_probs: Vec<f32>,
     /// The last token's attention to each source token, averaged over layers and heads:
     /// `[rows, src_len]`. `None` unless requested, and if the model has no sources.
-    pub attention: Option<Tensor<B, 2>>,
+    pub attention: Option<Vec<f32>>,
 }
 
-impl<B: Backend> NextTokenOutput<B> {
+impl Next {
     /// Log-probabilities `[rows, tgt_vocab_size]`, without attention.
-    pub fn new(log_probs: Tensor<B, 2>) -> Self {
+    pub fn new(log_probs: Vec<f32>) -> Self {
         Self {
             log_probs,
             attention: None,
@@ -195,7 +183,7 @@ impl<B: Backend> NextTokenOutput<B> {
     }
 
     /// Adds the attention to the sources: `[rows, src_len]`.
-    pub fn with_attention(self, attention: Tensor<B, 2>) -> Self {
+    pub fn with_attention(self, attention: Vec<f32>) -> Self {
         Self {
             attention: Some(attention),
             ..self
@@ -203,15 +191,22 @@ impl<B: Backend> NextTokenOutput<B> {
     }
 }
 
-impl<B: Backend, M: NextToken<B>> NextToken<B> for &M {
-    type State = M::State;
-
-    fn device(&self) -> B::Device {
-        (**self).device()
+/// Log-probabilities `[rows, tgt_vocab_size]` on any device.
+impl<B: Backend> From<Tensor<B, 2>> for Next {
+    fn from(log_probs: Tensor<B, 2>) -> Self {
+        Self::new(to_host(log_probs))
     }
+}
+
+impl<M: NextToken> NextToken for &M {
+    type State = M::State;
 
     fn vocabulary(&self) -> Vocabulary {
         (**self).vocabulary()
+    }
+
+    fn source_vocab_size(&self) -> Option<usize> {
+        (**self).source_vocab_size()
     }
 
     fn max_target_len(&self) -> Option<usize> {
@@ -226,27 +221,24 @@ impl<B: Backend, M: NextToken<B>> NextToken<B> for &M {
         (**self).check_target(target)
     }
 
-    // Without `on_one_thread`: the model that it returns is owned, not a reference.
-
-    fn start(&self, sources: &[&[u32]]) -> Self::State {
-        (**self).start(sources)
+    fn is_side_by_side(&self) -> bool {
+        (**self).is_side_by_side()
     }
 
-    fn next_token(
-        &self,
-        last: &[u32],
-        state: &mut Self::State,
-        attention: AttentionWeights,
-    ) -> NextTokenOutput<B> {
-        (**self).next_token(last, state, attention)
+    fn start(&self, sources: &[&[u32]], threads: Threads) -> Self::State {
+        (**self).start(sources, threads)
+    }
+
+    fn next(&self, last: &[u32], state: &mut Self::State, attention: AttentionWeights) -> Next {
+        (**self).next(last, state, attention)
+    }
+
+    fn read(&self, targets: &[&[u32]], state: &mut Self::State) -> Vec<Vec<f32>> {
+        (**self).read(targets, state)
     }
 
     fn select(&self, state: &mut Self::State, sources: &[usize], rows: &[usize]) {
         (**self).select(state, sources, rows);
-    }
-
-    fn target_log_probs(&self, sources: &[&[u32]], targets: &[&[u32]]) -> Tensor<B, 2> {
-        (**self).target_log_probs(sources, targets)
     }
 }
 
@@ -256,15 +248,12 @@ pub struct Ensemble<M> {
     models: Vec<M>,
 }
 
-impl<M> Ensemble<M> {
+impl<M: NextToken> Ensemble<M> {
     /// An ensemble of the given models, or of references to them.
     ///
     /// # Errors
     /// When no model is given, or the vocabularies differ.
-    pub fn new<B: Backend>(models: Vec<M>) -> Result<Self, DecodeOptionsError>
-    where
-        M: NextToken<B>,
-    {
+    pub fn new(models: Vec<M>) -> Result<Self, DecodeOptionsError> {
         let Some((first, others)) = models.split_first() else {
             return Err(DecodeOptionsError::NoModel);
         };
@@ -280,27 +269,21 @@ impl<M> Ensemble<M> {
         &self.models
     }
 
-    /// The ensemble with each model changed, which must keep its vocabulary.
-    #[cfg(all(feature = "text", any(feature = "flex", feature = "ndarray")))]
-    pub(crate) fn map<N>(self, change: impl FnMut(M) -> N) -> Ensemble<N> {
-        let models = self.models.into_iter().map(change).collect();
-        Ensemble { models }
-    }
-
-    fn first(&self) -> &M {
-        &self.models[0]
+    /// The models; at least one.
+    pub fn into_models(self) -> Vec<M> {
+        self.models
     }
 }
 
-impl<B: Backend, M: NextToken<B>> NextToken<B> for Ensemble<M> {
+impl<M: NextToken> NextToken for Ensemble<M> {
     type State = Vec<M::State>;
 
-    fn device(&self) -> B::Device {
-        self.first().device()
+    fn vocabulary(&self) -> Vocabulary {
+        self.models[0].vocabulary()
     }
 
-    fn vocabulary(&self) -> Vocabulary {
-        self.first().vocabulary()
+    fn source_vocab_size(&self) -> Option<usize> {
+        self.models.iter().filter_map(M::source_vocab_size).min()
     }
 
     fn max_target_len(&self) -> Option<usize> {
@@ -319,34 +302,41 @@ impl<B: Backend, M: NextToken<B>> NextToken<B> for Ensemble<M> {
             .try_for_each(|model| model.check_target(target))
     }
 
-    fn on_one_thread(&self) -> Option<Self> {
-        let models = self.models.iter().map(M::on_one_thread);
-        let models = models.collect::<Option<_>>()?;
-        Some(Self { models })
+    fn is_side_by_side(&self) -> bool {
+        self.models.iter().all(M::is_side_by_side)
     }
 
-    fn start(&self, sources: &[&[u32]]) -> Self::State {
-        let states = self.models.iter().map(|model| model.start(sources));
-        states.collect()
+    fn start(&self, sources: &[&[u32]], threads: Threads) -> Self::State {
+        let states = self.models.iter();
+        states.map(|model| model.start(sources, threads)).collect()
     }
 
-    fn next_token(
-        &self,
-        last: &[u32],
-        states: &mut Self::State,
-        attention: AttentionWeights,
-    ) -> NextTokenOutput<B> {
+    fn next(&self, last: &[u32], states: &mut Self::State, attention: AttentionWeights) -> Next {
         let outputs = self.models.iter().zip(states);
-        let outputs = outputs.map(|(model, state)| model.next_token(last, state, attention));
+        let outputs = outputs.map(|(model, state)| model.next(last, state, attention));
         let (log_probs, attention): (Vec<_>, Vec<_>) = outputs
             .map(|output| (output.log_probs, output.attention))
             .unzip();
         let attention: Vec<_> = attention.into_iter().flatten().collect();
-        NextTokenOutput {
+        let count = attention.len() as f32;
+        let sum = attention.into_iter().reduce(|mut sum, next| {
+            sum.iter_mut()
+                .zip(next)
+                .for_each(|(sum, next)| *sum += next);
+            sum
+        });
+        Next {
             log_probs: log_of_mean(log_probs),
-            attention: (!attention.is_empty())
-                .then(|| Tensor::stack::<3>(attention, 0).mean_dim(0).squeeze_dim(0)),
+            attention: sum.map(|sum| sum.into_iter().map(|sum| sum / count).collect()),
         }
+    }
+
+    fn read(&self, targets: &[&[u32]], states: &mut Self::State) -> Vec<Vec<f32>> {
+        let found = self.models.iter().zip(states);
+        let found = found.map(|(model, state)| model.read(targets, state).concat());
+        let mut of_tokens = log_of_mean(found.collect()).into_iter();
+        let of_target = |target: &&[u32]| of_tokens.by_ref().take(target.len()).collect();
+        targets.iter().map(of_target).collect()
     }
 
     fn select(&self, states: &mut Self::State, sources: &[usize], rows: &[usize]) {
@@ -354,27 +344,25 @@ impl<B: Backend, M: NextToken<B>> NextToken<B> for Ensemble<M> {
             model.select(state, sources, rows);
         }
     }
-
-    fn target_log_probs(&self, sources: &[&[u32]], targets: &[&[u32]]) -> Tensor<B, 2> {
-        let log_probs = self.models.iter();
-        let log_probs = log_probs.map(|model| model.target_log_probs(sources, targets));
-        log_of_mean(log_probs.collect())
-    }
 }
 
 /// The logarithm of the mean of the probabilities of at least one model: −∞ where all of them have −∞.
-fn log_of_mean<B: Backend>(mut log_probs: Vec<Tensor<B, 2>>) -> Tensor<B, 2> {
-    let count = log_probs.len();
-    if count == 1 {
+fn log_of_mean(mut log_probs: Vec<Vec<f32>>) -> Vec<f32> {
+    if log_probs.len() == 1 {
         return log_probs.remove(0);
     }
-    let most = log_probs.iter().cloned();
-    let most = most.reduce(|most, next| most.max_pair(next));
-    // Finite, because −∞ less −∞ is not a number.
-    let most = most.expect("an ensemble has a model").clamp_min(f32::MIN);
-    let probs = log_probs.into_iter();
-    let probs = probs.map(|log_probs| (log_probs - most.clone()).exp());
-    let sum = probs.reduce(|sum, next| sum + next);
-    let mean = sum.expect("an ensemble has a model") / count as f64;
-    most + mean.log()
+    let count = log_probs.len() as f32;
+    let mean = |at: usize| {
+        let of_models = log_probs.iter().map(|of_model| of_model[at]);
+        // NaN stays NaN. The most is finite, because −∞ less −∞ is not a number.
+        let most = of_models
+            .clone()
+            .fold(f32::MIN, |most, next| match next <= most {
+                true => most,
+                false => next,
+            });
+        let sum: f32 = of_models.map(|log_prob| (log_prob - most).exp()).sum();
+        most + (sum / count).ln()
+    };
+    (0..log_probs[0].len()).map(mean).collect()
 }

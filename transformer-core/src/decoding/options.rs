@@ -1,6 +1,6 @@
 //! Options of decoding.
 
-use crate::error::DecodeOptionsError;
+use crate::decoding::error::DecodeOptionsError;
 
 /// The strategy and limits of decoding, and the rules for tokens.
 ///

@@ -1,6 +1,6 @@
 //! Rules that force next tokens of a hypothesis, or exclude them.
 
-use super::options::DecodeOptions;
+use crate::decoding::options::DecodeOptions;
 use crate::special_tokens::SpecialTokens;
 
 /// The tokens that a target must begin with: [`DecodeOptions::forced_first`], then the prefix of its request, which
@@ -27,9 +27,14 @@ impl<'a> Beginning<'a> {
         usize::from(self.forced.is_some()) + self.rest.len()
     }
 
+    /// The tokens, in their order.
+    pub fn tokens(self) -> impl Iterator<Item = u32> + use<'a> {
+        self.forced.into_iter().chain(self.rest.iter().copied())
+    }
+
     /// The token at a position.
     fn token(self, at: usize) -> Option<u32> {
-        self.forced.iter().chain(self.rest).nth(at).copied()
+        self.tokens().nth(at)
     }
 }
 
@@ -57,6 +62,19 @@ impl<'a> Rules<'a> {
         }
     }
 
+    /// The tokens that the target must begin with.
+    pub fn beginning(&self) -> Beginning<'a> {
+        self.beginning
+    }
+
+    /// Whether a token that the target must begin with counts as certain: it is forced by the options, is the only one
+    /// whose probability is left, or the model excludes it, so that its log-probability would end the search within the
+    /// prefix.
+    pub fn is_certain(&self, at: usize, log_prob: f32) -> bool {
+        let is_forced = at == 0 && self.beginning.forced.is_some();
+        is_forced || self.options.renormalize || log_prob == f32::NEG_INFINITY
+    }
+
     /// Sets the log-probabilities of excluded tokens to −∞, multiplies those of repeated ones by
     /// their penalty, and sets that of a certain token to 0: one that the options force, or one of a prefix that
     /// the model excludes. Then the probabilities that are left are divided by their sum, if the options say so.
@@ -67,10 +85,8 @@ impl<'a> Rules<'a> {
         let at = target.len();
         let renormalize = self.options.renormalize;
         if let Some(token) = self.beginning.token(at) {
-            let is_forced = at == 0 && self.beginning.forced.is_some();
-            // A rank of −∞ would end the search within the prefix.
-            let is_excluded = log_probs[token as usize] == f32::NEG_INFINITY;
-            return force(token, is_forced || is_excluded || renormalize, log_probs);
+            let is_certain = self.is_certain(at, log_probs[token as usize]);
+            return force(token, is_certain, log_probs);
         }
         if self.options.forced_last && at + 1 >= self.limit {
             return force(self.special_tokens.eos, true, log_probs);

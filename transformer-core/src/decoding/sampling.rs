@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::options::Sampling;
+use crate::decoding::options::Sampling;
 
 impl Sampling {
     /// The random numbers of a sample of a source, which do not depend on the other sources.

@@ -1,11 +1,10 @@
 //! The probabilities of given targets.
 
-use burn::tensor::backend::Backend;
-
-use super::batches::{batches, to_host};
-use super::next_token::NextToken;
-use super::request::SourceTarget;
-use crate::error::DecodeError;
+use crate::decoding::batches::batches;
+use crate::decoding::error::DecodeError;
+use crate::decoding::next_token::NextToken;
+use crate::decoding::request::SourceTarget;
+use transformer_cpu::Threads;
 
 /// The probability of a target.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +36,7 @@ impl TargetScore {
 /// # Errors
 /// When a source is empty, or a source or target is too long or holds a token that the model does
 /// not know.
-pub fn score<B: Backend, M: NextToken<B>>(
+pub fn score<M: NextToken>(
     model: &M,
     pairs: &[SourceTarget],
     batch_tokens: usize,
@@ -62,16 +61,16 @@ pub fn score<B: Backend, M: NextToken<B>>(
     for batch in batches(&lengths, batch_tokens) {
         let sources: Vec<&[u32]> = batch.iter().map(|&index| &pairs[index][0][..]).collect();
         let targets = batch.iter().map(|&index| match &pairs[index][1][..] {
-            // A column even if no target has a token.
+            // A model reads one token at least.
             [] => std::slice::from_ref(&tokens.eos),
             target => target,
         });
         let targets: Vec<&[u32]> = targets.collect();
-        let log_probs = to_host(model.target_log_probs(&sources, &targets));
-        let rows = log_probs.chunks(log_probs.len() / batch.len());
-        for (index, row) in batch.into_iter().zip(rows) {
-            let len = pairs[index][1].len();
-            scores[index].log_probs = row[..len].to_vec();
+        let state = &mut model.start(&sources, Threads::All);
+        let found = model.read(&targets, state);
+        for (index, mut log_probs) in batch.into_iter().zip(found) {
+            log_probs.truncate(pairs[index][1].len());
+            scores[index].log_probs = log_probs;
         }
     }
     Ok(scores)

@@ -2,18 +2,17 @@
 
 use std::ops::ControlFlow;
 
-use burn::tensor::backend::Backend;
-
-use super::Hypothesis;
-use super::batch_search::{BatchSearch, Decoded};
-use super::batches::{batches, unknown_token};
-use super::next_token::NextToken;
-use super::options::{DecodeOptions, MaxLength};
-use super::request::Request;
-use super::rules::Beginning;
-use super::side_by_side::{self, batches_for_threads};
-use super::targets::Targets;
-use crate::error::{DecodeError, DecodeOptionsError, RequestProblem};
+use crate::decoding::Hypothesis;
+use crate::decoding::batch_search::{BatchSearch, Decoded};
+use crate::decoding::batches::{batches, unknown_token};
+use crate::decoding::error::{DecodeError, DecodeOptionsError, RequestProblem};
+use crate::decoding::next_token::NextToken;
+use crate::decoding::options::{DecodeOptions, MaxLength};
+use crate::decoding::request::Request;
+use crate::decoding::rules::Beginning;
+use crate::decoding::side_by_side::{self, batches_for_threads};
+use crate::decoding::targets::Targets;
+use transformer_cpu::Threads;
 
 /// Decodes requests with a model: a [`Transformer`](crate::Transformer), a
 /// [`LanguageModel`](crate::LanguageModel), an [`Ensemble`](crate::Ensemble), or any
@@ -45,7 +44,7 @@ pub struct Search<'a, M> {
 ///
 /// # Errors
 /// As [`Search::run`].
-pub fn greedy<B: Backend, M: NextToken<B>>(
+pub fn greedy<M: NextToken>(
     model: &M,
     requests: &[Request],
     max_length: MaxLength,
@@ -58,15 +57,12 @@ pub fn greedy<B: Backend, M: NextToken<B>>(
     Ok(found.into_iter().flatten().collect())
 }
 
-impl<'a, M> Search<'a, M> {
+impl<'a, M: NextToken> Search<'a, M> {
     /// A search with a model.
     ///
     /// # Errors
     /// When an option is out of range, or asks for more tokens than the model has positions.
-    pub fn new<B: Backend>(model: &'a M, options: DecodeOptions) -> Result<Self, DecodeOptionsError>
-    where
-        M: NextToken<B>,
-    {
+    pub fn new(model: &'a M, options: DecodeOptions) -> Result<Self, DecodeOptionsError> {
         options.validate()?;
         let vocab_size = model.vocabulary().size;
         if let Some(token) = unknown_token(&options.banned_tokens, vocab_size) {
@@ -94,20 +90,14 @@ impl<'a, M> Search<'a, M> {
     /// # Errors
     /// When a source is empty, too long, or holds a token that the model does not know, or a prefix is
     /// or does; when the model's log-probabilities are NaN.
-    pub fn run<B: Backend>(&self, requests: &[Request]) -> Result<Vec<Vec<Hypothesis>>, DecodeError>
-    where
-        M: NextToken<B>,
-    {
+    pub fn run(&self, requests: &[Request]) -> Result<Vec<Vec<Hypothesis>>, DecodeError> {
         let work = self.work(requests)?;
         let go_on = |_, _| ControlFlow::Continue(());
-        if let Some(model) = self.model.on_one_thread()
-            && let Some(batches) = batches_for_threads(&work.lengths(), self.batch_tokens())
+        if self.model.is_side_by_side()
+            && let Some(batches) = batches_for_threads(&work.lengths(), self.options.batch_tokens)
         {
-            let search = Search {
-                model: &model,
-                options: self.options.clone(),
-            };
-            let decode = |batch: &[usize]| search.decode(&work, batch, &mut { go_on });
+            let this = Threads::This;
+            let decode = |batch: &[usize]| self.decode(&work, batch, this, &mut { go_on });
             let mut found = vec![Vec::new(); requests.len()];
             for decoded in side_by_side::map(&batches, decode) {
                 decoded?.place(&mut found);
@@ -127,28 +117,22 @@ impl<'a, M> Search<'a, M> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
-    pub fn stream<B: Backend>(
+    pub fn stream(
         &self,
         requests: &[Request],
         on_token: impl FnMut(usize, u32) -> ControlFlow<()>,
-    ) -> Result<Vec<Vec<Hypothesis>>, DecodeError>
-    where
-        M: NextToken<B>,
-    {
+    ) -> Result<Vec<Vec<Hypothesis>>, DecodeError> {
         self.batch_by_batch(&self.work(requests)?, on_token)
     }
 
-    fn batch_by_batch<B: Backend>(
+    fn batch_by_batch(
         &self,
         work: &Work<'_>,
         mut on_token: impl FnMut(usize, u32) -> ControlFlow<()>,
-    ) -> Result<Vec<Vec<Hypothesis>>, DecodeError>
-    where
-        M: NextToken<B>,
-    {
+    ) -> Result<Vec<Vec<Hypothesis>>, DecodeError> {
         let mut found = vec![Vec::new(); work.requests.len()];
-        for batch in batches(&work.lengths(), self.batch_tokens()) {
-            let decoded = self.decode(work, &batch, &mut on_token)?;
+        for batch in batches(&work.lengths(), self.options.batch_tokens) {
+            let decoded = self.decode(work, &batch, Threads::All, &mut on_token)?;
             let is_stopped = decoded.is_stopped;
             decoded.place(&mut found);
             if is_stopped {
@@ -158,30 +142,16 @@ impl<'a, M> Search<'a, M> {
         Ok(found)
     }
 
-    /// Tokens of a batch, at most.
-    fn batch_tokens(&self) -> usize {
-        // In a `Transformer` each of a source's hypotheses attends over the slots of all of them: with twice as many, a
-        // source needs four times the memory.
-        let fewer_by = (self.options.width() / 16).max(1).pow(2);
-        self.options.batch_tokens / fewer_by
-    }
-
     /// Checks requests as [`run`](Self::run) does before it decodes.
     ///
     /// # Errors
     /// As [`run`](Self::run), except for log-probabilities.
-    pub fn check<B: Backend>(&self, requests: &[Request]) -> Result<(), DecodeError>
-    where
-        M: NextToken<B>,
-    {
+    pub fn check(&self, requests: &[Request]) -> Result<(), DecodeError> {
         self.work(requests).map(drop)
     }
 
     /// Requests with their sources, if the model can answer every one.
-    fn work<'r, B: Backend>(&self, requests: &'r [Request]) -> Result<Work<'r>, DecodeError>
-    where
-        M: NextToken<B>,
-    {
+    fn work<'r>(&self, requests: &'r [Request]) -> Result<Work<'r>, DecodeError> {
         let tokens = self.model.vocabulary().special_tokens;
         let sources = requests.iter().map(|request| request.source(tokens));
         let sources: Vec<Vec<u32>> = sources.collect();
@@ -192,10 +162,7 @@ impl<'a, M> Search<'a, M> {
         Ok(Work { requests, sources })
     }
 
-    fn check_one<B: Backend>(&self, request: &Request, source: &[u32]) -> Result<(), RequestProblem>
-    where
-        M: NextToken<B>,
-    {
+    fn check_one(&self, request: &Request, source: &[u32]) -> Result<(), RequestProblem> {
         self.model.check_source(source)?;
         let (length, limit) = (source.len(), self.options.max_src_len);
         if length > limit {
@@ -216,10 +183,7 @@ impl<'a, M> Search<'a, M> {
     }
 
     /// Tokens that the target of a request may have.
-    fn limit<B: Backend>(&self, request: &Request, source: &[u32]) -> usize
-    where
-        M: NextToken<B>,
-    {
+    fn limit(&self, request: &Request, source: &[u32]) -> usize {
         let wanted = match self.options.max_length {
             MaxLength::Tokens(tokens) => tokens,
             MaxLength::SourcePlus(more) => match source {
@@ -235,15 +199,7 @@ impl<'a, M> Search<'a, M> {
         Beginning::new(&self.options, request.prefix())
     }
 
-    fn targets<'s, B: Backend>(
-        &'s self,
-        index: usize,
-        request: &'s Request,
-        source: &[u32],
-    ) -> Targets<'s>
-    where
-        M: NextToken<B>,
-    {
+    fn targets<'s>(&'s self, index: usize, request: &'s Request, source: &[u32]) -> Targets<'s> {
         // The draws of a sample depend on its own request only.
         let seed = match source {
             [] => request.prefix(),
@@ -258,22 +214,20 @@ impl<'a, M> Search<'a, M> {
     /// Decodes the requests with the given indices as a batch.
     ///
     /// Fails if the model's log-probabilities are NaN.
-    fn decode<B: Backend>(
+    fn decode(
         &self,
         work: &Work<'_>,
         batch: &[usize],
+        threads: Threads,
         on_token: &mut impl FnMut(usize, u32) -> ControlFlow<()>,
-    ) -> Result<Decoded, DecodeError>
-    where
-        M: NextToken<B>,
-    {
+    ) -> Result<Decoded, DecodeError> {
         let sources = batch.iter().map(|&index| &work.sources[index][..]);
         let sources: Vec<&[u32]> = sources.collect();
         let targets = batch.iter().zip(&sources);
         let targets =
             targets.map(|(&index, source)| self.targets(index, &work.requests[index], source));
-        let batch =
-            BatchSearch::<B, M>::new(self.model, &self.options, &sources, targets.collect());
+        let state = self.model.start(&sources, threads);
+        let batch = BatchSearch::new(self.model, &self.options, state, targets.collect());
         batch.run(on_token)
     }
 }
@@ -285,8 +239,10 @@ struct Work<'r> {
 }
 
 impl Work<'_> {
-    /// Tokens of each source.
+    /// Tokens of each source, or of the prefix where it is longer.
     fn lengths(&self) -> Vec<usize> {
-        self.sources.iter().map(Vec::len).collect()
+        let all = self.sources.iter().zip(self.requests);
+        all.map(|(source, request)| source.len().max(request.prefix().len()))
+            .collect()
     }
 }

@@ -1,6 +1,8 @@
 //! Batches decoded side by side, each by one thread.
 
-use super::batches::batches;
+use rayon::prelude::*;
+
+use crate::decoding::batches::batches;
 
 /// Tokens of a batch, at least: with fewer, most of its time would go into reading the weights.
 const TOKENS: usize = 512;
@@ -23,34 +25,19 @@ pub(super) fn batches_for_threads(
 }
 
 /// The result of every batch, in the order of the batches.
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 pub(super) fn map<R: Send>(
     batches: &[Vec<usize>],
     decode: impl Fn(&[usize]) -> R + Send + Sync,
 ) -> Vec<R> {
-    use rayon::prelude::*;
-
     let batches = batches.par_iter().with_max_len(1);
     batches.map(|batch| decode(batch)).collect()
 }
 
-#[cfg(not(any(feature = "flex", feature = "ndarray")))]
-pub(super) fn map<R>(batches: &[Vec<usize>], decode: impl Fn(&[usize]) -> R) -> Vec<R> {
-    batches.iter().map(|batch| decode(batch)).collect()
-}
-
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 fn threads() -> usize {
     rayon::current_num_threads()
 }
 
-/// Without a backend for the host there are no threads of ours.
-#[cfg(not(any(feature = "flex", feature = "ndarray")))]
-fn threads() -> usize {
-    1
-}
-
-#[cfg(all(test, any(feature = "flex", feature = "ndarray")))]
+#[cfg(test)]
 mod tests {
     use rayon::ThreadPoolBuilder;
 

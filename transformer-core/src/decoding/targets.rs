@@ -1,11 +1,13 @@
 //! The targets of one source while they grow.
 
+use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::Hypothesis;
-use super::beam::Best;
-use super::options::{DecodeOptions, Sampling, Strategy};
-use super::rules::{Applied, Beginning, Rules};
+use crate::decoding::Hypothesis;
+use crate::decoding::beam::Best;
+use crate::decoding::error::{DecodeError, RequestProblem};
+use crate::decoding::options::{DecodeOptions, Sampling, Strategy};
+use crate::decoding::rules::{Applied, Beginning, Rules};
 use crate::special_tokens::SpecialTokens;
 
 /// The targets of one source while they grow.
@@ -66,6 +68,38 @@ impl<'a> Targets<'a> {
                     .map(|sample| sampling.random(seed, sample))
                     .collect(),
             },
+        }
+    }
+
+    /// The tokens that every target must begin with, up to an `<eos>`, which ends a target.
+    pub fn beginning(&self) -> Vec<u32> {
+        let tokens = self.rules.beginning().tokens();
+        tokens.take_while(|&token| token != self.eos).collect()
+    }
+
+    /// Continues the empty target by tokens that it must begin with, of these log-probabilities, at once.
+    pub fn begin(&mut self, tokens: &[u32], log_probs: &[f32]) {
+        let mut live = Live::default();
+        for (at, (&token, &log_prob)) in tokens.iter().zip(log_probs).enumerate() {
+            live.tokens.push(token);
+            live.log_prob += f64::from(log_prob);
+            let is_certain = self.rules.is_certain(at, log_prob);
+            live.rank += if is_certain { 0.0 } else { f64::from(log_prob) };
+        }
+        for random in &mut self.random {
+            // A sample draws for each of its tokens, those that it must begin with among them.
+            for _ in tokens {
+                let _: u64 = random.random();
+            }
+        }
+        self.live = vec![live];
+    }
+
+    /// The error of a model whose log-probabilities are NaN.
+    pub fn not_a_number(&self) -> DecodeError {
+        DecodeError {
+            index: self.index,
+            problem: RequestProblem::NotANumber,
         }
     }
 

@@ -1,16 +1,16 @@
 //! Multi-head attention (§3.2): the projections, and for each query its weighted sums.
 
-use super::layers::PackedLinear;
-use super::state::{Memory, Reading};
-use super::weights::NamedWeights;
-use super::workspace::{Buffers, Products};
-use crate::layer_config::LayerConfig;
-use crate::ops::Heads;
-use crate::ops::host::rows::{self, Slots};
-use crate::ops::host::sized;
+use crate::nn::attention::AttentionConfig;
+use crate::packed::layers::PackedLinear;
+use crate::packed::state::{Memory, Reading};
+use crate::packed::weights::NamedWeights;
+use crate::packed::workspace::{Buffers, Products};
+use transformer_cpu::rows::{self, Slots};
+use transformer_cpu::sized;
+use transformer_kernels::Heads;
 
 /// Multi-head attention of a sequence to itself: in the encoder, and causal in the decoder (§3.2.3).
-pub(super) struct SelfAttention {
+pub struct SelfAttention {
     /// `W^Q`, `W^K` and `W^V` side by side.
     query_key_value: PackedLinear,
     /// `W^O`
@@ -22,18 +22,18 @@ impl SelfAttention {
     pub fn read<W: NamedWeights>(
         weights: &mut W,
         path: &str,
-        layer: &LayerConfig,
+        config: &AttentionConfig,
     ) -> Result<Self, W::Error> {
-        let width = 2 * layer.keys() + layer.values();
+        let [keys, values] = config.widths();
         Ok(Self {
             query_key_value: PackedLinear::read(
                 weights,
                 &format!("{path}.query_key_value"),
-                [layer.d_model, width],
-                layer.attention_bias,
+                [config.d_model, 2 * keys + values],
+                config.bias,
             )?,
-            projection: read_projection(weights, path, layer)?,
-            heads: layer.attention().heads(),
+            projection: read_projection(weights, path, config)?,
+            heads: config.heads(),
         })
     }
 
@@ -111,7 +111,7 @@ impl SelfAttention {
 }
 
 /// Multi-head attention of the decoder's tokens to the memory (§3.2.3).
-pub(super) struct CrossAttention {
+pub struct CrossAttention {
     /// `W^Q`
     query: PackedLinear,
     /// `W^K` and `W^V` side by side.
@@ -125,10 +125,10 @@ impl CrossAttention {
     pub fn read<W: NamedWeights>(
         weights: &mut W,
         path: &str,
-        layer: &LayerConfig,
+        config: &AttentionConfig,
     ) -> Result<Self, W::Error> {
-        let (d_model, bias) = (layer.d_model, layer.attention_bias);
-        let (keys, values) = (layer.keys(), layer.values());
+        let (d_model, bias) = (config.d_model, config.bias);
+        let [keys, values] = config.widths();
         let mut linear = |part, d_output| {
             PackedLinear::read(
                 weights,
@@ -140,8 +140,8 @@ impl CrossAttention {
         Ok(Self {
             query: linear("query", keys)?,
             key_value: linear("key_value", keys + values)?,
-            projection: read_projection(weights, path, layer)?,
-            heads: layer.attention().heads(),
+            projection: read_projection(weights, path, config)?,
+            heads: config.heads(),
         })
     }
 
@@ -197,11 +197,11 @@ impl CrossAttention {
 fn read_projection<W: NamedWeights>(
     weights: &mut W,
     path: &str,
-    layer: &LayerConfig,
+    config: &AttentionConfig,
 ) -> Result<PackedLinear, W::Error> {
+    let [_, values] = config.widths();
     let path = format!("{path}.heads.projection");
-    let sizes = [layer.values(), layer.d_model];
-    PackedLinear::read(weights, &path, sizes, layer.attention_bias)
+    PackedLinear::read(weights, &path, [values, config.d_model], config.bias)
 }
 
 /// Width of all heads' keys, and of all heads' values.

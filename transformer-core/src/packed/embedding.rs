@@ -2,76 +2,35 @@
 
 use std::sync::Arc;
 
-use super::layers::{Norm, PackedLinear};
-use super::weights::NamedWeights;
-use super::workspace::Products;
-use crate::config::TransformerConfig;
-use crate::layer_config::Positions;
-use crate::ops::WeightLayout::{InputByOutput, OutputByInput};
-use crate::ops::host::PackedMatrix;
-use crate::ops::host::rows;
-use crate::positional_encoding::TABLE_LEN;
-
-/// The tables of source and target embeddings and of the generator, those that are tied as one.
-pub(super) struct Tables {
-    pub src: Arc<PackedMatrix>,
-    pub tgt: Arc<PackedMatrix>,
-    pub generator: Arc<PackedMatrix>,
-}
-
-impl Tables {
-    pub fn read<W: NamedWeights>(
-        weights: &mut W,
-        config: &TransformerConfig,
-    ) -> Result<Self, W::Error> {
-        let tying = config.tying;
-        let mut matrix = |name, vocab_size, layout| {
-            let sizes = [config.d_model, vocab_size];
-            weights.matrix(name, sizes, layout).map(Arc::new)
-        };
-        let (src_size, tgt_size) = (config.src_vocab_size, config.tgt_vocab_size);
-        let src = matrix("src_embedding.weight", src_size, OutputByInput)?;
-        let tgt = match tying.ties_source_target() {
-            true => Arc::clone(&src),
-            false => matrix("tgt_embedding.weight", tgt_size, OutputByInput)?,
-        };
-        let generator = match tying.ties_generator() {
-            true => Arc::clone(&tgt),
-            false => matrix("generator.weight", tgt_size, InputByOutput)?,
-        };
-        Ok(Self {
-            src,
-            tgt,
-            generator,
-        })
-    }
-}
+use crate::models::config::TransformerConfig;
+use crate::nn::positions::Positions;
+use crate::nn::positions::TABLE_LEN;
+use crate::packed::layers::{Norm, PackedLinear};
+use crate::packed::weights::NamedWeights;
+use crate::packed::workspace::Products;
+use transformer_cpu::PackedMatrix;
+use transformer_cpu::rows;
 
 /// The vectors of positions: learned ones, or the sines and cosines of the first.
-pub(super) struct PositionVectors {
+pub struct PositionVectors {
     kind: Positions,
     /// `[max_len or TABLE_LEN, d_model]`
     vectors: Vec<f32>,
 }
 
 impl PositionVectors {
-    /// The vectors of the source and of the target, which are one table unless they are learned.
+    /// The vectors of a side, whose learned ones are at `path`.
     pub fn read<W: NamedWeights>(
         weights: &mut W,
+        path: &str,
         config: &TransformerConfig,
-    ) -> Result<[Arc<Self>; 2], W::Error> {
+    ) -> Result<Self, W::Error> {
         let (kind, d_model) = (config.positions, config.d_model);
-        let new = |vectors| Arc::new(Self { kind, vectors });
-        let Positions::Learned { max_len } = kind else {
-            let fixed = kind.fixed_values(0, TABLE_LEN, d_model);
-            let fixed = new(fixed.unwrap_or_default());
-            return Ok([Arc::clone(&fixed), fixed]);
+        let vectors = match kind {
+            Positions::Learned { max_len } => weights.numbers(path, max_len * d_model)?,
+            _ => kind.fixed_values(0, TABLE_LEN, d_model).unwrap_or_default(),
         };
-        let mut learned = |name| weights.numbers(name, max_len * d_model).map(new);
-        Ok([
-            learned("src_positions.learned")?,
-            learned("tgt_positions.learned")?,
-        ])
+        Ok(Self { kind, vectors })
     }
 
     /// Adds the vector of a position to a row, `[d_model]`.
@@ -98,41 +57,34 @@ impl PositionVectors {
 }
 
 /// The input of a stack: each token's embedding, its position added, normed where the configuration says so.
-pub(super) struct Embedding {
+pub struct Embedding {
     /// `[vocab_size, d_model]`
     table: Arc<PackedMatrix>,
     /// √d_model, by which embeddings are multiplied; `None` where they are not.
     scale: Option<f32>,
-    positions: Arc<PositionVectors>,
+    positions: PositionVectors,
     norm: Option<Norm>,
 }
 
 impl Embedding {
-    pub fn new(
-        table: Arc<PackedMatrix>,
-        positions: Arc<PositionVectors>,
-        config: &TransformerConfig,
-    ) -> Self {
-        let scale = (config.d_model as f64).sqrt() as f32;
-        Self {
-            table,
-            scale: config.embedding_scale.then_some(scale),
-            positions,
-            norm: None,
-        }
-    }
-
-    /// The embedding with its norm, if the configuration has one.
-    pub fn with_norm<W: NamedWeights>(
-        mut self,
+    /// The input of a side, whose weights have names that begin with `side`, such as `src_`.
+    pub fn read<W: NamedWeights>(
         weights: &mut W,
-        path: &str,
+        side: &str,
+        table: Arc<PackedMatrix>,
         config: &TransformerConfig,
     ) -> Result<Self, W::Error> {
-        if config.embedding_norm {
-            self.norm = Some(Norm::read(weights, path, &config.encoder_layer())?);
-        }
-        Ok(self)
+        let norm = format!("{side}embedding_norm");
+        let norm = config
+            .embedding_norm
+            .then(|| Norm::read(weights, &norm, &config.norm_config()));
+        let scale = (config.d_model as f64).sqrt() as f32;
+        Ok(Self {
+            table,
+            scale: config.embedding_scale.then_some(scale),
+            norm: norm.transpose()?,
+            positions: PositionVectors::read(weights, &format!("{side}positions.learned"), config)?,
+        })
     }
 
     /// Fills `x` with the vectors of tokens at positions: `[rows, d_model]`.
@@ -158,7 +110,7 @@ impl Embedding {
 }
 
 /// The log-probabilities of next tokens, from the decoder's output.
-pub(super) struct Generator {
+pub struct Generator {
     linear: PackedLinear,
     /// Tokens without a probability: the others share all of it.
     excluded: Vec<u32>,

@@ -3,15 +3,17 @@
 use std::mem;
 use std::sync::Arc;
 
-use super::weights::NamedWeights;
-use super::workspace::{Buffers, Products};
-use crate::layer_config::{LayerConfig, LayerNormFormula, NormPlacement};
-use crate::ops::host::rows::{self, Spread};
-use crate::ops::host::{PackedMatrix, sized};
-use crate::ops::{Activation, WeightLayout};
+use crate::nn::feed_forward::FeedForwardConfig;
+use crate::nn::norm::{NormConfig, NormKind};
+use crate::nn::sublayer::{NormPlacement, SublayerConfig};
+use crate::packed::weights::NamedWeights;
+use crate::packed::workspace::{Buffers, Products};
+use transformer_cpu::rows::{self, Spread};
+use transformer_cpu::{PackedMatrix, sized};
+use transformer_kernels::{Activation, WeightLayout};
 
 /// `x W + b`
-pub(super) struct PackedLinear {
+pub struct PackedLinear {
     /// `[d_input, d_output]`; a tied generator shares its embedding's.
     pub matrix: Arc<PackedMatrix>,
     /// `[d_output]`
@@ -59,33 +61,33 @@ impl PackedLinear {
     }
 }
 
-/// Layer normalisation; [`LayerNorm`](crate::LayerNorm) has the formulas.
-pub(super) struct Norm {
+/// Layer normalisation; [`Norm`](crate::Norm) has the formulas.
+pub struct Norm {
     gamma: Vec<f32>,
     beta: Vec<f32>,
     epsilon: f32,
-    formula: LayerNormFormula,
+    kind: NormKind,
 }
 
 impl Norm {
     pub fn read<W: NamedWeights>(
         weights: &mut W,
         path: &str,
-        layer: &LayerConfig,
+        config: &NormConfig,
     ) -> Result<Self, W::Error> {
         Ok(Self {
-            gamma: weights.numbers(&format!("{path}.gamma"), layer.d_model)?,
-            beta: weights.numbers(&format!("{path}.beta"), layer.d_model)?,
-            epsilon: layer.layer_norm_eps as f32,
-            formula: layer.layer_norm,
+            gamma: weights.numbers(&format!("{path}.gamma"), config.d_model)?,
+            beta: weights.numbers(&format!("{path}.beta"), config.d_model)?,
+            epsilon: config.epsilon as f32,
+            kind: config.kind,
         })
     }
 
     /// Normalises every row of `x`: `[rows, d_model]`.
     pub fn forward(&self, x: &mut [f32]) {
-        let spread = match self.formula {
-            LayerNormFormula::Variance => Spread::Variance,
-            LayerNormFormula::UnbiasedDeviation => Spread::UnbiasedDeviation,
+        let spread = match self.kind {
+            NormKind::Variance => Spread::Variance,
+            NormKind::UnbiasedDeviation => Spread::UnbiasedDeviation,
         };
         rows::layer_norm(x, &self.gamma, &self.beta, self.epsilon, spread);
     }
@@ -93,7 +95,7 @@ impl Norm {
 
 /// The connection around each sub-layer (§3.1): `LayerNorm(x + f(x))` if the norm is after the residual,
 /// `x + f(LayerNorm(x))` if it is before the sub-layer.
-pub(super) struct Sublayer {
+pub struct Sublayer {
     norm: Norm,
     placement: NormPlacement,
 }
@@ -102,11 +104,11 @@ impl Sublayer {
     pub fn read<W: NamedWeights>(
         weights: &mut W,
         path: &str,
-        layer: &LayerConfig,
+        config: &SublayerConfig,
     ) -> Result<Self, W::Error> {
         Ok(Self {
-            norm: Norm::read(weights, &format!("{path}.norm"), layer)?,
-            placement: layer.norm,
+            norm: Norm::read(weights, &format!("{path}.norm"), &config.norm)?,
+            placement: config.placement,
         })
     }
 
@@ -143,7 +145,7 @@ impl Sublayer {
 }
 
 /// The position-wise feed-forward network (§3.3).
-pub(super) struct FeedForward {
+pub struct FeedForward {
     inner: PackedLinear,
     outer: PackedLinear,
     activation: Activation,
@@ -153,15 +155,15 @@ impl FeedForward {
     pub fn read<W: NamedWeights>(
         weights: &mut W,
         path: &str,
-        layer: &LayerConfig,
+        config: &FeedForwardConfig,
     ) -> Result<Self, W::Error> {
-        let (d_model, d_ff) = (layer.d_model, layer.d_ff);
+        let (d_model, d_ff) = (config.d_model, config.d_ff);
         let mut linear =
             |part, sizes| PackedLinear::read(weights, &format!("{path}.{part}"), sizes, true);
         Ok(Self {
             inner: linear("inner", [d_model, d_ff])?,
             outer: linear("outer", [d_ff, d_model])?,
-            activation: layer.activation,
+            activation: config.activation,
         })
     }
 

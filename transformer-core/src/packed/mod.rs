@@ -1,4 +1,4 @@
-//! A Transformer for decoding on the host's processor.
+//! A model for decoding on the host's processor.
 //!
 //! Decoding token by token computes with few rows, by hundreds of operations a step: on tensors, each of these would
 //! allocate memory, start threads and lay out the weights again. A packed model has its weights laid out as the
@@ -10,7 +10,7 @@
 //!   and a large model, all threads compute one product together; a small model's step is one thread's.
 //! - Memory is reused from one operation and one step to the next.
 //!
-//! The files are those of the model, for inference only: `embedding`, `attention`, `encoder` and `decoder` are the
+//! The files are those of the model, for inference only: `embedding`, `attention` and `stack` are the
 //! paper's sections, `model` puts them together; `weights` has the sources of weights, `state` the state between two
 //! tokens. Every formula here has its counterpart in [`Transformer`], and tests compare the two.
 //!
@@ -18,52 +18,50 @@
 //! bit.
 
 mod attention;
-mod decoder;
-mod directory;
 mod embedding;
-mod encoder;
 mod layers;
-mod model;
+pub mod model;
+mod stack;
 mod state;
 mod tasks;
-mod weights;
+pub mod weights;
 mod workspace;
 
 use std::fmt;
 use std::sync::Arc;
 
+use burn::module::Module;
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Tensor, TensorData};
+use transformer_cpu::{PackedPrecision, Threads};
+use transformer_kernels::AttentionWeights;
 
 use self::model::Model;
 pub use self::state::PackedState;
-use self::weights::ModelWeights;
+use self::weights::ModuleWeights;
 use self::workspace::Workspace;
-use crate::config::TransformerConfig;
-use crate::decoding::{NextToken, NextTokenOutput, Vocabulary, check_batch};
-use crate::error::RequestProblem;
-use crate::ops::AttentionWeights;
-use crate::ops::host::{PackedPrecision, Threads};
-use crate::transformer::Transformer;
+use crate::decoding::RequestProblem;
+use crate::decoding::{Next, NextToken, Vocabulary, check_batch};
+use crate::models::config::TransformerConfig;
+use crate::models::language_model::LanguageModel;
+use crate::models::transformer::Transformer;
 
-/// A [`Transformer`] for decoding on the host's processor: its weights are laid out for the processor, in single
-/// precision or in 8 bits, and its steps need no tensors but for their results.
+/// A [`Transformer`] or a [`LanguageModel`] for decoding on the host's processor: its weights are laid out for the
+/// processor, in single precision or in 8 bits, and its steps need no tensors and no backend.
 ///
-/// It is made from a model that is not trained any more, and has no parameters. [`Search`](crate::Search),
-/// [`score`](crate::score) and [`Ensemble`](crate::Ensemble) decode with it as with the model; in single precision
-/// the results are the model's, beyond the rounding of sums. Clones share the weights. It is there with the feature
-/// `flex` or `ndarray`, for any backend.
+/// It is made from a model that is not trained any more, of any backend, and has no parameters.
+/// [`Search`](crate::Search), [`score`](crate::score) and [`Ensemble`](crate::Ensemble) decode with it as with the model;
+/// in single precision the results are the model's, beyond the rounding of sums. Clones share the weights.
 ///
 /// ```
 /// use burn_ndarray::NdArray;
 /// use transformer_core::{
-///     DecodeOptions, PackedPrecision, PackedTransformer, Request, Search, TransformerConfig,
+///     DecodeOptions, PackedModel, PackedPrecision, Request, Search, TransformerConfig,
 /// };
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = Default::default();
 /// let model = TransformerConfig::notebook_mini(1000).init::<NdArray>(42, &device)?;
-/// let packed = PackedTransformer::new(model.clone(), PackedPrecision::F32);
+/// let packed = PackedModel::new(model.clone(), PackedPrecision::F32);
 ///
 /// let request = [Request::new([5, 3, 7])];
 /// let options = DecodeOptions::beam(4);
@@ -74,26 +72,46 @@ use crate::transformer::Transformer;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct PackedTransformer<B: Backend> {
+pub struct PackedModel {
     model: Arc<Model>,
     precision: PackedPrecision,
-    threads: Threads,
-    device: B::Device,
 }
 
-impl<B: Backend> PackedTransformer<B> {
+impl PackedModel {
     /// Packs a model. Each of its weights is freed as soon as it is packed.
     ///
     /// # Panics
     /// When the model has other weights than its configuration says: when a field was replaced.
-    pub fn new(model: Transformer<B>, precision: PackedPrecision) -> Self {
-        let (config, device) = (model.config().clone(), model.device());
-        let Ok(model) = Model::read(&mut ModelWeights::new(model, precision), &config);
+    pub fn new<B: Backend>(model: Transformer<B>, precision: PackedPrecision) -> Self {
+        let config = model.config().clone();
+        Self::of_module(model, &config, precision)
+    }
+
+    /// Packs a language model, as [`new`](Self::new) does an encoder–decoder.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn of_language_model<B: Backend>(
+        model: LanguageModel<B>,
+        precision: PackedPrecision,
+    ) -> Self {
+        let config = model.config().clone();
+        Self::of_module(model, &config, precision)
+    }
+
+    fn of_module<B: Backend, M: Module<B>>(
+        model: M,
+        config: &TransformerConfig,
+        precision: PackedPrecision,
+    ) -> Self {
+        let Ok(model) = Model::read(&mut ModuleWeights::new(model, precision), config);
+        Self::of(model, precision)
+    }
+
+    pub(crate) fn of(model: Model, precision: PackedPrecision) -> Self {
         Self {
             model: Arc::new(model),
             precision,
-            threads: Threads::All,
-            device,
         }
     }
 
@@ -108,35 +126,30 @@ impl<B: Backend> PackedTransformer<B> {
     }
 
     /// The threads of a step that multiplies this many rows by this many weights.
-    fn threads(&self, rows: usize, weights: usize) -> Threads {
-        tasks::threads(rows, weights, self.precision, self.threads)
-    }
-
-    fn tensor(&self, values: Vec<f32>, shape: [usize; 2]) -> Tensor<B, 2> {
-        Tensor::from_data(TensorData::new(values, shape), (&self.device, DType::F32))
+    fn threads(&self, rows: usize, weights: usize, threads: Threads) -> Threads {
+        tasks::threads(rows, weights, self.precision, threads)
     }
 }
 
 /// Without its weights.
-impl<B: Backend> fmt::Debug for PackedTransformer<B> {
+impl fmt::Debug for PackedModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PackedTransformer")
+        f.debug_struct("PackedModel")
             .field("config", self.config())
             .field("precision", &self.precision)
-            .field("device", &self.device)
             .finish_non_exhaustive()
     }
 }
 
-impl<B: Backend> NextToken<B> for PackedTransformer<B> {
+impl NextToken for PackedModel {
     type State = PackedState;
-
-    fn device(&self) -> B::Device {
-        self.device.clone()
-    }
 
     fn vocabulary(&self) -> Vocabulary {
         self.config().vocabulary()
+    }
+
+    fn source_vocab_size(&self) -> Option<usize> {
+        Some(self.config().src_vocab_size)
     }
 
     fn max_target_len(&self) -> Option<usize> {
@@ -147,78 +160,67 @@ impl<B: Backend> NextToken<B> for PackedTransformer<B> {
         self.config().check_source(source)
     }
 
-    fn on_one_thread(&self) -> Option<Self> {
-        Some(Self {
-            threads: Threads::This,
-            ..self.clone()
-        })
+    fn is_side_by_side(&self) -> bool {
+        true
     }
 
-    fn start(&self, sources: &[&[u32]]) -> PackedState {
+    fn start(&self, sources: &[&[u32]], threads: Threads) -> PackedState {
         check_batch(sources);
         let lengths: Vec<usize> = sources.iter().map(|source| source.len()).collect();
-        let threads = self.threads(lengths.iter().sum(), self.model.source_weights);
-        let tasks = tasks::deal(&lengths, threads);
-        let encoded = tasks::run(tasks, threads, |task, threads| {
+        let of_step = self.threads(lengths.iter().sum(), self.model.source_weights, threads);
+        let tasks = tasks::deal(&lengths, of_step);
+        let encoded = tasks::run(tasks, of_step, |task, threads| {
             let mut workspace = Workspace::default();
-            let memories = self.model.encode(&sources[task], &mut workspace, threads);
-            (memories, workspace)
+            let sources = self.model.encode(&sources[task], &mut workspace, threads);
+            (sources, workspace)
         });
-        let (memories, workspaces): (Vec<_>, Vec<_>) = encoded.into_iter().unzip();
-        PackedState::new(memories.into_iter().flatten().collect(), workspaces)
+        let (sources, workspaces): (Vec<_>, Vec<_>) = encoded.into_iter().unzip();
+        PackedState::new(sources.into_iter().flatten().collect(), workspaces, threads)
     }
 
-    fn next_token(
-        &self,
-        last: &[u32],
-        state: &mut PackedState,
-        attention: AttentionWeights,
-    ) -> NextTokenOutput<B> {
+    fn next(&self, last: &[u32], state: &mut PackedState, attention: AttentionWeights) -> Next {
         let (rows, vocab_size) = (last.len(), self.config().tgt_vocab_size);
         let mut log_probs = vec![0.0; rows * vocab_size];
         let mut weights = match attention {
             AttentionWeights::Discard => Vec::new(),
             AttentionWeights::Return => vec![0.0; rows * state.src_len],
         };
-        let threads = self.threads(rows, self.model.target_weights);
+        let threads = self.threads(rows, self.model.target_weights, state.threads);
         let steps = state.steps(last, threads, &mut log_probs, &mut weights);
         tasks::run(steps, threads, |step, threads| {
             self.model.step(step, threads);
         });
         state.len += 1;
-        let output = NextTokenOutput::new(self.tensor(log_probs, [rows, vocab_size]));
+        let next = Next::new(log_probs);
         match attention {
-            AttentionWeights::Discard => output,
-            AttentionWeights::Return => {
-                output.with_attention(self.tensor(weights, [rows, state.src_len]))
-            }
+            AttentionWeights::Discard => next,
+            AttentionWeights::Return => next.with_attention(weights),
         }
+    }
+
+    fn read(&self, targets: &[&[u32]], state: &mut PackedState) -> Vec<Vec<f32>> {
+        assert_eq!(
+            (targets.len(), state.len),
+            (state.sources.len(), 0),
+            "a target for each source, before any other token"
+        );
+        let lengths: Vec<usize> = targets.iter().map(|target| target.len()).collect();
+        let tokens: usize = lengths.iter().sum();
+        let threads = self.threads(tokens, self.model.target_weights, state.threads);
+        let tasks = tasks::deal(&lengths, threads);
+        let readings = state.readings(tasks, targets);
+        let found = tasks::run(readings, threads, |reading, threads| {
+            let (sources, tips, targets, workspace) = reading;
+            self.model
+                .read_targets(sources, tips, targets, workspace, threads)
+        });
+        state.len = lengths.iter().copied().max().unwrap_or(0);
+        let mut of_tokens = found.concat().into_iter();
+        let of_target = |len: usize| of_tokens.by_ref().take(len).collect();
+        lengths.into_iter().map(of_target).collect()
     }
 
     fn select(&self, state: &mut PackedState, sources: &[usize], rows: &[usize]) {
         state.select(sources, rows);
-    }
-
-    fn target_log_probs(&self, sources: &[&[u32]], targets: &[&[u32]]) -> Tensor<B, 2> {
-        let lengths = sources.iter().zip(targets);
-        let lengths = lengths.map(|(source, target)| source.len().max(target.len()));
-        let lengths: Vec<usize> = lengths.collect();
-        let weights = self.model.source_weights + self.model.target_weights;
-        let threads = self.threads(lengths.iter().sum(), weights);
-        let tasks = tasks::deal(&lengths, threads);
-        let scored = tasks::run(tasks, threads, |task, threads| {
-            let workspace = &mut Workspace::default();
-            let (sources, targets) = (&sources[task.clone()], &targets[task]);
-            self.model.score(sources, targets, workspace, threads)
-        });
-        let scored = scored.concat();
-        let tgt_len = targets.iter().map(|target| target.len()).max().unwrap_or(0);
-        let mut padded = vec![0.0; targets.len() * tgt_len];
-        let mut first = 0;
-        for (row, target) in padded.chunks_mut(tgt_len.max(1)).zip(targets) {
-            row[..target.len()].copy_from_slice(&scored[first..first + target.len()]);
-            first += target.len();
-        }
-        self.tensor(padded, [targets.len(), tgt_len])
     }
 }

@@ -1,34 +1,38 @@
 //! The whole model (§3), of no backend: sources to memories, and tokens to the log-probabilities of next tokens.
 
-use super::decoder::Decoder;
-use super::embedding::{Embedding, Generator, PositionVectors, Tables};
-use super::encoder::Encoder;
-use super::state::{Memory, Queries, Reading, Source, TokenKind};
-use super::weights::NamedWeights;
-use super::workspace::Workspace;
-use crate::config::TransformerConfig;
+use std::sync::Arc;
+
 use crate::decoding::read_before;
-use crate::ops::host::{Threads, sized};
+use crate::models::config::TransformerConfig;
+use crate::nn::layer::LayerConfig;
+use crate::nn::stack::StackConfig;
+use crate::packed::embedding::{Embedding, Generator};
+use crate::packed::stack::Stack;
+use crate::packed::state::{Memory, Queries, Reading, Source, TokenKind};
+use crate::packed::weights::NamedWeights;
+use crate::packed::workspace::Workspace;
+use transformer_cpu::{Threads, sized};
+use transformer_kernels::WeightLayout::{InputByOutput, OutputByInput};
 
 /// Rows of log-probabilities that are computed at a time where most of each row is not kept.
 const SCORED_ROWS: usize = 64;
 
 /// A packed model.
-pub(super) struct Model {
+pub(crate) struct Model {
     pub config: TransformerConfig,
     /// Weights that a token of a source is multiplied with, without those of the memory's keys and values.
     pub source_weights: usize,
     /// Weights that a token of a target is multiplied with.
     pub target_weights: usize,
-    src_embedding: Embedding,
+    /// `None` in a language model.
+    encoder: Option<(Embedding, Stack)>,
     tgt_embedding: Embedding,
-    encoder: Encoder,
-    decoder: Decoder,
+    decoder: Stack,
     generator: Generator,
 }
 
 /// The next token of some sources' targets.
-pub(super) struct Step<'a> {
+pub(crate) struct Step<'a> {
     pub sources: &'a mut [Source],
     /// For each target, the slot of its last token; those of a source together.
     pub tips: &'a mut [Option<u32>],
@@ -49,38 +53,70 @@ impl Model {
         weights: &mut W,
         config: &TransformerConfig,
     ) -> Result<Self, W::Error> {
-        let tables = Tables::read(weights, config)?;
-        let [src_positions, tgt_positions] = PositionVectors::read(weights, config)?;
-        let src = Embedding::new(tables.src, src_positions, config);
-        let tgt = Embedding::new(tables.tgt, tgt_positions, config);
+        let mut table = |name, vocab_size, layout| {
+            let sizes = [config.d_model, vocab_size];
+            weights.matrix(name, sizes, layout).map(Arc::new)
+        };
+        // Tables that are tied are one.
+        let (tying, target_size) = (config.tying, config.tgt_vocab_size);
+        let source = match config.is_language_model() {
+            true => None,
+            false => Some(table(
+                "src_embedding.weight",
+                config.src_vocab_size,
+                OutputByInput,
+            )?),
+        };
+        let (side, target) = match &source {
+            None => ("", table("embedding.weight", target_size, OutputByInput)?),
+            Some(source) if tying.ties_source_target() => ("tgt_", Arc::clone(source)),
+            Some(_) => (
+                "tgt_",
+                table("tgt_embedding.weight", target_size, OutputByInput)?,
+            ),
+        };
+        let generator = match tying.ties_generator() {
+            true => Arc::clone(&target),
+            false => table("generator.weight", target_size, InputByOutput)?,
+        };
+        let encoder = match source {
+            None => None,
+            Some(table) => Some((
+                Embedding::read(weights, "src_", table, config)?,
+                Stack::read(weights, "encoder", &config.encoder())?,
+            )),
+        };
         Ok(Self {
-            source_weights: source_weights(config),
-            target_weights: target_weights(config),
-            src_embedding: src.with_norm(weights, "src_embedding_norm", config)?,
-            tgt_embedding: tgt.with_norm(weights, "tgt_embedding_norm", config)?,
-            encoder: Encoder::read(weights, config)?,
-            decoder: Decoder::read(weights, config)?,
-            generator: Generator::read(weights, tables.generator, config)?,
+            source_weights: weights_of_token(&config.encoder()),
+            target_weights: weights_of_token(&config.decoder()) + config.d_model * target_size,
+            encoder,
+            tgt_embedding: Embedding::read(weights, side, target, config)?,
+            decoder: Stack::read(weights, "decoder", &config.decoder())?,
+            generator: Generator::read(weights, generator, config)?,
             config: config.clone(),
         })
     }
 
-    /// Encodes sources.
+    /// Reads sources, each of which then has one empty target.
     pub fn encode(
         &self,
         sources: &[&[u32]],
         workspace: &mut Workspace,
         threads: Threads,
-    ) -> Vec<Memory> {
+    ) -> Vec<Source> {
         let Workspace { x, buffers, .. } = workspace;
         buffers.products.threads = threads;
         let pad = self.config.pad_id;
         let memories = sources.iter().map(|source| Memory::new(source, pad));
         let mut memories: Vec<Memory> = memories.collect();
-        self.src_embedding.forward(with_positions(sources), x);
-        self.encoder.forward(x, &memories, buffers);
-        self.decoder.project_memory(x, &mut memories, buffers);
-        memories
+        if let Some((embedding, encoder)) = &self.encoder {
+            embedding.forward(with_positions(sources), x);
+            encoder.forward(x, &memories, buffers);
+            self.decoder.project_memory(x, &mut memories, buffers);
+        }
+        let layers = self.config.n_decoder_layers;
+        let sources = memories.into_iter();
+        sources.map(|memory| Source::new(memory, layers)).collect()
     }
 
     /// Appends a token to each target, and computes the log-probabilities of the tokens that may follow.
@@ -105,32 +141,32 @@ impl Model {
             attention: step.attention,
             src_len: step.src_len,
         };
-        self.decoder.forward(x, reading, buffers);
+        self.decoder.next(x, reading, buffers);
         self.generator
             .forward(x, step.log_probs, &mut buffers.products);
     }
 
-    /// The log-probability of each token of given targets, one for each source: those of all targets, one after the
-    /// other.
-    pub fn score(
+    /// Reads the targets of sources at once, each but for its last token, and returns the log-probability of each token:
+    /// those of all targets, one after the other.
+    pub fn read_targets(
         &self,
-        sources: &[&[u32]],
+        sources: &mut [Source],
+        tips: &mut [Option<u32>],
         targets: &[&[u32]],
         workspace: &mut Workspace,
         threads: Threads,
     ) -> Vec<f32> {
-        let memories = self.encode(sources, workspace, threads);
-        let sources = &mut memories.into_iter().map(Source::new).collect::<Vec<_>>();
         let Workspace {
             x,
             queries,
             buffers,
         } = workspace;
+        buffers.products.threads = threads;
         let read = targets.iter();
         let read: Vec<_> = read
             .map(|target| read_before(self.config.bos_id, target))
             .collect();
-        self.append_all(sources, &read, queries);
+        self.append_all(sources, tips, &read, queries);
         self.tgt_embedding.forward(with_positions(&read), x);
         let reading = Reading {
             queries,
@@ -138,7 +174,7 @@ impl Model {
             attention: &mut [],
             src_len: 0,
         };
-        self.decoder.forward(x, reading, buffers);
+        self.decoder.next(x, reading, buffers);
 
         let (d_model, vocab_size) = (self.config.d_model, self.config.tgt_vocab_size);
         let labels = targets.concat();
@@ -155,13 +191,18 @@ impl Model {
     }
 
     /// Appends every token of a target to each source.
-    fn append_all(&self, sources: &mut [Source], targets: &[Vec<u32>], queries: &mut Queries) {
+    fn append_all(
+        &self,
+        sources: &mut [Source],
+        tips: &mut [Option<u32>],
+        targets: &[Vec<u32>],
+        queries: &mut Queries,
+    ) {
         queries.clear();
-        for (source, target) in targets.iter().enumerate() {
-            let mut tip = None;
+        for (source, (target, tip)) in targets.iter().zip(tips).enumerate() {
             for (position, &token) in target.iter().enumerate() {
                 let kind = self.kind(token, position);
-                queries.append(sources, source, &mut tip, kind);
+                queries.append(sources, source, tip, kind);
             }
         }
     }
@@ -178,18 +219,22 @@ impl Model {
     }
 }
 
-fn source_weights(config: &TransformerConfig) -> usize {
-    let layer = config.encoder_layer();
-    let attention = 2 * layer.d_model * (layer.keys() + layer.values());
-    config.n_encoder_layers * (attention + 2 * layer.d_model * layer.d_ff)
-}
-
-fn target_weights(config: &TransformerConfig) -> usize {
-    let layer = config.decoder_layer();
-    // To its own target all four matrices, to the memory those of the query and of the output.
-    let attention = 3 * layer.d_model * (layer.keys() + layer.values());
-    let layers = config.n_decoder_layers * (attention + 2 * layer.d_model * layer.d_ff);
-    layers + config.d_model * config.tgt_vocab_size
+/// Weights that a token is multiplied with in a stack, without those of the memory's keys and values.
+fn weights_of_token(stack: &StackConfig) -> usize {
+    let LayerConfig {
+        self_attention,
+        cross_attention,
+        feed_forward,
+        ..
+    } = &stack.layer;
+    let [keys, values] = self_attention.widths();
+    // All four matrices of self-attention; those of the query and of the output of attention to a memory.
+    let own = 2 * (keys + values);
+    let memory = cross_attention.as_ref().map_or(0, |attention| {
+        let [keys, values] = attention.widths();
+        keys + values
+    });
+    stack.n_layers * stack.layer.d_model() * (own + memory + 2 * feed_forward.d_ff)
 }
 
 /// All tokens of some sequences, one sequence after the other, each with its position.

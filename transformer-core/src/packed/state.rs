@@ -7,37 +7,42 @@
 
 use std::iter;
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 
-use super::model::Step;
-use super::tasks;
-use super::workspace::Workspace;
-use crate::ops::host::Threads;
+use crate::packed::model::Step;
+use crate::packed::tasks;
+use crate::packed::workspace::Workspace;
+use transformer_cpu::Threads;
 
-/// The state of a [`PackedTransformer`](crate::PackedTransformer) between two tokens.
+/// The state of a [`PackedModel`](crate::PackedModel) between two tokens.
 #[derive(Debug, Clone)]
 pub struct PackedState {
-    pub(super) sources: Vec<Source>,
+    pub(crate) sources: Vec<Source>,
     /// For each target, the slot of its last token that is attended to; those of a source together, the same number
     /// for each source.
-    pub(super) tips: Vec<Option<u32>>,
+    pub(crate) tips: Vec<Option<u32>>,
     /// Number of tokens of each target.
-    pub(super) len: usize,
+    pub(crate) len: usize,
     /// Tokens of the longest source that the batch began with.
-    pub(super) src_len: usize,
+    pub(crate) src_len: usize,
     /// The memory of each task.
-    pub(super) workspaces: Vec<Workspace>,
+    pub(crate) workspaces: Vec<Workspace>,
+    /// The threads of each step, at most.
+    pub(crate) threads: Threads,
 }
 
 impl PackedState {
     /// Sources that have one empty target each.
-    pub(super) fn new(memories: Vec<Memory>, workspaces: Vec<Workspace>) -> Self {
+    pub(crate) fn new(sources: Vec<Source>, workspaces: Vec<Workspace>, threads: Threads) -> Self {
+        let lengths = sources.iter().map(|source| source.memory.len);
         Self {
-            tips: vec![None; memories.len()],
+            tips: vec![None; sources.len()],
             len: 0,
-            src_len: memories.iter().map(|memory| memory.len).max().unwrap_or(0),
-            sources: memories.into_iter().map(Source::new).collect(),
+            src_len: lengths.max().unwrap_or(0),
+            sources,
             workspaces,
+            threads,
         }
     }
 
@@ -47,7 +52,7 @@ impl PackedState {
     /// - last: a token for each target
     /// - log_probs: `[rows, tgt_vocab_size]`, where the results go
     /// - attention: `[rows, src_len]`, zeros; empty unless requested
-    pub(super) fn steps<'a>(
+    pub(crate) fn steps<'a>(
         &'a mut self,
         last: &'a [u32],
         threads: Threads,
@@ -82,12 +87,37 @@ impl PackedState {
             .collect()
     }
 
+    /// The sources and targets of each task, with its memory.
+    #[expect(clippy::type_complexity, reason = "the parts of one call")]
+    pub(crate) fn readings<'a, 't>(
+        &'a mut self,
+        tasks: Vec<Range<usize>>,
+        targets: &'t [&'t [u32]],
+    ) -> Vec<(
+        &'a mut [Source],
+        &'a mut [Option<u32>],
+        &'t [&'t [u32]],
+        &'a mut Workspace,
+    )> {
+        let needed = self.workspaces.len().max(tasks.len());
+        self.workspaces.resize_with(needed, Workspace::default);
+        let (mut sources, mut tips) = (&mut self.sources[..], &mut self.tips[..]);
+        let mut readings = Vec::with_capacity(tasks.len());
+        for (task, workspace) in tasks.into_iter().zip(&mut self.workspaces) {
+            let (own, rest) = mem::take(&mut sources).split_at_mut(task.len());
+            let (own_tips, rest_tips) = mem::take(&mut tips).split_at_mut(task.len());
+            (sources, tips) = (rest, rest_tips);
+            readings.push((own, own_tips, &targets[task], workspace));
+        }
+        readings
+    }
+
     /// Keeps the given sources, in the given order, and the targets `rows`: the same number for each source, those
     /// of a source together. Indices may repeat.
     ///
     /// # Panics
     /// When no source is given, an index is out of range, or a row is not a target of its source.
-    pub(super) fn select(&mut self, sources: &[usize], rows: &[usize]) {
+    pub(crate) fn select(&mut self, sources: &[usize], rows: &[usize]) {
         assert!(!sources.is_empty(), "no source to keep");
         let (old, new) = (
             self.tips.len() / self.sources.len(),
@@ -129,7 +159,7 @@ impl PackedState {
 
 /// A source as the decoder attends to it.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     /// Number of tokens.
     pub len: usize,
     /// The positions of tokens that are not padding.
@@ -168,7 +198,7 @@ const FEW_SLOTS: usize = 256;
 
 /// A source of a batch, and the slots of its targets' tokens.
 #[derive(Debug, Clone)]
-pub(super) struct Source {
+pub(crate) struct Source {
     memory: Arc<Memory>,
     /// For each slot, the one before it in its target.
     before: Vec<Option<u32>>,
@@ -177,10 +207,11 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub fn new(memory: Memory) -> Self {
+    /// A source without a token of a target, for a decoder of this many layers.
+    pub fn new(memory: Memory, layers: usize) -> Self {
         Self {
             before: Vec::new(),
-            key_values: vec![Vec::new(); memory.key_values.len()],
+            key_values: vec![Vec::new(); layers],
             memory: Arc::new(memory),
         }
     }
@@ -266,7 +297,7 @@ impl Source {
 
 /// Whether a token is attended to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TokenKind {
+pub(crate) enum TokenKind {
     Attended,
     /// It is read, and has a slot, but no token attends to it.
     Padding,
@@ -274,7 +305,7 @@ pub(super) enum TokenKind {
 
 /// The rows of a decoder call: new tokens of targets, and the slots that each attends to.
 #[derive(Debug, Default)]
-pub(super) struct Queries {
+pub(crate) struct Queries {
     /// The source of each row, by its index in the batch or task.
     sources: Vec<usize>,
     /// The slots of all rows, one row after the other, those of each in the order of its target.
@@ -319,7 +350,7 @@ impl Queries {
 }
 
 /// The data that a decoder call reads and writes beside its rows.
-pub(super) struct Reading<'a> {
+pub(crate) struct Reading<'a> {
     pub queries: &'a Queries,
     pub sources: &'a mut [Source],
     /// Each row's attention to its source, summed over layers and heads, that of attended tokens first:
@@ -349,11 +380,9 @@ mod tests {
 
     /// Two sources with `WIDTH` empty targets each.
     fn state() -> PackedState {
-        let memory = || Memory {
-            key_values: vec![Vec::new(); LAYERS],
-            ..Memory::new(&[3], 0)
-        };
-        let mut state = PackedState::new(vec![memory(), memory()], Vec::new());
+        let source = || Source::new(Memory::new(&[3], 0), LAYERS);
+        let sources = vec![source(), source()];
+        let mut state = PackedState::new(sources, Vec::new(), Threads::All);
         state.select(&[0, 1], &[[0_usize; WIDTH], [1; WIDTH]].concat());
         state
     }

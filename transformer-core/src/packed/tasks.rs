@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::ops::host::{PackedPrecision, Threads};
+use transformer_cpu::{PackedPrecision, Threads};
 
 /// Multiplications of a step, at least, that several threads compute. They meet after each product: in a smaller
 /// step, most of their time would go into waiting for each other.
@@ -19,7 +19,7 @@ const READING: usize = 8;
 const ROWS: usize = 16;
 
 /// The threads of a step that multiplies this many rows by this many weights.
-pub(super) fn threads(
+pub fn threads(
     rows: usize,
     weights: usize,
     precision: PackedPrecision,
@@ -38,7 +38,7 @@ pub(super) fn threads(
 }
 
 /// The number of tasks for this many rows.
-pub(super) fn count(rows: usize, threads: Threads) -> usize {
+pub fn count(rows: usize, threads: Threads) -> usize {
     match threads {
         Threads::This => 1,
         Threads::All => (rows / ROWS).clamp(1, rayon::current_num_threads()),
@@ -46,7 +46,7 @@ pub(super) fn count(rows: usize, threads: Threads) -> usize {
 }
 
 /// Deals items, each of which has some rows, to tasks with about equal numbers of rows.
-pub(super) fn deal(rows: &[usize], threads: Threads) -> Vec<Range<usize>> {
+pub fn deal(rows: &[usize], threads: Threads) -> Vec<Range<usize>> {
     let all: usize = rows.iter().sum();
     let count = count(all, threads);
     let mut ends = vec![0; count];
@@ -69,7 +69,7 @@ pub(super) fn deal(rows: &[usize], threads: Threads) -> Vec<Range<usize>> {
 ///
 /// Where products have all threads, the one task begins on one of them: from any other thread, each product would be
 /// handed over and waited for.
-pub(super) fn run<T: Send, R: Send>(
+pub fn run<T: Send, R: Send>(
     tasks: Vec<T>,
     threads: Threads,
     compute: impl Fn(T, Threads) -> R + Send + Sync,

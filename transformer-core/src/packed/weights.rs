@@ -8,12 +8,11 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::decoding::to_host;
-use crate::ops::WeightLayout;
-use crate::ops::host::{PackedMatrix, PackedPrecision};
-use crate::transformer::Transformer;
+use transformer_cpu::{PackedMatrix, PackedPrecision};
+use transformer_kernels::WeightLayout;
 
 /// Weights by their names in `model.safetensors`. A packed model asks for each of them once.
-pub(super) trait NamedWeights {
+pub(crate) trait NamedWeights {
     /// The error of a weight that is missing or cannot be read.
     type Error;
 
@@ -32,14 +31,14 @@ pub(super) trait NamedWeights {
     fn numbers(&mut self, name: &str, count: usize) -> Result<Vec<f32>, Self::Error>;
 }
 
-/// The weights of a model in memory. Each is freed as soon as it has been asked for.
-pub(super) struct ModelWeights<B: Backend> {
+/// The weights of a module in memory. Each is freed as soon as it has been asked for.
+pub(crate) struct ModuleWeights<B: Backend> {
     tensors: HashMap<String, Tensor<B, 1>>,
     precision: PackedPrecision,
 }
 
-impl<B: Backend> ModelWeights<B> {
-    pub fn new(model: Transformer<B>, precision: PackedPrecision) -> Self {
+impl<B: Backend> ModuleWeights<B> {
+    pub fn new<M: Module<B>>(model: M, precision: PackedPrecision) -> Self {
         let mut collector = Collector {
             path: Vec::new(),
             tensors: HashMap::new(),
@@ -59,7 +58,7 @@ impl<B: Backend> ModelWeights<B> {
     }
 }
 
-impl<B: Backend> NamedWeights for ModelWeights<B> {
+impl<B: Backend> NamedWeights for ModuleWeights<B> {
     type Error = Infallible;
 
     fn matrix(

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use super::state::Queries;
-use crate::ops::host::{ProductBuffer, Threads};
+use crate::packed::state::Queries;
+use transformer_cpu::{ProductBuffer, Threads};
 
 /// The memory of a task.
 #[derive(Default)]
-pub(super) struct Workspace {
+pub struct Workspace {
     /// The residual stream: `[rows, d_model]`.
     pub x: Vec<f32>,
     /// The rows of a decoder call.
@@ -17,7 +17,7 @@ pub(super) struct Workspace {
 
 /// The memory of a layer. A buffer may be longer than its contents.
 #[derive(Default)]
-pub(super) struct Buffers {
+pub struct Buffers {
     /// A sub-layer's input where the norm is before it: `[rows, d_model]`.
     pub normed: Vec<f32>,
     /// A sub-layer's output: `[rows, d_model]`.
@@ -34,7 +34,7 @@ pub(super) struct Buffers {
 }
 
 /// The buffer and the threads of every product.
-pub(super) struct Products {
+pub struct Products {
     pub buffer: ProductBuffer,
     pub threads: Threads,
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::entries::MAX_TOKENS;
-use super::marian::is_space;
-use super::sentence_piece::Trie;
+use crate::text::marian::is_space;
+use crate::text::sentence_piece::Trie;
+use crate::text::tokenizer_json::entries::MAX_TOKENS;
 
 /// A token in `added_tokens_decoder` of `tokenizer_config.json`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct AddedToken {
+pub(crate) struct AddedToken {
     pub content: String,
     /// Only where no other characters than spaces are beside it.
     #[serde(default)]
@@ -41,7 +41,7 @@ impl AddedToken {
 
 /// The added tokens of a directory.
 #[derive(Debug, Clone, Default)]
-pub(super) struct AddedTokens {
+pub(crate) struct AddedTokens {
     by_id: BTreeMap<u32, AddedToken>,
     /// The names of all tokens that are no text.
     special: HashSet<String>,
@@ -57,7 +57,7 @@ const MOST_BYTES: usize = 256;
 ///
 /// # Errors
 /// When the longest is too long, in words.
-pub(super) fn check_lengths<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), String> {
+pub(crate) fn check_lengths<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), String> {
     let longest = names.map(str::len).max().unwrap_or(0);
     match longest > MOST_BYTES {
         true => Err(format!(
@@ -156,7 +156,7 @@ impl AddedTokens {
 
 /// Cuts texts at the added tokens that are text, as the slow classes of Hugging Face do before SentencePiece.
 #[derive(Debug, Clone)]
-pub(super) struct Splitter {
+pub(crate) struct Splitter {
     /// All tokens, the special ones among them.
     trie: Arc<Trie>,
     /// The others, with their ids.

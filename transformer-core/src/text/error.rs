@@ -3,10 +3,11 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use super::languages::listed;
-use crate::config_file::is_of_hugging_face;
-use crate::error::{DecodeError, DecodeOptionsError, ModelError, one_line};
-use crate::hugging_face::key_of;
+use crate::decoding::{DecodeError, DecodeOptionsError};
+use crate::formats::error::{ModelError, one_line};
+use crate::formats::hugging_face::key_of;
+use crate::formats::own::config::is_of_hugging_face;
+use crate::text::languages::listed;
 
 /// Text that cannot be read, written or translated.
 #[derive(Debug, thiserror::Error)]

@@ -5,12 +5,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::added_tokens::AddedTokens;
-use super::error::TextError;
-use super::marian::is_space;
-use super::sentence_piece::SentencePiece;
-use super::vocabulary::Vocabulary;
-use crate::files;
+use crate::formats::files;
+use crate::text::added_tokens::AddedTokens;
+use crate::text::error::TextError;
+use crate::text::marian::is_space;
+use crate::text::sentence_piece::SentencePiece;
+use crate::text::vocabulary::Vocabulary;
 
 /// The languages of M2M100, in the order of their ids.
 const M2M100: &[&str] = &[

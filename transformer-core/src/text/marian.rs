@@ -5,10 +5,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::error::TextError;
-use super::sentence_piece::SentencePiece;
-use super::vocabulary::Vocabulary;
-use crate::files;
+use crate::formats::files;
+use crate::text::error::TextError;
+use crate::text::sentence_piece::SentencePiece;
+use crate::text::vocabulary::Vocabulary;
 
 /// The tokenizer of one side.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use serde_json::Value;
 use tokenizers::{NormalizedString, Normalizer, NormalizerWrapper};
 
-use super::sentence_piece::{CharacterMap, most_normalized};
-use super::tokenizer_parts::{PRE_TOKENIZER, growth};
+use crate::text::sentence_piece::{CharacterMap, most_normalized};
+use crate::text::tokenizer_json::parts::{PRE_TOKENIZER, growth};
 
 /// The parts of a tokenizer that make a text longer.
 #[derive(Debug)]
@@ -175,8 +175,8 @@ fn add_parts(normalizer: &NormalizerWrapper, parts: &mut Vec<Part>) {
 mod tests {
     use serde_json::json;
 
-    use super::super::sentence_piece::map_of_bytes;
     use super::*;
+    use crate::text::sentence_piece::map_of_bytes;
 
     fn tokenizer(normalizer: Value) -> tokenizers::Tokenizer {
         let tokenizer = json!({

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::added_tokens::{AddedToken, AddedTokens};
-use super::error::TextError;
-use super::tokenizer_parts::shortened;
-use crate::files;
-use crate::tokenizer_files::{
+use crate::formats::files;
+use crate::formats::names::{
     ADDED_TOKENS_FILE, SPECIAL_TOKENS_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE,
 };
+use crate::text::added_tokens::{AddedToken, AddedTokens};
+use crate::text::error::TextError;
+use crate::text::tokenizer_json::parts::shortened;
 
 /// The keys of special tokens that every class has.
 const ROLES: [&str; 7] = [

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use rand::Rng;
 
-use super::added_tokens::AddedTokens;
-use super::clean_up::clean_up;
-use super::error::TextError;
-use super::languages;
-use super::m2m100::M2m100;
-use super::marian::Marian;
-use super::tokenizer_json::TokenizerJson;
-use super::vocabulary::{END, PADDING, Vocabulary};
-use crate::files::replace_file_with;
+use crate::formats::files::replace_file_with;
 use crate::special_tokens::SpecialTokens;
+use crate::text::added_tokens::AddedTokens;
+use crate::text::clean_up::clean_up;
+use crate::text::error::TextError;
+use crate::text::languages;
+use crate::text::m2m100::M2m100;
+use crate::text::marian::Marian;
+use crate::text::tokenizer_json::TokenizerJson;
+use crate::text::vocabulary::{END, PADDING, Vocabulary};
 
 /// A tokenizer of pieces of words, of characters, or of words: one in Hugging Face's format, one side's of Marian's, or
 /// M2M100's.

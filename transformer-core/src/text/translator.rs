@@ -1,24 +1,35 @@
 //! Sentences in, sentences out: tokenizers, model and decoding together.
 
-use std::marker::PhantomData;
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use transformer_cpu::PackedPrecision;
 
-use super::error::TextError;
-use super::model_tokenizers::Tokenizers;
-use super::text_search::{TextSearch, Translation, in_sentence, source_tokens};
-use crate::config::TransformerConfig;
-use crate::decoding::{DecodeOptions, Ensemble, NextToken, SourceTarget, TargetScore, score};
-use crate::error::{DecodeOptionsError, ModelError};
-use crate::hugging_face::options_of_directory;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-use crate::ops::host::PackedPrecision;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-use crate::packed::PackedTransformer;
-use crate::transformer::Transformer;
+use crate::decoding::{DecodeError, DecodeOptionsError, RequestProblem};
+use crate::decoding::{
+    DecodeOptions, Ensemble, Hypothesis, NextToken, Request, Search, SourceTarget, TargetScore,
+    Vocabulary, score,
+};
+use crate::formats::error::ModelError;
+use crate::formats::options::options_of_directory;
+use crate::models::config::TransformerConfig;
+use crate::models::transformer::Transformer;
+use crate::packed::PackedModel;
+use crate::text::clean_up::UNSETTLED;
+use crate::text::error::TextError;
+use crate::text::tokenizers::Tokenizers;
+
+/// A translation of a sentence.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Translation {
+    /// The translation, in one line.
+    pub text: String,
+    /// The hypothesis that it was decoded from.
+    pub hypothesis: Hypothesis,
+}
 
 /// A model, or an ensemble of models, that translates sentences: by default as its directory's
 /// `generation_config.json` says ([`DecodeOptions::of_directory`]), without one with the paper's beam search
@@ -26,11 +37,10 @@ use crate::transformer::Transformer;
 /// serves several threads, each with a reference to it.
 ///
 /// ```no_run
-/// use burn_ndarray::NdArray;
 /// use transformer_core::Translator;
 ///
 /// # fn main() -> Result<(), transformer_core::TextError> {
-/// let translator = Translator::<NdArray>::load("model", &Default::default())?;
+/// let translator = Translator::load("model")?;
 /// println!("{}", translator.translate("The cat sat on the mat.")?);
 /// # Ok(())
 /// # }
@@ -79,33 +89,60 @@ use crate::transformer::Transformer;
 /// # }
 /// ```
 ///
-/// # Packed models
-/// `M` is the type of the models: [`Transformer`], or `PackedTransformer`, which decodes faster on the processor, in
-/// single precision or in 8 bits. `Translator::load_packed` reads such a translator, and `packed` makes one of a
-/// translator that is there. Such models have no attention maps, and so no [`align`](Self::align).
-#[derive(Debug)]
-pub struct Translator<B: Backend, M = Transformer<B>> {
+/// # Models
+/// `M` is the type of the models. A [`PackedModel`] decodes fastest on the processor, in single precision or in 8 bits, and
+/// is what [`load`](Self::load) reads. A [`Transformer`] decodes on any backend ([`load_on`](Translator::load_on)), and has
+/// attention maps, for [`align`](Translator::align). Any other [`NextToken`] that reads sources will do, also a reference
+/// to one, so that a model that is being trained can translate.
+#[derive(Debug, Clone)]
+pub struct Translator<M> {
     models: Ensemble<M>,
     tokenizers: Tokenizers,
     options: DecodeOptions,
-    backend: PhantomData<B>,
 }
 
-impl<B: Backend> Translator<B> {
+impl Translator<PackedModel> {
     /// Reads a model directory: ours, with `config.json`, `model.safetensors` and `tokenizer.json`, or one of
-    /// Hugging Face's as it is ([`Transformer::load`]).
+    /// Hugging Face's as it is ([`Transformer::load`]). The model is packed in single precision.
     ///
     /// # Errors
     /// When a file is missing or damaged, or the tokenizer is not the model's.
-    pub fn load(directory: impl AsRef<Path>, device: &B::Device) -> Result<Self, TextError> {
-        Self::load_ensemble(&[directory], device)
+    pub fn load(directory: impl AsRef<Path>) -> Result<Self, TextError> {
+        Self::load_packed(&[directory], PackedPrecision::F32)
     }
 
-    /// Reads the model directories of an ensemble, which decodes with the options of the first.
+    /// Reads the model directories of an ensemble, which decodes with the options of the first, and packs model by model:
+    /// none is ever whole in another form. [`quantize`](crate::quantize) writes directories that are packed in 8 bits as
+    /// they are.
+    ///
+    /// ```no_run
+    /// use transformer_core::{PackedPrecision, Translator};
+    ///
+    /// # fn main() -> Result<(), transformer_core::TextError> {
+    /// let translator = Translator::load_packed(&["model"], PackedPrecision::Int8)?;
+    /// println!("{}", translator.translate("The cat sat on the mat.")?);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// When no directory is given, a file is missing or damaged, or the tokenizers differ.
-    pub fn load_ensemble(
+    pub fn load_packed(
+        directories: &[impl AsRef<Path>],
+        precision: PackedPrecision,
+    ) -> Result<Self, TextError> {
+        Self::load_with(directories, |directory| {
+            PackedModel::load(directory, precision)
+        })
+    }
+}
+
+impl<B: Backend> Translator<Transformer<B>> {
+    /// Reads the model directories of an ensemble, which decodes with the options of the first, onto a device.
+    ///
+    /// # Errors
+    /// As [`load_packed`](Translator::load_packed).
+    pub fn load_on(
         directories: &[impl AsRef<Path>],
         device: &B::Device,
     ) -> Result<Self, TextError> {
@@ -114,33 +151,14 @@ impl<B: Backend> Translator<B> {
         })
     }
 
-    /// A translator with a model in memory.
-    ///
-    /// # Errors
-    /// When the tokenizers are not the model's.
-    pub fn new(
-        model: Transformer<B>,
-        tokenizers: impl Into<Tokenizers>,
-    ) -> Result<Self, TextError> {
-        let tokenizers = tokenizers.into();
-        check(&tokenizers, model.config(), Path::new(""))?;
-        Ok(Self {
-            models: Ensemble::new(vec![model])?,
-            tokenizers,
-            options: DecodeOptions::default(),
-            backend: PhantomData,
-        })
-    }
-
     /// The translator with its models packed, each weight of which is freed as soon as it is packed.
-    #[cfg(any(feature = "flex", feature = "ndarray"))]
-    pub fn packed(self, precision: PackedPrecision) -> Translator<B, PackedTransformer<B>> {
-        let pack = |model| PackedTransformer::new(model, precision);
+    pub fn packed(self, precision: PackedPrecision) -> Translator<PackedModel> {
+        let models = self.models.into_models().into_iter();
+        let models = models.map(|model| PackedModel::new(model, precision));
         Translator {
-            models: self.models.map(pack),
+            models: Ensemble::new(models.collect()).expect("models of one vocabulary"),
             tokenizers: self.tokenizers,
             options: self.options,
-            backend: PhantomData,
         }
     }
 
@@ -173,40 +191,26 @@ impl<B: Backend> Translator<B> {
     }
 }
 
-#[cfg(any(feature = "flex", feature = "ndarray"))]
-impl<B: Backend> Translator<B, PackedTransformer<B>> {
-    /// Reads the model directories of an ensemble, as [`load_ensemble`](Translator::load_ensemble) does, and packs
-    /// model by model: none is ever whole in another form. [`quantize`](crate::quantize) writes directories that are
-    /// packed in 8 bits as they are.
-    ///
-    /// ```no_run
-    /// use burn_flex::Flex;
-    /// use transformer_core::{PackedPrecision, PackedTransformer, Translator};
-    ///
-    /// # fn main() -> Result<(), transformer_core::TextError> {
-    /// let device = Default::default();
-    /// let precision = PackedPrecision::Int8;
-    /// let translator =
-    ///     Translator::<Flex, PackedTransformer<Flex>>::load_packed(&["model"], precision, &device)?;
-    /// println!("{}", translator.translate("The cat sat on the mat.")?);
-    /// # Ok(())
-    /// # }
-    /// ```
+impl<M: NextToken> Translator<M> {
+    /// A translator with a model in memory, or a reference to one.
     ///
     /// # Errors
-    /// As [`load_ensemble`](Translator::load_ensemble).
-    pub fn load_packed(
-        directories: &[impl AsRef<Path>],
-        precision: PackedPrecision,
-        device: &B::Device,
-    ) -> Result<Self, TextError> {
-        Self::load_with(directories, |directory| {
-            PackedTransformer::load(directory, precision, device)
+    /// When the tokenizers are not the model's.
+    pub fn new(model: M, tokenizers: impl Into<Tokenizers>) -> Result<Self, TextError> {
+        let tokenizers = tokenizers.into();
+        let Vocabulary {
+            size,
+            special_tokens,
+        } = model.vocabulary();
+        let of_sources = model.source_vocab_size().unwrap_or(usize::MAX);
+        tokenizers.check([of_sources, size], special_tokens, "")?;
+        Ok(Self {
+            models: Ensemble::new(vec![model])?,
+            tokenizers,
+            options: DecodeOptions::default(),
         })
     }
-}
 
-impl<B: Backend, M: NextToken<B>> Translator<B, M> {
     /// Reads the directories of an ensemble, and the model of each by `load`.
     fn load_with(
         directories: &[impl AsRef<Path>],
@@ -233,13 +237,12 @@ impl<B: Backend, M: NextToken<B>> Translator<B, M> {
             models: Ensemble::new(models)?,
             tokenizers,
             options: DecodeOptions::default(),
-            backend: PhantomData,
         };
         // A checkpoint's tokenizers are in the directory of its run.
         let home = Tokenizers::directory_of(first).unwrap_or_else(|| first.to_owned());
         if let Some((path, options)) = options_of_directory(&home)? {
             translator.options = options;
-            let checked = translator.text_search();
+            let checked = translator.search();
             checked.map_err(|source| ModelError::Options { path, source })?;
         }
         Ok(translator)
@@ -251,7 +254,7 @@ impl<B: Backend, M: NextToken<B>> Translator<B, M> {
     /// When an option is out of range.
     pub fn with_options(mut self, options: DecodeOptions) -> Result<Self, TextError> {
         self.options = options;
-        self.text_search()?;
+        self.search()?;
         Ok(self)
     }
 
@@ -265,7 +268,7 @@ impl<B: Backend, M: NextToken<B>> Translator<B, M> {
         target: Option<&str>,
     ) -> Result<Self, TextError> {
         self.tokenizers = self.tokenizers.with_languages(source, target)?;
-        self.text_search()?;
+        self.search()?;
         Ok(self)
     }
 
@@ -289,7 +292,9 @@ impl<B: Backend, M: NextToken<B>> Translator<B, M> {
     /// # Errors
     /// When a sentence or the prefix has too many tokens; the error names the first such sentence by its index.
     pub fn check(&self, sentences: &[impl AsRef<str>], prefix: &str) -> Result<(), TextError> {
-        self.text_search()?.check(sentences, prefix)
+        let Requests { indices, requests } = self.requests(sentences, prefix)?;
+        let checked = self.search()?.check(&requests);
+        Ok(checked.map_err(|error| of_sentence(error, &indices))?)
     }
 
     /// Translates one sentence; an empty one into an empty one.
@@ -301,12 +306,17 @@ impl<B: Backend, M: NextToken<B>> Translator<B, M> {
         Ok(translations.into_iter().next().unwrap_or_default())
     }
 
-    /// Translates sentences in batches, and returns the translations in the order of the sentences.
+    /// Translates sentences in batches, and returns the best translation of each, in their order; of an empty
+    /// sentence, an empty one.
     ///
     /// # Errors
     /// When a sentence has too many tokens: then none is translated.
     pub fn translate_batch(&self, sentences: &[impl AsRef<str>]) -> Result<Vec<String>, TextError> {
-        self.text_search()?.translate(sentences)
+        let translations = self.translate_n_best(sentences, "")?.into_iter();
+        let best = |of_one: Vec<Translation>| of_one.into_iter().next().map(|best| best.text);
+        Ok(translations
+            .map(|of_one| best(of_one).unwrap_or_default())
+            .collect())
     }
 
     /// Translates each sentence into `n_best` translations, as set in the options, the best first, all
@@ -319,7 +329,19 @@ impl<B: Backend, M: NextToken<B>> Translator<B, M> {
         sentences: &[impl AsRef<str>],
         prefix: &str,
     ) -> Result<Vec<Vec<Translation>>, TextError> {
-        self.text_search()?.translate_n_best(sentences, prefix)
+        let mut translations = vec![Vec::new(); sentences.len()];
+        let Requests { indices, requests } = self.requests(sentences, prefix)?;
+        let found = self.search()?.run(&requests);
+        let found = found.map_err(|error| of_sentence(error, &indices))?;
+        for (index, hypotheses) in indices.into_iter().zip(found) {
+            for hypothesis in hypotheses {
+                translations[index].push(Translation {
+                    text: self.line(&hypothesis.tokens)?,
+                    hypothesis,
+                });
+            }
+        }
+        Ok(translations)
     }
 
     /// Translates one sentence into a translation that begins with the prefix, and emits each piece of its
@@ -333,9 +355,37 @@ impl<B: Backend, M: NextToken<B>> Translator<B, M> {
         &self,
         sentence: &str,
         prefix: &str,
-        on_text: impl FnMut(&str) -> ControlFlow<()>,
+        mut on_text: impl FnMut(&str) -> ControlFlow<()>,
     ) -> Result<(), TextError> {
-        self.text_search()?.stream(sentence, prefix, on_text)
+        let Requests { requests, .. } = self.requests(&[sentence], prefix)?;
+        let mut tokens = Vec::new();
+        let mut emitted = String::new();
+        let mut end = Ok(());
+        let mut flow = ControlFlow::Continue(());
+        self.search()?.stream(&requests, |_, token| {
+            tokens.push(token);
+            flow = match self.line(&tokens) {
+                // Perhaps an incomplete character: wait for its other bytes.
+                Ok(text)
+                    if text.ends_with(char::REPLACEMENT_CHARACTER)
+                        || self.tokenizers.target().is_byte(token) =>
+                {
+                    ControlFlow::Continue(())
+                }
+                Ok(text) => emit_rest(&mut emitted, self.settled(text), &mut on_text),
+                Err(error) => {
+                    end = Err(error);
+                    ControlFlow::Break(())
+                }
+            };
+            flow
+        })?;
+        end?;
+        if flow.is_continue() {
+            // The last piece: there is nothing left to stop.
+            let _ = emit_rest(&mut emitted, self.line(&tokens)?, &mut on_text);
+        }
+        Ok(())
     }
 
     /// The probability of each translation, whose last token is `<eos>`.
@@ -375,9 +425,100 @@ impl<B: Backend, M: NextToken<B>> Translator<B, M> {
         })
     }
 
-    fn text_search(&self) -> Result<TextSearch<'_, Ensemble<M>>, DecodeOptionsError> {
-        TextSearch::new(&self.models, &self.tokenizers, self.options.clone())
+    /// The search. The language of the targets, if one was chosen ([`Tokenizers::target_first`]), is their first token,
+    /// whatever the options say.
+    fn search(&self) -> Result<Search<'_, Ensemble<M>>, DecodeOptionsError> {
+        let forced_first = self.tokenizers.target_first();
+        let options = DecodeOptions {
+            forced_first: forced_first.or(self.options.forced_first),
+            ..self.options.clone()
+        };
+        Search::new(&self.models, options)
     }
+
+    /// The requests of the sentences that are not empty.
+    fn requests(&self, sentences: &[impl AsRef<str>], prefix: &str) -> Result<Requests, TextError> {
+        let prefix = match prefix {
+            "" => Vec::new(),
+            prefix => self.tokenizers.encode_target(prefix)?,
+        };
+        let mut found = Requests::default();
+        for (index, sentence) in sentences.iter().enumerate() {
+            let source = source_tokens(&self.tokenizers, sentence.as_ref());
+            let source = source.map_err(|error| in_sentence(error, index))?;
+            if let Some(source) = source {
+                let request = Request::new(source).with_prefix(prefix.clone());
+                found.requests.push(request);
+                found.indices.push(index);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The beginning of a text that later tokens do not change.
+    fn settled(&self, mut text: String) -> String {
+        if self.tokenizers.target().cleans_spaces() {
+            let unsettled = text.char_indices().rev().nth(UNSETTLED - 1);
+            text.truncate(unsettled.map_or(0, |(at, _)| at));
+        }
+        text
+    }
+
+    /// The text of tokens, in one line.
+    fn line(&self, tokens: &[u32]) -> Result<String, TextError> {
+        let text = self.tokenizers.target().decode(tokens)?;
+        Ok(text.replace(['\n', '\r'], " "))
+    }
+}
+
+/// The tokens of a sentence, without `<eos>`, unless it is empty.
+fn source_tokens(tokenizers: &Tokenizers, sentence: &str) -> Result<Option<Vec<u32>>, TextError> {
+    match sentence.trim() {
+        "" => Ok(None),
+        sentence => Ok(Some(tokenizers.encode_source(sentence)?)),
+    }
+}
+
+/// A tokenizer's error about a sentence, with the sentence's index.
+fn in_sentence(error: TextError, index: usize) -> TextError {
+    match error {
+        TextError::Tokenizer(problem) => DecodeError {
+            index,
+            problem: RequestProblem::Text { problem },
+        }
+        .into(),
+        error => error,
+    }
+}
+
+/// Requests, and the index of the sentence of each.
+#[derive(Default)]
+struct Requests {
+    requests: Vec<Request>,
+    indices: Vec<usize>,
+}
+
+/// The error with a request as one with its sentence.
+fn of_sentence(error: DecodeError, indices: &[usize]) -> DecodeError {
+    DecodeError {
+        index: indices[error.index],
+        ..error
+    }
+}
+
+/// Emits the part of `text` that has not been emitted yet.
+fn emit_rest(
+    emitted: &mut String,
+    text: String,
+    on_text: &mut impl FnMut(&str) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    let flow = match text.strip_prefix(emitted.as_str()) {
+        Some(rest) if !rest.is_empty() => on_text(rest),
+        // Later tokens may change the decoded text: then no new piece is final yet.
+        _ => return ControlFlow::Continue(()),
+    };
+    *emitted = text;
+    flow
 }
 
 /// Checks that tokenizers fit a model of this configuration.
@@ -398,7 +539,7 @@ mod tests {
     use crate::decoding::{LengthPenalty, MaxLength, Sampling};
     use burn_ndarray::NdArray;
 
-    fn translator() -> Translator<NdArray> {
+    fn translator() -> Translator<Transformer<NdArray>> {
         let config = TransformerConfig {
             d_model: 8,
             n_heads: 2,
@@ -412,7 +553,7 @@ mod tests {
     }
 
     /// The text that a stream passes on, which is that of the translation.
-    fn streamed(translator: &Translator<NdArray>, prefix: &str) -> String {
+    fn streamed(translator: &Translator<Transformer<NdArray>>, prefix: &str) -> String {
         let mut streamed = String::new();
         let passed_on = translator.stream("a b", prefix, |text| {
             streamed += text;
@@ -431,7 +572,7 @@ mod tests {
         let saved = translator();
         saved.model().save(directory).unwrap();
         saved.tokenizers().save(directory).unwrap();
-        let load = || Translator::<NdArray>::load(directory, &Default::default());
+        let load = || Translator::load(directory);
         assert_eq!(load().unwrap().options, DecodeOptions::default());
         let options = DecodeOptions {
             length_penalty: LengthPenalty::AVERAGE,
@@ -527,5 +668,33 @@ mod tests {
             assert_eq!(target, position);
         }
         assert!(translator.align(" ", &found[0][0]).is_err());
+    }
+
+    #[test]
+    fn sentences_are_checked_without_being_translated() {
+        let options = DecodeOptions {
+            max_src_len: 3,
+            ..DecodeOptions::greedy()
+        };
+        let translator = translator().with_options(options).unwrap();
+        translator.check(&["a", " ", "a b"], "").unwrap();
+        // Three tokens and `<eos>`; the empty sentence before it counts.
+        let error = translator.check(&["a", " ", "a b a"], "").unwrap_err();
+        let expected = "source 2 has 4 tokens, more than the limit of 3";
+        assert_eq!(error.to_string(), expected);
+        let error = translator.translate_batch(&["a", " ", "a b a"]);
+        assert_eq!(error.unwrap_err().to_string(), expected);
+        assert_eq!(translator.translate(" ").unwrap(), "");
+    }
+
+    /// A reference to a model translates as the model.
+    #[test]
+    fn a_model_can_be_borrowed() {
+        let owned = translator();
+        let borrowed = Translator::new(owned.model(), owned.tokenizers().clone()).unwrap();
+        assert_eq!(
+            borrowed.translate("a b").unwrap(),
+            owned.translate("a b").unwrap()
+        );
     }
 }

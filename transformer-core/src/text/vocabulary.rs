@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::added_tokens::{AddedTokens, Splitter};
-use super::entries::Entries;
-use super::error::TextError;
-use super::languages::language;
-use crate::files;
+use crate::formats::files;
+use crate::text::added_tokens::{AddedTokens, Splitter};
+use crate::text::error::TextError;
+use crate::text::languages::language;
+use crate::text::tokenizer_json::entries::Entries;
 
 /// The end of a sentence, in every vocabulary.
 pub(super) const END: &str = "</s>";

@@ -6,7 +6,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Tensor, TensorData};
 use rand::RngExt;
 use transformer_core::{
-    AttentionInput, AttentionMask, AttentionWeights, Dropout, MultiHeadAttentionConfig, WeightInit,
+    AttentionConfig, AttentionInput, AttentionWeights, Dropout, Mask, WeightInit,
     scaled_dot_product_attention,
 };
 
@@ -25,7 +25,7 @@ struct Sizes {
 
 /// A mask, and the keys that it must block.
 struct Case<B: Backend> {
-    mask: Option<AttentionMask<B>>,
+    mask: Option<Mask<B>>,
     /// Indexed as `[batch, n_heads, query_len, key_len]`.
     blocked: Vec<bool>,
 }
@@ -129,26 +129,26 @@ fn cases<B: Backend>(sizes: Sizes, seed: u64) -> Vec<Case<B>> {
             blocked: of(&|_, _, _, _| false),
         },
         Case {
-            mask: Some(AttentionMask::padding(padding_tensor())),
+            mask: Some(Mask::padding(padding_tensor())),
             blocked: of(&|b, _, _, j| padding[b * key_len + j]),
         },
         Case {
-            mask: Some(AttentionMask::causal(query_len, key_len, &device)),
+            mask: Some(Mask::causal(query_len, key_len, &device)),
             blocked: of(&|_, _, i, j| future(i, j)),
         },
         Case {
-            mask: Some(AttentionMask::causal_padding(query_len, padding_tensor())),
+            mask: Some(Mask::causal_padding(query_len, padding_tensor())),
             blocked: of(&|b, _, i, j| padding[b * key_len + j] || future(i, j)),
         },
         Case {
-            mask: Some(AttentionMask::from_blocked(Tensor::from_data(
+            mask: Some(Mask::from_blocked(Tensor::from_data(
                 TensorData::new(any.clone(), [batch, n_heads, query_len, key_len]),
                 &device,
             ))),
             blocked: any.clone(),
         },
         Case {
-            mask: Some(AttentionMask::from_blocked(Tensor::from_data(
+            mask: Some(Mask::from_blocked(Tensor::from_data(
                 TensorData::new(per_head.clone(), [1, n_heads, 1, key_len]),
                 &device,
             ))),
@@ -210,7 +210,7 @@ fn plain_attention(
 #[test]
 #[should_panic(expected = "4 queries cannot be the last of 3 positions")]
 fn more_queries_than_keys_are_refused() {
-    AttentionMask::<NdArray>::causal(4, 3, &Default::default());
+    Mask::<NdArray>::causal(4, 3, &Default::default());
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn scores_of_any_size_leave_no_weight_on_a_blocked_key() {
         query,
         key,
         value,
-        Some(&AttentionMask::from_blocked(blocked)),
+        Some(&Mask::from_blocked(blocked)),
         &Dropout::new(0.0),
     );
     assert_close(weights, &vec![0.0, 1.0], 0.0);
@@ -235,8 +235,8 @@ const N_HEADS: usize = 3;
 const D_K: usize = 4;
 const D_V: usize = 5;
 
-fn config() -> MultiHeadAttentionConfig {
-    MultiHeadAttentionConfig::new(D_MODEL, N_HEADS)
+fn config() -> AttentionConfig {
+    AttentionConfig::new(D_MODEL, N_HEADS)
         .with_d_k(Some(D_K))
         .with_d_v(Some(D_V))
         .with_bias(true)
@@ -249,7 +249,7 @@ fn self_attention_is_its_heads_one_by_one() {
     let layer = shaken(layer, 1);
     let x = uniform(&mut rng(2), [2, 4, D_MODEL]);
     let padding = tokens::<NdArray>(&[[7, 7, 7, 7], [7, 7, 0, 7]]).equal_elem(0);
-    let mask = AttentionMask::causal_padding(4, padding);
+    let mask = Mask::causal_padding(4, padding);
 
     let found = layer.forward(x.clone(), Some(&mask), AttentionWeights::Return);
 
@@ -276,7 +276,7 @@ fn cross_attention_is_its_heads_one_by_one() {
     let x = uniform(&mut rng(4), [2, 3, D_MODEL]);
     let memory = uniform(&mut rng(5), [2, 5, D_MODEL]);
     let padding = tokens::<NdArray>(&[[7, 7, 7, 7, 7], [7, 7, 7, 0, 0]]).equal_elem(0);
-    let mask = AttentionMask::padding(padding);
+    let mask = Mask::padding(padding);
 
     let input = AttentionInput::to_memory(x.clone(), memory.clone());
     let found = layer.forward(input.mask(&mask).with_weights());
@@ -344,7 +344,7 @@ fn head_by_head(
     projection: &Linear<NdArray>,
     x: &Tensor<NdArray, 3>,
     memory: &Tensor<NdArray, 3>,
-    mask: &AttentionMask<NdArray>,
+    mask: &Mask<NdArray>,
 ) -> (Tensor<NdArray, 3>, Tensor<NdArray, 4>) {
     let [batch, len, d_model] = x.dims();
     let bias = projection.bias.as_ref().unwrap().val();

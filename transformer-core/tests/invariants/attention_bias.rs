@@ -6,9 +6,7 @@ use burn::nn::Linear;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Bool, Tensor, TensorData};
 use transformer_core::ops::{Heads, Operands, join_heads};
-use transformer_core::{
-    AttentionHeads, AttentionMask, AttentionWeights, Dropout, padding_positions,
-};
+use transformer_core::{AttentionHeads, AttentionWeights, Dropout, Mask, padding_positions};
 
 use crate::common::*;
 
@@ -37,7 +35,7 @@ impl<B: Backend> Inputs<B> {
     /// without which there are kernels.
     fn attend(
         &self,
-        mask: &AttentionMask<B>,
+        mask: &Mask<B>,
         wanted: AttentionWeights,
     ) -> (Tensor<B, 3>, Option<Tensor<B, 4>>) {
         let rows = self.0.clone().map(join_heads);
@@ -48,7 +46,7 @@ impl<B: Backend> Inputs<B> {
     }
 
     /// [`attend`](Self::attend) without weights.
-    fn output(&self, mask: &AttentionMask<B>) -> Tensor<B, 3> {
+    fn output(&self, mask: &Mask<B>) -> Tensor<B, 3> {
         self.attend(mask, AttentionWeights::Discard).0
     }
 
@@ -95,8 +93,8 @@ fn heads<B: Backend>() -> AttentionHeads<B> {
     AttentionHeads::new(projection, Dropout::new(0.0), HEADS)
 }
 
-fn causal_padding<B: Backend>() -> AttentionMask<B> {
-    AttentionMask::causal_padding(LEN, padding_positions(tokens(&TOKENS), 0))
+fn causal_padding<B: Backend>() -> Mask<B> {
+    Mask::causal_padding(LEN, padding_positions(tokens(&TOKENS), 0))
 }
 
 fn is_blocked(sentence: usize, query: usize, key: usize) -> bool {
@@ -138,7 +136,7 @@ fn bias_added_to_the_scores<B: Backend>() {
         assert_close(output, &expected, 1e-5);
 
         // Without blocked keys, and in two parts.
-        let mask = AttentionMask::from_bias(bias.clone() * 0.25).with_bias(bias * 0.75);
+        let mask = Mask::from_bias(bias.clone() * 0.25).with_bias(bias * 0.75);
         let expected = inputs.plain(&all, |_, _, _| false);
         assert_close(inputs.output(&mask), &expected, 1e-5);
     }
@@ -252,7 +250,7 @@ fn causal_under_a_bias<B: Backend>() {
     let bias: Vec<f32> = (0..LEN * LEN).map(|at| 9.0 * (at % LEN) as f32).collect();
     let bias = TensorData::new(bias, [1, 1, LEN, LEN]);
     let bias = Tensor::<B, 4>::from_data(bias, &device);
-    let mask = AttentionMask::causal(LEN, LEN, &device).with_bias(bias);
+    let mask = Mask::causal(LEN, LEN, &device).with_bias(bias);
     let [before, other] = [1, 2].map(Inputs::<B>::new);
     for changed in 0..LEN {
         let position = changed..changed + 1;
@@ -282,7 +280,7 @@ fn a_bias_of_other_heads_than_the_mask_is_refused() {
     let device = Default::default();
     let blocked = Tensor::<NdArray, 4, Bool>::zeros([2, 2, 4, 4], &device);
     let bias = Tensor::zeros([1, 3, 4, 4], &device);
-    AttentionMask::from_blocked(blocked).with_bias(bias);
+    Mask::from_blocked(blocked).with_bias(bias);
 }
 
 #[test]
@@ -290,7 +288,7 @@ fn a_bias_of_other_heads_than_the_mask_is_refused() {
 fn a_bias_without_a_number_for_each_key_is_refused() {
     let device = Default::default();
     let bias = Tensor::<NdArray, 4>::zeros([1, 1, 4, 1], &device);
-    AttentionMask::causal(4, 4, &device).with_bias(bias);
+    Mask::causal(4, 4, &device).with_bias(bias);
 }
 
 #[test]

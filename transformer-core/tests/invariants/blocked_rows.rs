@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
 use transformer_core::{
-    AttentionMask, AttentionWeights, Dropout, TransformerConfig, scaled_dot_product_attention,
+    AttentionWeights, Dropout, Mask, TransformerConfig, scaled_dot_product_attention,
 };
 
 use crate::common::*;
@@ -26,7 +26,7 @@ fn attention_of_a_blocked_row<B: AutodiffBackend>() {
         query.clone(),
         key.clone(),
         value.clone(),
-        Some(&AttentionMask::padding(padding)),
+        Some(&Mask::padding(padding)),
         &Dropout::new(0.0),
     );
     let rows = |row: usize, all: Tensor<B, 4>| values(all.slice([row..row + 1]));

@@ -3,7 +3,7 @@
 use crate::common::*;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
-use transformer_core::{AttentionWeights, DecoderCache, Memory, Transformer};
+use transformer_core::{AttentionWeights, Cache, LayerState, Memory, Transformer};
 
 const SOURCES: [&[u32]; 4] = [&[5, 3, 7, 12, 2], &[4, 2], &[9, 8, 11, 2], &[6, 6, 2]];
 // One row ends early; one starts with a padded position, whose every key is blocked.
@@ -169,7 +169,7 @@ fn a_batch_of_another_size_is_refused() {
 /// The logits of calls with this many tokens each, side by side.
 fn in_chunks<B: Backend>(
     model: &Transformer<B>,
-    cache: &mut DecoderCache<B>,
+    cache: &mut Cache<B, LayerState<B>>,
     targets: Tensor<B, 2, Int>,
     chunks: &[usize],
 ) -> Tensor<B, 3> {

@@ -3,7 +3,7 @@
 use burn::tensor::backend::Backend;
 use transformer_core::{
     AttentionWeights, DecodeOptions, Ensemble, MaxLength, NextToken, Sampling, Search,
-    SourceTarget, Transformer, TransformerConfig, score,
+    SourceTarget, Threads, Transformer, TransformerConfig, score,
 };
 
 use crate::common::*;
@@ -45,9 +45,9 @@ fn the_other_tokens_share_all_of_the_probability() {
 
 fn the_others_share_it<B: Backend>() {
     let model = model::<B>(&excluding(), 1);
-    let mut state = model.start(&SOURCES);
-    let output = model.next_token(&[1; 3], &mut state, AttentionWeights::Discard);
-    let rows = values(output.log_probs);
+    let mut state = model.start(&SOURCES, Threads::All);
+    let output = model.next(&[1; 3], &mut state, AttentionWeights::Discard);
+    let rows: Vec<f64> = output.log_probs.into_iter().map(f64::from).collect();
     for (source, row) in SOURCES.iter().zip(rows.chunks(11)) {
         let found: Vec<f64> = row.iter().map(|log_prob| log_prob.exp()).collect();
         let expected: Vec<f64> = (0..11)

@@ -2,7 +2,7 @@
 //! distribution that its layer requires.
 
 use transformer_core::{
-    LayerConfig, MultiHeadAttention, SelfAttention, Transformer, TransformerConfig, WeightInit,
+    AttentionConfig, MultiHeadAttention, SelfAttention, Transformer, TransformerConfig, WeightInit,
     WeightTying,
 };
 
@@ -48,14 +48,11 @@ fn no_two_matrices_of_a_model_are_alike() {
 /// values.
 #[test]
 fn each_projection_has_its_own_xavier_bound() {
-    let config = LayerConfig {
-        d_k: 8,
-        d_v: 48,
-        ..LayerConfig::new(64, 4, 128).unwrap()
-    };
+    let config = AttentionConfig::new(64, 4)
+        .with_d_k(Some(8))
+        .with_d_v(Some(48));
     let assert_bounds = |init: &mut WeightInit, gain: f64| {
         let device = Default::default();
-        let config = config.attention();
         let own: SelfAttention<NdArray> = config.init_self_from(init, &device);
         let cross: MultiHeadAttention<NdArray> = config.init_from(init, &device);
         let [keys, queries_and_keys, all] = [32, 64, 64 + 192];
@@ -87,10 +84,9 @@ fn each_projection_has_its_own_xavier_bound() {
 /// PyTorch draws `W^Q`, `W^K` and `W^V` as one matrix `[3 d_model, d_model]`: the same bound.
 #[test]
 fn square_projections_have_the_bound_of_one_packed_matrix() {
-    let config = LayerConfig::new(64, 4, 128).unwrap();
+    let config = AttentionConfig::new(64, 4);
     let init = &mut WeightInit::new(1);
-    let layer: SelfAttention<NdArray> =
-        config.attention().init_self_from(init, &Default::default());
+    let layer: SelfAttention<NdArray> = config.init_self_from(init, &Default::default());
     let packed = values(layer.query_key_value.weight.val());
     assert_uniform(&packed, (6.0_f64 / (64.0 + 3.0 * 64.0)).sqrt());
 }

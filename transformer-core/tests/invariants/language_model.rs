@@ -2,44 +2,49 @@
 
 use burn::tensor::Tensor;
 use transformer_core::{
-    AttentionWeights, DecodeOptions, Ensemble, LanguageModel, LanguageModelConfig, MaxLength,
-    NormPlacement, Positions, Request, Sampling, Search, SourceTarget, greedy, score,
+    AttentionWeights, DecodeOptions, Ensemble, LanguageModel, MaxLength, NormPlacement, Positions,
+    Request, Sampling, Search, SourceTarget, TransformerConfig, WeightTying, greedy, score,
 };
 
 use crate::common::*;
 
 const SEQUENCES: [[u32; 5]; 3] = [[1, 5, 3, 7, 9], [1, 4, 8, 8, 6], [1, 9, 3, 0, 0]];
 
-fn config() -> LanguageModelConfig {
-    LanguageModelConfig {
+fn config() -> TransformerConfig {
+    TransformerConfig {
         d_model: 12,
         n_heads: 2,
         d_k: Some(3),
         d_v: Some(5),
         d_ff: 14,
-        n_layers: 2,
+        n_decoder_layers: 2,
         attention_bias: true,
         generator_bias: true,
-        tied: false,
+        tying: WeightTying::None,
         attention_dropout: 0.2,
         activation_dropout: 0.3,
-        ..LanguageModelConfig::base(11)
+        ..TransformerConfig::language_model(11)
     }
 }
 
-fn variants() -> Vec<LanguageModelConfig> {
-    let pre_norm = LanguageModelConfig {
+fn variants() -> Vec<TransformerConfig> {
+    let pre_norm = TransformerConfig {
         norm: NormPlacement::Pre,
         final_norm: true,
         positions: Positions::Learned { max_len: 16 },
-        tied: true,
+        tying: WeightTying::TargetGenerator,
         ..config()
     };
     vec![config(), pre_norm]
 }
 
-fn model(config: &LanguageModelConfig, seed: u64) -> LanguageModel<NdArray> {
-    shaken(config.init(seed, &Default::default()).unwrap(), seed)
+fn model(config: &TransformerConfig, seed: u64) -> LanguageModel<NdArray> {
+    shaken(
+        config
+            .init_language_model(seed, &Default::default())
+            .unwrap(),
+        seed,
+    )
 }
 
 #[test]

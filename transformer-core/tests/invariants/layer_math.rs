@@ -5,31 +5,27 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use transformer_core::{
-    Activation, AttentionInput, AttentionMask, AttentionWeights, CrossAttention, DecoderLayer,
-    DecoderMasks, EncoderLayer, FeedForwardConfig, LayerConfig, LayerNorm, LayerNormConfig,
-    LayerNormFormula, NormPlacement, Positions, PositionwiseFeedForward, Sublayer,
-    TransformerConfig, WeightInit, sinusoidal_encoding,
+    Activation, AttentionInput, AttentionWeights, Block, Context, FeedForward, FeedForwardConfig,
+    Layer, LayerConfig, Mask, Norm, NormConfig, NormKind, NormPlacement, Positions, Sublayer,
+    SublayerConfig, TransformerConfig, WeightInit, sinusoidal_encoding,
 };
 
 use crate::common::*;
 
 const D_MODEL: usize = 6;
 
-const FORMULAS: [LayerNormFormula; 2] = [
-    LayerNormFormula::Variance,
-    LayerNormFormula::UnbiasedDeviation,
-];
+const FORMULAS: [NormKind; 2] = [NormKind::Variance, NormKind::UnbiasedDeviation];
 
 /// A layer normalisation in plain loops.
 struct PlainNorm {
-    formula: LayerNormFormula,
+    formula: NormKind,
     eps: f64,
     gamma: Vec<f64>,
     beta: Vec<f64>,
 }
 
 impl PlainNorm {
-    fn of(norm: &LayerNorm<NdArray>, formula: LayerNormFormula, eps: f64) -> Self {
+    fn of(norm: &Norm<NdArray>, formula: NormKind, eps: f64) -> Self {
         Self {
             formula,
             eps,
@@ -43,8 +39,8 @@ impl PlainNorm {
         let mean = x.iter().sum::<f64>() / n;
         let squares = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
         let deviation = match self.formula {
-            LayerNormFormula::Variance => (squares / n + self.eps).sqrt(),
-            LayerNormFormula::UnbiasedDeviation => (squares / (n - 1.0)).sqrt() + self.eps,
+            NormKind::Variance => (squares / n + self.eps).sqrt(),
+            NormKind::UnbiasedDeviation => (squares / (n - 1.0)).sqrt() + self.eps,
         };
         x.iter()
             .zip(self.gamma.iter().zip(&self.beta))
@@ -70,15 +66,14 @@ fn sublayers(norm: NormPlacement) -> Vec<(Sublayer<NdArray>, PlainNorm)> {
     let mut sublayers = Vec::new();
     for layer_norm in FORMULAS {
         for layer_norm_eps in [1e-5, 0.7] {
-            let config = LayerConfig {
-                norm,
-                layer_norm,
-                layer_norm_eps,
+            let own = NormConfig::new(D_MODEL)
+                .with_kind(layer_norm)
+                .with_epsilon(layer_norm_eps);
+            let config = SublayerConfig::new(own)
+                .with_placement(norm)
                 // Without gradients it must have no effect.
-                dropout: 0.5,
-                ..LayerConfig::new(D_MODEL, 2, 8).unwrap()
-            };
-            let sublayer = shaken(config.sublayer().init(&Default::default()), 1);
+                .with_dropout(0.5);
+            let sublayer = shaken(config.init(&Default::default()), 1);
             let plain = PlainNorm::of(&sublayer.norm, layer_norm, layer_norm_eps);
             sublayers.push((sublayer, plain));
         }
@@ -119,7 +114,7 @@ fn pre_norm_is_the_sum_with_the_sublayer_of_the_norm() {
 #[test]
 fn a_position_of_equal_features_is_normed_to_the_shift() {
     for layer_norm in FORMULAS {
-        let config = LayerNormConfig::new(D_MODEL).with_formula(layer_norm);
+        let config = NormConfig::new(D_MODEL).with_kind(layer_norm);
         let norm = config.init::<Autodiff<NdArray>>(&Default::default());
         let norm = shaken(norm, 4);
         let x = Tensor::<Autodiff<NdArray>, 3>::ones([1, 2, D_MODEL], &Default::default())
@@ -175,10 +170,7 @@ fn activations_have_their_known_slopes() {
 }
 
 /// `FFN(x) = 3 activation(2x - 1) + 4`.
-fn network<B: Backend>(
-    activation: Activation,
-    activation_dropout: f64,
-) -> PositionwiseFeedForward<B> {
+fn network<B: Backend>(activation: Activation, activation_dropout: f64) -> FeedForward<B> {
     let config = FeedForwardConfig::new(1, 1)
         .with_activation(activation)
         .with_dropout(activation_dropout);
@@ -194,21 +186,27 @@ fn set<B: Backend>(linear: &mut Linear<B>, weight: f32, bias: f32) {
     linear.bias = Some(Param::from_data([bias], &device));
 }
 
+fn layer(norm: NormPlacement) -> LayerConfig {
+    let mut config = LayerConfig::new(D_MODEL, 2, 8).unwrap();
+    config.sublayer.placement = norm;
+    config
+}
+
 #[test]
 fn an_encoder_layer_is_self_attention_then_feed_forward() {
     for norm in [NormPlacement::Post, NormPlacement::Pre] {
-        let config = LayerConfig {
-            norm,
-            ..LayerConfig::new(D_MODEL, 2, 8).unwrap()
-        };
         let init = &mut WeightInit::new(1);
-        let layer = config.init_encoder_layer_from(init, &Default::default());
-        let layer: EncoderLayer<NdArray> = shaken(layer, 1);
+        let layer = layer(norm).init_from(init, &Default::default());
+        let layer: Layer<NdArray> = shaken(layer, 1);
         let x = uniform(&mut rng(4), [2, 3, D_MODEL]);
-        let mask = AttentionMask::padding(tokens(&[[7, 7, 0], [7, 7, 7]]).equal_elem(0));
+        let mask = Mask::padding(tokens(&[[7, 7, 0], [7, 7, 7]]).equal_elem(0));
 
         let discard = AttentionWeights::Discard;
-        let found = layer.forward(x.clone(), Some(&mask), discard).hidden;
+        let at = Context {
+            mask: Some(&mask),
+            ..Context::default()
+        };
+        let found = layer.forward(x.clone(), &at, None).hidden;
         let attended = layer.self_attention_sublayer.forward(x, |x| {
             layer.self_attention.forward(x, Some(&mask), discard).output
         });
@@ -222,62 +220,37 @@ fn an_encoder_layer_is_self_attention_then_feed_forward() {
 #[test]
 fn a_decoder_layer_is_self_attention_cross_attention_feed_forward() {
     for norm in [NormPlacement::Post, NormPlacement::Pre] {
-        let config = LayerConfig {
-            norm,
-            ..LayerConfig::new(D_MODEL, 2, 8).unwrap()
-        };
         let init = &mut WeightInit::new(1);
-        let kind = CrossAttention::ToMemory;
-        let layer = config.init_decoder_layer_from(kind, init, &Default::default());
-        let layer: DecoderLayer<NdArray> = shaken(layer, 1);
+        let layer = layer(norm)
+            .with_memory()
+            .init_from(init, &Default::default());
+        let layer: Layer<NdArray> = shaken(layer, 1);
         let x = uniform(&mut rng(5), [2, 3, D_MODEL]);
         let memory = uniform(&mut rng(6), [2, 4, D_MODEL]);
-        let masks = DecoderMasks {
-            self_attention: AttentionMask::causal(3, 3, &Default::default()),
-            cross_attention: Some(AttentionMask::padding(
-                tokens(&[[7, 7, 7, 0], [7, 7, 7, 7]]).equal_elem(0),
-            )),
+        let mask = Mask::causal(3, 3, &Default::default());
+        let memory_mask = Mask::padding(tokens(&[[7, 7, 7, 0], [7, 7, 7, 7]]).equal_elem(0));
+        let at = Context {
+            mask: Some(&mask),
+            memory: Some(&memory),
+            memory_mask: Some(&memory_mask),
+            ..Context::default()
         };
 
-        let discard = AttentionWeights::Discard;
-        let found = layer.forward(x.clone(), Some(&memory), &masks, discard);
+        let found = layer.forward(x.clone(), &at, None);
         let x = layer.self_attention_sublayer.forward(x, |x| {
-            let mask = Some(&masks.self_attention);
-            layer.self_attention.forward(x, mask, discard).output
+            layer.self_attention.forward(x, at.mask, at.weights).output
         });
         let sublayer = layer.cross_attention_sublayer.as_ref().unwrap();
         let cross_attention = layer.cross_attention.as_ref().unwrap();
         let x = sublayer.forward(x, |x| {
-            let input = AttentionInput::to_memory(x, memory);
-            let mask = masks.cross_attention.as_ref().unwrap();
-            cross_attention.forward(input.mask(mask)).output
+            let input = AttentionInput::to_memory(x, memory.clone());
+            cross_attention.forward(input.mask(&memory_mask)).output
         });
         let expected = layer
             .feed_forward_sublayer
             .forward(x, |x| layer.feed_forward.forward(x));
         assert_close(found.hidden, expected, 0.0);
     }
-}
-
-/// Without a memory a decoder layer is an encoder layer under a causal mask.
-#[test]
-fn a_decoder_layer_alone_is_self_attention_and_feed_forward() {
-    let config = LayerConfig::new(D_MODEL, 2, 8).unwrap();
-    let device = Default::default();
-    let init = &mut WeightInit::new(1);
-    let alone: DecoderLayer<NdArray> =
-        config.init_decoder_layer_from(CrossAttention::None, init, &device);
-    let encoder: EncoderLayer<NdArray> =
-        config.init_encoder_layer_from(&mut WeightInit::new(1), &device);
-    let x = uniform(&mut rng(5), [2, 3, D_MODEL]);
-    let masks = DecoderMasks {
-        self_attention: AttentionMask::causal(3, 3, &device),
-        cross_attention: None,
-    };
-    let discard = AttentionWeights::Discard;
-    let found = alone.forward(x.clone(), None, &masks, discard);
-    let expected = encoder.forward(x, Some(&masks.self_attention), discard);
-    assert_close(found.hidden, expected.hidden, 0.0);
 }
 
 /// The twelve features of a position: sines of the frequencies `10000^(-i/5)`, then cosines.
@@ -338,7 +311,7 @@ fn encoding_is_embedding_position_layers_norm() {
             let data = burn::tensor::TensorData::new(x, [1, 4, 12]);
             let mut x = Tensor::<NdArray, 3>::from_data(data, &Default::default());
             for layer in &model.encoder.layers {
-                x = layer.forward(x, None, AttentionWeights::Discard).hidden;
+                x = layer.forward(x, &Context::default(), None).hidden;
             }
             assert_eq!(model.encoder.final_norm.is_some(), final_norm);
             assert_eq!(model.decoder.final_norm.is_some(), final_norm);
@@ -367,14 +340,12 @@ fn decoding_is_embedding_position_norm_layers() {
     let positions = sinusoidal_encoding::<NdArray>(0, 3, 12, &device);
     let x = model.target_embedding().forward(tokens(&targets)) + positions.unsqueeze();
     let x = model.tgt_embedding_norm.as_ref().unwrap().forward(x);
-    let masks = DecoderMasks {
-        self_attention: AttentionMask::causal(3, 3, &device),
-        cross_attention: None,
+    let at = Context {
+        mask: Some(&Mask::causal(3, 3, &device)),
+        memory: Some(&memory.hidden),
+        ..Context::default()
     };
-    let discard = AttentionWeights::Discard;
-    let expected = model
-        .decoder
-        .forward(x, Some(&memory.hidden), &masks, discard);
+    let expected = model.decoder.forward(x, &at);
     assert_close(
         model.decode(tokens(&targets), &memory),
         expected.hidden,

@@ -16,7 +16,6 @@ mod cache;
 mod excluded;
 mod greedy;
 mod language_model;
-#[cfg(any(feature = "flex", feature = "ndarray"))]
 mod packed;
 mod search;
 mod start_token;

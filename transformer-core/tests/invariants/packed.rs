@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use burn::tensor::backend::Backend;
 use rayon::ThreadPoolBuilder;
 use transformer_core::{
-    Activation, AttentionWeights, DecodeOptions, Ensemble, LayerNormFormula, MaxLength, NextToken,
-    NormPlacement, PackedPrecision, PackedState, PackedTransformer, Positions, Request,
-    RequestProblem, Search, SourceTarget, Transformer, TransformerConfig, WeightTying, greedy,
-    score,
+    Activation, AttentionWeights, DecodeOptions, Ensemble, Hypothesis, MaxLength, Next, NextToken,
+    NormKind, NormPlacement, PackedModel, PackedPrecision, PackedState, Positions, Request,
+    RequestProblem, Sampling, Search, SourceTarget, Threads, Transformer, TransformerConfig,
+    Vocabulary, WeightTying, greedy, score,
 };
 
 use crate::common::*;
@@ -44,7 +44,7 @@ fn configs() -> Vec<TransformerConfig> {
             ..tied.clone()
         },
         TransformerConfig {
-            layer_norm: LayerNormFormula::UnbiasedDeviation,
+            layer_norm: NormKind::UnbiasedDeviation,
             layer_norm_eps: 1e-3,
             embedding_scale: false,
             ..tied.clone()
@@ -101,8 +101,8 @@ fn every_key_of_the_configuration_is_tried() {
     }
 }
 
-fn packed<B: Backend>(model: &Transformer<B>, precision: PackedPrecision) -> PackedTransformer<B> {
-    PackedTransformer::new(model.clone(), precision)
+fn packed<B: Backend>(model: &Transformer<B>, precision: PackedPrecision) -> PackedModel {
+    PackedModel::new(model.clone(), precision)
 }
 
 /// The sources and rows that are kept before a step, and the tokens that it reads.
@@ -131,12 +131,12 @@ const STEPS: [Step; 6] = [
 ];
 
 /// The log-probabilities and the attention of [`STEPS`], after a first step.
-fn decoded<B: Backend, M: NextToken<B>>(model: &M) -> Vec<[Vec<f64>; 2]> {
-    let mut state = model.start(&SOURCES);
+fn decoded<M: NextToken>(model: &M) -> Vec<[Vec<f64>; 2]> {
+    let mut state = model.start(&SOURCES, Threads::All);
     let step = |state: &mut M::State, tokens: &[u32]| {
-        let output = model.next_token(tokens, state, AttentionWeights::Return);
+        let output = model.next(tokens, state, AttentionWeights::Return);
         let attention = output.attention.expect("attention to the sources");
-        [finite(values(output.log_probs)), values(attention)]
+        [finite(doubles(output.log_probs)), doubles(attention)]
     };
     let bos = model.vocabulary().special_tokens.bos;
     let mut found = vec![step(&mut state, &[bos; 4])];
@@ -145,6 +145,10 @@ fn decoded<B: Backend, M: NextToken<B>>(model: &M) -> Vec<[Vec<f64>; 2]> {
         found.push(step(&mut state, tokens));
     }
     found
+}
+
+fn doubles(numbers: Vec<f32>) -> Vec<f64> {
+    numbers.into_iter().map(f64::from).collect()
 }
 
 /// The same numbers, with one far from all others in place of −∞.
@@ -230,15 +234,11 @@ fn searches_find_the_same() {
     }
 }
 
-fn packed_f32<B: Backend>(model: &Transformer<B>) -> PackedTransformer<B> {
+fn packed_f32<B: Backend>(model: &Transformer<B>) -> PackedModel {
     packed(model, PackedPrecision::F32)
 }
 
-fn assert_found_alike<B: Backend>(
-    packed: &impl NextToken<B>,
-    model: &impl NextToken<B>,
-    options: &DecodeOptions,
-) {
+fn assert_found_alike(packed: &impl NextToken, model: &impl NextToken, options: &DecodeOptions) {
     let requests = exact(&SOURCES);
     let found = Search::new(packed, options.clone()).unwrap();
     let found = found.run(&requests).unwrap().concat();
@@ -253,11 +253,7 @@ fn assert_found_alike<B: Backend>(
     }
 }
 
-fn log_probs<B: Backend>(
-    model: &impl NextToken<B>,
-    pairs: &[SourceTarget],
-    batch_tokens: usize,
-) -> Vec<f64> {
+fn log_probs(model: &impl NextToken, pairs: &[SourceTarget], batch_tokens: usize) -> Vec<f64> {
     let scores = score(model, pairs, batch_tokens).unwrap().into_iter();
     let log_probs = scores.flat_map(|score| score.log_probs);
     finite(log_probs.map(f64::from).collect())
@@ -300,9 +296,9 @@ fn long_sequences_have_the_same_log_probabilities() {
 #[should_panic(expected = "17 positions asked of a model that has 16")]
 fn learned_positions_end() {
     let packed = packed_f32(&model::<NdArray>(&variants()[1], 7));
-    let mut state = packed.start(&SOURCES[..1]);
+    let mut state = packed.start(&SOURCES[..1], Threads::All);
     for _ in 0..17 {
-        packed.next_token(&[1], &mut state, AttentionWeights::Discard);
+        packed.next(&[1], &mut state, AttentionWeights::Discard);
     }
 }
 
@@ -351,18 +347,18 @@ fn a_row_s_numbers_depend_on_its_own_tokens_only() {
 }
 
 /// For each source, the log-probabilities after a token of each of its two targets.
-fn two_steps(model: &PackedTransformer<NdArray>, sources: &[Vec<u32>]) -> Vec<Vec<f64>> {
+fn two_steps(model: &PackedModel, sources: &[Vec<u32>]) -> Vec<Vec<f64>> {
     let read: Vec<&[u32]> = sources.iter().map(|source| &source[..]).collect();
-    let mut state = model.start(&read);
+    let mut state = model.start(&read, Threads::All);
     let bos = vec![1; sources.len()];
-    model.next_token(&bos, &mut state, AttentionWeights::Discard);
+    model.next(&bos, &mut state, AttentionWeights::Discard);
     let all: Vec<usize> = (0..sources.len()).collect();
     let twice: Vec<usize> = all.iter().flat_map(|&source| [source, source]).collect();
     model.select(&mut state, &all, &twice);
     let tokens = sources.iter().flat_map(|source| [source[0], source[0] + 1]);
     let tokens: Vec<u32> = tokens.collect();
-    let output = model.next_token(&tokens, &mut state, AttentionWeights::Discard);
-    let log_probs = values(output.log_probs);
+    let output = model.next(&tokens, &mut state, AttentionWeights::Discard);
+    let log_probs = doubles(output.log_probs);
     let sources = log_probs.chunks(2 * model.vocabulary().size);
     sources.map(<[f64]>::to_vec).collect()
 }
@@ -377,12 +373,12 @@ fn many_steps_of_a_wide_beam_are_those_of_its_ancestors_alone() {
     for precision in [PackedPrecision::F32, PackedPrecision::Int8] {
         let packed = packed(&model, precision);
         let next = |state: &mut PackedState, tokens: &[u32]| {
-            let output = packed.next_token(tokens, state, AttentionWeights::Discard);
-            let log_probs = values(output.log_probs);
+            let output = packed.next(tokens, state, AttentionWeights::Discard);
+            let log_probs = doubles(output.log_probs);
             let rows = log_probs.chunks(packed.vocabulary().size);
             rows.map(<[f64]>::to_vec).collect::<Vec<_>>()
         };
-        let [mut wide, mut alone] = [(); 2].map(|()| packed.start(&SOURCES[..2]));
+        let [mut wide, mut alone] = [(); 2].map(|()| packed.start(&SOURCES[..2], Threads::All));
         packed.select(&mut wide, &[0, 1], &[[0_usize; WIDTH], [1; WIDTH]].concat());
         for step in 0..120_usize {
             let tokens = (0..2 * WIDTH).map(|row| ((7 * step + 5 * row + step * row) % 11) as u32);
@@ -402,13 +398,13 @@ fn many_steps_of_a_wide_beam_are_those_of_its_ancestors_alone() {
 #[test]
 #[should_panic(expected = "no source to decode")]
 fn a_batch_without_a_source_is_refused() {
-    packed_f32(&model::<NdArray>(&tiny(), 8)).start(&[]);
+    packed_f32(&model::<NdArray>(&tiny(), 8)).start(&[], Threads::All);
 }
 
 #[test]
 #[should_panic(expected = "no source to decode")]
 fn a_batch_without_a_source_is_refused_by_the_model() {
-    model::<NdArray>(&tiny(), 8).start(&[]);
+    model::<NdArray>(&tiny(), 8).start(&[], Threads::All);
 }
 
 /// With so many sources that each of several threads decodes batches of its own.
@@ -465,21 +461,21 @@ fn a_damaged_model_is_named_by_its_first_source_on_any_number_of_threads() {
 #[test]
 fn states_are_independent_and_models_shared() {
     fn is_shared<T: Send + Sync>() {}
-    is_shared::<PackedTransformer<NdArray>>();
+    is_shared::<PackedModel>();
     is_shared::<PackedState>();
 
     let packed = packed_f32(&model::<NdArray>(&tiny(), 5));
     let clone = packed.clone();
     let step = |state: &mut PackedState, token| {
-        let output = clone.next_token(&[token; 4], state, AttentionWeights::Discard);
-        values(output.log_probs)
+        let output = clone.next(&[token; 4], state, AttentionWeights::Discard);
+        doubles(output.log_probs)
     };
-    let mut state = packed.start(&SOURCES);
+    let mut state = packed.start(&SOURCES, Threads::All);
     step(&mut state, 1);
     let mut fork = state.clone();
     let expected = step(&mut state, 8);
     step(&mut fork, 3);
-    let mut state = packed.start(&SOURCES);
+    let mut state = packed.start(&SOURCES, Threads::All);
     step(&mut state, 1);
     assert_eq!(step(&mut state, 8), expected);
 }
@@ -509,14 +505,137 @@ fn a_model_must_have_the_weights_of_its_configuration() {
 #[should_panic(expected = "targets and sources must pair up")]
 fn another_number_of_tokens_is_refused() {
     let packed = packed_f32(&model::<NdArray>(&tiny(), 8));
-    let mut state = packed.start(&SOURCES);
-    packed.next_token(&[1; 3], &mut state, AttentionWeights::Discard);
+    let mut state = packed.start(&SOURCES, Threads::All);
+    packed.next(&[1; 3], &mut state, AttentionWeights::Discard);
 }
 
 #[test]
 #[should_panic(expected = "targets [0, 2] of sources [0], each of which has 1")]
 fn a_target_of_another_source_is_refused() {
     let packed = packed_f32(&model::<NdArray>(&tiny(), 8));
-    let mut state = packed.start(&SOURCES);
+    let mut state = packed.start(&SOURCES, Threads::All);
     packed.select(&mut state, &[0], &[0, 2]);
+}
+
+/// A model that reads targets token by token, whatever the model can that it contains.
+struct TokenByToken<M>(M);
+
+impl<M: NextToken> NextToken for TokenByToken<M> {
+    type State = M::State;
+
+    fn vocabulary(&self) -> Vocabulary {
+        self.0.vocabulary()
+    }
+
+    fn max_target_len(&self) -> Option<usize> {
+        self.0.max_target_len()
+    }
+
+    fn check_source(&self, source: &[u32]) -> Result<(), RequestProblem> {
+        self.0.check_source(source)
+    }
+
+    fn start(&self, sources: &[&[u32]], threads: Threads) -> M::State {
+        self.0.start(sources, threads)
+    }
+
+    fn next(&self, last: &[u32], state: &mut M::State, attention: AttentionWeights) -> Next {
+        self.0.next(last, state, attention)
+    }
+
+    fn select(&self, state: &mut M::State, sources: &[usize], rows: &[usize]) {
+        self.0.select(state, sources, rows);
+    }
+}
+
+/// Targets that are read at once have the log-probabilities that they have token by token, and go on alike.
+fn reads_as_token_by_token<M: NextToken>(model: M, sources: &[&[u32]]) {
+    let targets: [&[u32]; 4] = [&[8, 4, 10], &[3, 7, 2], &[9, 9, 4], &[5, 0, 7]];
+    let slowly = TokenByToken(&model);
+    let [mut at_once, mut expected] = [(); 2].map(|()| model.start(sources, Threads::All));
+    let found = model.read(&targets, &mut at_once).concat();
+    let by_token = slowly.read(&targets, &mut expected).concat();
+    assert_close(&finite(doubles(found)), &finite(doubles(by_token)), 1e-5);
+    let last = targets.map(|target| target[2]);
+    let next = |state: &mut M::State| {
+        let next = model.next(&last, state, AttentionWeights::Discard);
+        finite(doubles(next.log_probs))
+    };
+    assert_close(&next(&mut at_once), &next(&mut expected), 1e-5);
+
+    let requests = sources.iter().zip(targets);
+    let requests = requests.map(|(source, target)| Request::exact(*source).with_prefix(target));
+    let requests: Vec<Request> = requests.collect();
+    for options in [
+        DecodeOptions::greedy(),
+        DecodeOptions::beam(3),
+        DecodeOptions {
+            n_best: 2,
+            ..DecodeOptions::sample(Sampling::default())
+        },
+    ] {
+        let options = DecodeOptions {
+            max_length: MaxLength::Tokens(7),
+            ..options
+        };
+        let found = Search::new(&model, options.clone()).unwrap();
+        let found = found.run(&requests).unwrap().concat();
+        let slowly = Search::new(&slowly, options).unwrap();
+        let expected = slowly.run(&requests).unwrap().concat();
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(&expected) {
+            assert_eq!(found.tokens, expected.tokens);
+            let numbers = |found: &Hypothesis| finite(vec![found.log_prob, found.score]);
+            assert_close(&numbers(found), &numbers(expected), 1e-4);
+        }
+    }
+}
+
+#[test]
+fn targets_are_read_at_once_as_token_by_token() {
+    for config in configs() {
+        let model = model::<NdArray>(&config, 4);
+        for precision in [PackedPrecision::F32, PackedPrecision::Int8] {
+            reads_as_token_by_token(packed(&model, precision), &SOURCES);
+        }
+        reads_as_token_by_token(model, &SOURCES);
+    }
+}
+
+/// A language model has no sources, and everything else in common.
+#[test]
+fn a_language_model_decodes_packed_as_it_does_itself() {
+    for config in configs() {
+        let config = TransformerConfig {
+            n_encoder_layers: 0,
+            src_vocab_size: config.tgt_vocab_size,
+            ..config
+        };
+        let model = config.init_language_model::<NdArray>(5, &Default::default());
+        let model = shaken(model.unwrap(), 5);
+        let packed = PackedModel::of_language_model(model.clone(), PackedPrecision::F32);
+        let prompts = [&[5, 3, 7][..], &[], &[9], &[4, 4, 4, 4]].map(Request::prompt);
+        for options in [
+            DecodeOptions::greedy(),
+            DecodeOptions::beam(3),
+            DecodeOptions::sample(Sampling::default()),
+        ] {
+            let options = DecodeOptions {
+                max_length: MaxLength::Tokens(9),
+                ..options
+            };
+            let found = Search::new(&packed, options.clone()).unwrap();
+            let found = found.run(&prompts).unwrap().concat();
+            let expected = Search::new(&model, options).unwrap();
+            let expected = expected.run(&prompts).unwrap().concat();
+            assert_eq!(found.len(), expected.len());
+            for (found, expected) in found.iter().zip(&expected) {
+                assert_eq!(found.tokens, expected.tokens);
+                let log_prob = |found: &Hypothesis| finite(vec![found.log_prob]);
+                assert_close(&log_prob(found), &log_prob(expected), 1e-4);
+            }
+        }
+        reads_as_token_by_token(packed, &[&[][..]; 4]);
+        reads_as_token_by_token(model, &[&[][..]; 4]);
+    }
 }

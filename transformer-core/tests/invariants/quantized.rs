@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use rand::RngExt;
 use tempfile::TempDir;
 use transformer_core::{
-    CONFIG_FILE, DecodeOptions, GENERATION_FILE, LanguageModelConfig, ModelError, TOKENIZER_FILE,
-    Transformer, TransformerConfig, WEIGHTS_FILE, is_quantized, quantize,
+    CONFIG_FILE, DecodeOptions, GENERATION_FILE, ModelError, TOKENIZER_FILE, Transformer,
+    TransformerConfig, WEIGHTS_FILE, is_quantized, quantize,
 };
 
 use crate::common::*;
@@ -288,7 +288,9 @@ fn what_cannot_be_quantized_is_refused_and_nothing_written() {
     assert!(message.starts_with(&plain.join(WEIGHTS_FILE).display().to_string()));
 
     let language_model = folder.path().join("language-model");
-    LanguageModelConfig::base(9).save(&language_model).unwrap();
+    TransformerConfig::language_model(9)
+        .save(&language_model)
+        .unwrap();
     let error = quantize(&language_model, &out).unwrap_err();
     assert!(matches!(error, ModelError::OtherModel { .. }), "{error}");
     assert!(!out.exists());

@@ -5,10 +5,9 @@ use std::ops::ControlFlow;
 use burn::tensor::Tensor;
 use proptest::prelude::*;
 use transformer_core::{
-    AttentionWeights, DecodeOptions, DecodeOptionsError, DecoderOutput, Ensemble, LengthPenalty,
-    MaxLength, Memory, NextToken, NextTokenOutput, NormPlacement, Positions, Request,
-    RequestProblem, Sampling, Search, SourceTarget, Transformer, TransformerConfig, Vocabulary,
-    greedy, score,
+    AttentionWeights, DecodeOptions, DecodeOptionsError, Ensemble, LengthPenalty, MaxLength,
+    Memory, Next, NextToken, NormPlacement, Positions, Request, RequestProblem, Sampling, Search,
+    SourceTarget, StackOutput, Threads, Transformer, TransformerConfig, Vocabulary, greedy, score,
 };
 
 use crate::common::*;
@@ -888,10 +887,10 @@ fn several_targets_of_a_source_share_its_memory() {
     }
 }
 
-fn assert_same_weights(found: &DecoderOutput<NdArray>, expected: &DecoderOutput<NdArray>) {
+fn assert_same_weights(found: &StackOutput<NdArray>, expected: &StackOutput<NdArray>) {
     for kind in [
-        |output: &DecoderOutput<NdArray>| output.self_attention.clone(),
-        |output: &DecoderOutput<NdArray>| output.cross_attention.clone(),
+        |output: &StackOutput<NdArray>| output.self_attention.clone(),
+        |output: &StackOutput<NdArray>| output.cross_attention.clone(),
     ] {
         let (found, expected) = (kind(found), kind(expected));
         assert_eq!((found.len(), expected.len()), (3, 3));
@@ -1139,12 +1138,8 @@ fn an_ensemble_has_one_vocabulary() {
 /// A model with a rule of its own for targets: none is accepted.
 struct AcceptsNone;
 
-impl NextToken<NdArray> for AcceptsNone {
+impl NextToken for AcceptsNone {
     type State = ();
-
-    fn device(&self) -> burn_ndarray::NdArrayDevice {
-        Default::default()
-    }
 
     fn vocabulary(&self) -> Vocabulary {
         Vocabulary {
@@ -1164,9 +1159,9 @@ impl NextToken<NdArray> for AcceptsNone {
         })
     }
 
-    fn start(&self, _sources: &[&[u32]]) {}
+    fn start(&self, _sources: &[&[u32]], _threads: Threads) {}
 
-    fn next_token(&self, _: &[u32], _: &mut (), _: AttentionWeights) -> NextTokenOutput<NdArray> {
+    fn next(&self, _: &[u32], _: &mut (), _: AttentionWeights) -> Next {
         unreachable!("the target is refused")
     }
 
@@ -1175,7 +1170,7 @@ impl NextToken<NdArray> for AcceptsNone {
 
 #[test]
 fn references_and_ensembles_refuse_the_targets_that_their_models_refuse() {
-    fn problem(model: &impl NextToken<NdArray>) -> RequestProblem {
+    fn problem(model: &impl NextToken) -> RequestProblem {
         let pair = SourceTarget::exact([5, 2], [4, 2]);
         score(model, &[pair], 64).unwrap_err().problem
     }
@@ -1185,7 +1180,7 @@ fn references_and_ensembles_refuse_the_targets_that_their_models_refuse() {
     };
     assert_eq!(problem(&AcceptsNone), expected);
     assert_eq!(problem(&&AcceptsNone), expected);
-    let ensemble = Ensemble::new::<NdArray>(vec![&AcceptsNone, &AcceptsNone]).unwrap();
+    let ensemble = Ensemble::new(vec![&AcceptsNone, &AcceptsNone]).unwrap();
     assert_eq!(problem(&ensemble), expected);
 }
 

@@ -3,8 +3,8 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use transformer_core::{
-    AttentionWeights, DecodeOptions, LanguageModel, LanguageModelConfig, MaxLength, Sampling,
-    Search, SourceTarget, Transformer, TransformerConfig, score,
+    AttentionWeights, DecodeOptions, LanguageModel, MaxLength, Sampling, Search, SourceTarget,
+    Transformer, TransformerConfig, WeightTying, score,
 };
 
 use crate::common::*;
@@ -161,16 +161,19 @@ fn scores_and_attention_maps_are_the_same() {
 #[test]
 fn a_language_model_may_start_with_the_token_that_pads() {
     let new = |bos_id| -> LanguageModel<NdArray> {
-        let config = LanguageModelConfig {
+        let config = TransformerConfig {
             d_model: 12,
             n_heads: 2,
             d_ff: 14,
-            n_layers: 2,
-            tied: false,
+            n_decoder_layers: 2,
+            tying: WeightTying::None,
             bos_id,
-            ..LanguageModelConfig::base(11)
+            ..TransformerConfig::language_model(11)
         };
-        shaken(config.init(2, &Default::default()).unwrap(), 2)
+        shaken(
+            config.init_language_model(2, &Default::default()).unwrap(),
+            2,
+        )
     };
     let (mut shared, separate) = (new(0), new(1));
     let weight = shared.embedding.weight;

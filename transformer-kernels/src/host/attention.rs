@@ -1,222 +1,167 @@
-//! Scaled dot-product attention of all heads.
+//! Attention on tensors.
 
-mod few_queries;
-pub mod tensors;
-mod tiles;
+use std::borrow::Cow;
 
-use std::ops::Range;
+use burn::tensor::TensorMetadata;
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use transformer_cpu::{
+    self as cpu, AttendedView, AttentionParents, HeadRows, Heads, Keep, Mask, join_heads,
+};
 
-use super::few_rows::FEW;
-use super::heads::{HeadRows, join_heads};
-use super::mask::Mask;
-use super::matrix::Matrix;
-use crate::kernels::AttentionParents;
-use crate::random::Keep;
-use crate::sizes::count;
+use super::slices::{Slices, booleans, dims, read, tensor};
+use crate::kernels::{MaskTensors, Packed};
 
-/// Attention without dropout and without a backward pass, to keys and values in parts that follow one
-/// another.
-///
-/// Returns `[batch, query_len, n_heads · d_v]`.
-///
-/// # Panics
-/// When the shapes do not agree, or there is no part.
-///
-/// ```
-/// use transformer_kernels::host::{HeadRows, Mask, attention};
-///
-/// // One query, two keys, d_k = 1: the scores are 2 ln 3 and 0, so the weights are 9/10 and 1/10 and the
-/// // output 0.9 · 10 + 0.1 · 20 = 11.
-/// let (keys, values) = ([3.0_f32.ln(), 0.0], [10.0, 20.0]);
-/// let query = HeadRows::split(&[2.0], [1, 1, 1, 1]);
-/// let [key, value] = [&keys, &values].map(|rows| HeadRows::split(rows, [1, 1, 2, 1]));
-/// let output = attention(query, &[[key, value]], Mask::default());
-/// assert!((output[0] - 11.0).abs() < 1e-5);
-/// ```
-pub fn attention(query: HeadRows<'_>, parts: &[[HeadRows<'_>; 2]], mask: Mask<'_>) -> Vec<f32> {
-    let [batch, n_heads, query_len, _] = query.shape();
-    let d_v = check(query, parts, mask);
-    let outputs = if query_len <= FEW {
-        few_queries::attention(query, parts, mask)
-    } else {
-        tiles::forward(query, parts, mask, None).outputs
-    };
-    join_heads(&[&outputs], &[d_v], [batch, n_heads, query_len])
+/// A mask as slices, each with its shape.
+#[derive(Default)]
+pub struct ReadMask<'a> {
+    causal: Option<usize>,
+    padding: Option<(Vec<bool>, [usize; 2])>,
+    bias: Option<(Cow<'a, [f32]>, [usize; 4])>,
+    blocked_rows: Option<Vec<bool>>,
 }
 
-/// The output of attention, and the statistics that its backward pass needs beside its inputs.
-///
-/// A weight is `e^(score - largest) · reciprocal`. The logarithm of the sum would be one number instead of
-/// two, but in single precision a large score would leave it no digits for the sum.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Attended {
-    /// `[batch, query_len, n_heads · d_v]`
-    pub output: Vec<f32>,
-    /// The largest score of each query: `[batch, n_heads, query_len]`.
-    pub largest_scores: Vec<f32>,
-    /// `1 / Σ e^(score - largest)`; zero for a query whose every key is blocked: `[batch, n_heads,
-    /// query_len]`.
-    pub reciprocal_sums: Vec<f32>,
-}
-
-/// Attention with dropout on its weights. They are computed tile by tile, some queries and some keys at a
-/// time, and not kept: the [backward pass](attention_backward) computes them again.
-///
-/// A tile's softmax is relative to the largest score so far, and earlier sums are rescaled when a larger
-/// one comes (Milakov and Gimelshein 2018; Rabe and Staats 2021; Dao et al. 2022).
-///
-/// # Panics
-/// When the shapes do not agree.
-pub fn attention_forward(
-    [query, key, value]: [HeadRows<'_>; 3],
-    mask: Mask<'_>,
-    keep: Option<Keep>,
-) -> Attended {
-    let [batch, n_heads, query_len, _] = query.shape();
-    let parts = [[key, value]];
-    let d_v = check(query, &parts, mask);
-    let summed = tiles::forward(query, &parts, mask, keep);
-    Attended {
-        output: join_heads(&[&summed.outputs], &[d_v], [batch, n_heads, query_len]),
-        largest_scores: summed.largest_scores,
-        reciprocal_sums: summed.reciprocal_sums,
-    }
-}
-
-/// [`Attended`], borrowed.
-#[derive(Debug, Clone, Copy)]
-pub struct AttendedView<'a> {
-    /// `[batch, query_len, n_heads · d_v]`
-    pub output: &'a [f32],
-    /// `[batch, n_heads, query_len]`
-    pub largest_scores: &'a [f32],
-    /// `[batch, n_heads, query_len]`
-    pub reciprocal_sums: &'a [f32],
-}
-
-impl Attended {
-    /// Everything, borrowed.
-    pub fn view(&self) -> AttendedView<'_> {
-        AttendedView {
-            output: &self.output,
-            largest_scores: &self.largest_scores,
-            reciprocal_sums: &self.reciprocal_sums,
+impl<'a> ReadMask<'a> {
+    pub fn of<I: Slices>(mask: Option<&'a MaskTensors<I>>) -> Self {
+        let Some(mask) = mask else {
+            return Self::default();
+        };
+        let padding = mask.padding.as_ref();
+        let bias = mask.bias.as_ref();
+        Self {
+            causal: mask.causal,
+            padding: padding.map(|padding| (booleans::<I>(padding), padding.shape().dims())),
+            bias: bias.map(|bias| (read::<I>(bias), dims::<I, 4>(bias))),
+            blocked_rows: mask.blocked_rows.as_ref().map(booleans::<I>),
         }
     }
+
+    pub fn as_mask(&self) -> Mask<'_> {
+        let mut mask = Mask::default();
+        if let Some(first) = self.causal {
+            mask = mask.causal(first);
+        }
+        if let Some((padding, shape)) = &self.padding {
+            mask = mask.padding(padding, *shape);
+        }
+        if let Some((bias, shape)) = &self.bias {
+            mask = mask.bias(bias, self.blocked_rows.as_deref(), *shape);
+        }
+        mask
+    }
 }
 
-/// Gradients of attention, those that are wanted: `[batch, n_heads, len, width]` each.
+/// Kept by attention for its backward pass.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct HeadGradients {
-    /// Of the queries.
-    pub query: Option<Vec<f32>>,
-    /// Of keys and values.
-    pub key_value: Option<[Vec<f32>; 2]>,
+pub struct KeptAttention<I: Backend> {
+    output: FloatTensor<I>,
+    /// `[batch, n_heads, query_len]`
+    largest_scores: FloatTensor<I>,
+    /// `[batch, n_heads, query_len]`
+    reciprocal_sums: FloatTensor<I>,
+    dropped: Option<Keep>,
 }
 
-/// Gradients of the inputs, from `grad`, the gradient of the output, `[batch, query_len, n_heads · d_v]`,
-/// and from the result of [`attention_forward`] for the same inputs, mask and dropout.
-///
-/// # Panics
-/// When the shapes do not agree.
-pub fn attention_backward(
-    grad: &[f32],
-    [query, key, value]: [HeadRows<'_>; 3],
-    attended: AttendedView<'_>,
-    mask: Mask<'_>,
+/// Packed tensors as slices.
+pub struct ReadPacked<'a> {
+    query: (Cow<'a, [f32]>, [usize; 3]),
+    /// `None` where keys and values follow the queries.
+    key_value: Option<(Cow<'a, [f32]>, [usize; 3])>,
+    heads: Heads,
+}
+
+impl<'a> ReadPacked<'a> {
+    pub fn of<I: Slices>(packed: &'a Packed<I>) -> Self {
+        let rows = |tensor: &'a FloatTensor<I>| (read::<I>(tensor), dims::<I, 3>(tensor));
+        Self {
+            query: rows(&packed.query),
+            key_value: packed.key_value.as_ref().map(rows),
+            heads: packed.heads,
+        }
+    }
+
+    /// Queries, keys and values.
+    pub fn heads(&self) -> [HeadRows<'_>; 3] {
+        let Heads { n_heads, d_k, d_v } = self.heads;
+        let (query, query_shape) = &self.query;
+        let ((keys, shape), first) = match &self.key_value {
+            Some(key_value) => (key_value, 0),
+            None => (&self.query, n_heads * d_k),
+        };
+        [
+            HeadRows::in_rows(query, *query_shape, 0, [n_heads, d_k]),
+            HeadRows::in_rows(keys, *shape, first, [n_heads, d_k]),
+            HeadRows::in_rows(keys, *shape, first + n_heads * d_k, [n_heads, d_v]),
+        ]
+    }
+}
+
+/// The output, and the state for the backward pass.
+pub fn forward<I: Slices>(
+    packed: &Packed<I>,
+    mask: Option<&MaskTensors<I>>,
     keep: Option<Keep>,
+) -> (FloatTensor<I>, KeptAttention<I>) {
+    let beside = &packed.query;
+    let mask = ReadMask::of::<I>(mask);
+    let read = ReadPacked::of::<I>(packed);
+    let attended = cpu::attention_forward(read.heads(), mask.as_mask(), keep);
+    let Heads { n_heads, d_v, .. } = packed.heads;
+    let [batch, query_len, _] = dims::<I, 3>(beside);
+    let output = tensor::<I>(attended.output, [batch, query_len, n_heads * d_v], beside);
+    let of_queries = |values| tensor::<I>(values, [batch, n_heads, query_len], beside);
+    let kept = KeptAttention {
+        output: output.clone(),
+        largest_scores: of_queries(attended.largest_scores),
+        reciprocal_sums: of_queries(attended.reciprocal_sums),
+        dropped: keep,
+    };
+    (output, kept)
+}
+
+/// Gradients of the packed tensors: the first holds keys and values, too, where they follow the queries.
+pub fn backward<I: Slices>(
+    grad: &FloatTensor<I>,
+    packed: &Packed<I>,
+    mask: Option<&MaskTensors<I>>,
+    attended: &KeptAttention<I>,
     wanted: AttentionParents,
-) -> HeadGradients {
-    let [batch, n_heads, query_len, _] = query.shape();
-    let d_v = check(query, &[[key, value]], mask);
-    let shape = [batch, n_heads, query_len];
-    for statistic in [attended.largest_scores, attended.reciprocal_sums] {
-        assert_eq!(
-            statistic.len(),
-            count(&shape),
-            "numbers for queries {shape:?}"
-        );
-    }
-    let rows = |values| {
-        let shape = [batch, query_len, n_heads * d_v];
-        HeadRows::in_rows(values, shape, 0, [n_heads, d_v])
+) -> [Option<FloatTensor<I>>; 2] {
+    let mask = ReadMask::of::<I>(mask);
+    let [output, largest_scores, reciprocal_sums] = [
+        &attended.output,
+        &attended.largest_scores,
+        &attended.reciprocal_sums,
+    ]
+    .map(read::<I>);
+    let view = AttendedView {
+        output: &output,
+        largest_scores: &largest_scores,
+        reciprocal_sums: &reciprocal_sums,
     };
-    let backward = tiles::Backward {
-        query,
-        key,
-        value,
-        grad: rows(grad),
-        output: rows(attended.output),
-        largest_scores: attended.largest_scores,
-        reciprocal_sums: attended.reciprocal_sums,
-        mask,
-        keep,
+    let gradients = cpu::attention_backward(
+        &read::<I>(grad),
+        ReadPacked::of::<I>(packed).heads(),
+        view,
+        mask.as_mask(),
+        attended.dropped,
+        wanted,
+    );
+    let Heads { n_heads, d_k, d_v } = packed.heads;
+    let joined = |parts: &[&[f32]], widths: &[usize], beside: &FloatTensor<I>| {
+        let [batch, len, width] = dims::<I, 3>(beside);
+        let rows = join_heads(parts, widths, [batch, n_heads, len]);
+        tensor::<I>(rows, [batch, len, width], beside)
     };
-    backward.gradients(wanted)
-}
-
-/// Returns `d_v`. Panics when the shapes of keys and values, or of the mask, do not fit the queries.
-fn check(query: HeadRows<'_>, parts: &[[HeadRows<'_>; 2]], mask: Mask<'_>) -> usize {
-    let [batch, n_heads, query_len, d_k] = query.shape();
-    let [_, value] = parts.first().expect("a part to attend to");
-    let d_v = value.width();
-    for [key, value] in parts {
-        let expected = [d_k, d_v].map(|width| [batch, n_heads, key.len(), width]);
-        assert_eq!(
-            [key.shape(), value.shape()],
-            expected,
-            "keys and values for queries {:?}",
-            query.shape()
-        );
-    }
-    mask.check([batch, n_heads, query_len, key_len(parts)]);
-    d_v
-}
-
-fn key_len(parts: &[[HeadRows<'_>; 2]]) -> usize {
-    parts.iter().map(|[key, _]| key.len()).sum()
-}
-
-/// Some keys of a head that stand in one part.
-struct Portion<'a> {
-    key: Matrix<'a>,
-    value: Matrix<'a>,
-    /// Their positions among the keys of all parts.
-    positions: Range<usize>,
-}
-
-impl<'a> Portion<'a> {
-    /// The portions of these keys, part by part.
-    fn all(
-        parts: &'a [[HeadRows<'a>; 2]],
-        head: usize,
-        keys: Range<usize>,
-    ) -> impl Iterator<Item = Self> + 'a {
-        let mut before = 0;
-        parts.iter().filter_map(move |[key, value]| {
-            let part = before..before + key.len();
-            before = part.end;
-            let positions = keys.start.max(part.start)..keys.end.min(part.end);
-            (!positions.is_empty()).then(|| {
-                let rows = positions.start - part.start..positions.end - part.start;
-                Portion {
-                    key: key.head(head).rows(rows.clone()),
-                    value: value.head(head).rows(rows),
-                    positions,
-                }
-            })
-        })
-    }
-
-    /// Some of these keys, by their positions.
-    fn of(&self, positions: Range<usize>) -> [Matrix<'a>; 2] {
-        let first = self.positions.start;
-        let rows = positions.start - first..positions.end - first;
-        [self.key, self.value].map(|matrix| matrix.rows(rows.clone()))
+    match (&packed.key_value, gradients.query, gradients.key_value) {
+        (None, Some(query), Some([key, value])) => {
+            let parts: [&[f32]; 3] = [&query, &key, &value];
+            [Some(joined(&parts, &[d_k, d_k, d_v], &packed.query)), None]
+        }
+        (None, ..) => [None, None],
+        (Some(beside), query, key_value) => [
+            query.map(|query| joined(&[&query], &[d_k], &packed.query)),
+            key_value.map(|[key, value]| joined(&[&key, &value], &[d_k, d_v], beside)),
+        ],
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,10 +1,9 @@
 //! Adam's step.
 
 use tch::{Device, Tensor};
+use transformer_cpu::AdamStep;
 
 use super::slices::{values, values_mut};
-use crate::adam::AdamStep;
-use crate::host;
 
 /// Changes a parameter and its two moments, contiguous and without another holder, by a gradient.
 pub fn adam(parameter_and_moments: &mut [Tensor; 3], grad: &Tensor, step: &AdamStep) {
@@ -14,7 +13,7 @@ pub fn adam(parameter_and_moments: &mut [Tensor; 3], grad: &Tensor, step: &AdamS
         let grad = grad.contiguous();
         let grad = values(&grad).expect("contiguous numbers of f32 on the CPU");
         let [parameter, first, second] = parameter_and_moments.each_mut().map(values_mut);
-        host::adam(parameter, [first, second], grad, step);
+        transformer_cpu::adam(parameter, [first, second], grad, step);
         return;
     }
     let (size, epsilon) = step.size_and_epsilon();

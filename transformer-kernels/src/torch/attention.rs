@@ -9,15 +9,15 @@ mod inputs;
 
 use burn_tch::{LibTorch, LibTorchDevice, TchTensor};
 use tch::{Device, Kind, Tensor};
+use transformer_cpu::{AttentionParents, Heads};
 
 use self::gradients::Gradients;
 use self::inputs::{Inputs, joined, split};
 use super::dropout::{Dropped, dropout};
 use super::linear::in_f32;
-use crate::heads::Heads;
-use crate::host::tensor_attention::{self, KeptAttention};
-use crate::kernels::{AttentionParents, MaskTensors, Packed};
-use crate::random::draw;
+use crate::host::attention::{self as tiles, KeptAttention};
+use crate::kernels::{MaskTensors, Packed};
+use crate::ops::dropout::draw;
 
 /// Most weights that are kept for the backward pass on a CPU. With more, tiles are as fast or faster.
 pub const MOST_WEIGHTS: usize = 1 << 20;
@@ -62,7 +62,7 @@ pub fn forward(
     }
     if inputs.query.device() == Device::Cpu && inputs.count_weights() > most_weights {
         let keep = draw::<LibTorch>(p, &LibTorchDevice::Cpu);
-        let (output, kept) = tensor_attention::forward(&packed_in_f32(packed), mask, keep);
+        let (output, kept) = tiles::forward(&packed_in_f32(packed), mask, keep);
         return (output, Attended::Tiles(kept));
     }
     let (output, attended) = with_weights(&inputs, p);
@@ -142,7 +142,7 @@ pub fn backward(
         }
         Attended::Tiles(kept) => {
             let packed = packed_in_f32(packed);
-            tensor_attention::backward(grad, &packed, mask, kept, wanted)
+            tiles::backward(grad, &packed, mask, kept, wanted)
         }
     }
 }

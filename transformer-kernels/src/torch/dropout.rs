@@ -2,13 +2,10 @@
 
 use burn_tch::{LibTorch, LibTorchDevice};
 use tch::{Device, Tensor};
+use transformer_cpu::{Keep, dropout_in_place};
 
 use super::slices::values_mut;
-use crate::random::{Keep, draw};
-use crate::simd::vectorised;
-
-/// Numbers that dropout treats as one row.
-const ROW: usize = 1 << 14;
+use crate::ops::dropout::draw;
 
 /// The entries that dropout kept. libtorch draws on one thread, by the Mersenne twister, and keeps a mask;
 /// a hash is cheaper and needs no mask.
@@ -57,13 +54,8 @@ pub fn dropout(mut tensor: Tensor, p: f64) -> (Tensor, Dropped) {
 
 /// Drops entries of a tensor that is on the CPU and has no other holder.
 fn drop_in_place(tensor: &mut Tensor, keep: Keep) {
-    let values = values_mut(tensor);
     // On this thread: libtorch's threads still spin, and another pool would wait for them.
-    vectorised!({
-        for (row, values) in values.chunks_mut(ROW).enumerate() {
-            keep.apply(row, values);
-        }
-    });
+    dropout_in_place(values_mut(tensor), keep);
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! Linear maps.
 
 use tch::{Kind, Tensor};
-
-use crate::linear::WeightLayout;
+use transformer_cpu::WeightLayout;
 
 /// `x W + b`
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, layout: WeightLayout) -> Tensor {

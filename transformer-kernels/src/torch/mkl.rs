@@ -21,17 +21,18 @@ pub fn start() {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::ops::FloatTensor;
-    use burn_tch::{LibTorch, TchTensor};
+    use burn::tensor::{DType, Tensor as BurnTensor};
+    use burn_tch::LibTorch;
 
     use super::*;
-    use crate::kernels::Kernels;
+    use crate::autodiff::plain;
 
+    /// Also for numbers of a type without kernels, which libtorch computes with MKL, too.
     #[test]
-    fn mkl_has_started_when_a_kernel_is_asked_for() {
-        let tensor: FloatTensor<LibTorch> =
-            TchTensor::new(Tensor::zeros([1], (Kind::Double, Device::Cpu)));
-        assert!(!LibTorch::accepts(&tensor));
+    fn mkl_has_started_when_a_kernel_is_looked_for() {
+        let device = Default::default();
+        let tensor = BurnTensor::<LibTorch, 1>::zeros([1], (&device, DType::F64));
+        assert!(plain::<LibTorch, LibTorch, 1>(&tensor).is_none());
         assert!(STARTED.is_completed());
     }
 }

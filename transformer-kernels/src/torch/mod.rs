@@ -1,4 +1,4 @@
-//! libtorch's own fused operations, and attention in the tiles of [`host`](crate::host).
+//! libtorch's own fused operations, and attention in the tiles of `transformer-cpu`.
 
 mod adam;
 mod attention;
@@ -12,12 +12,10 @@ mod slices;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn_tch::{LibTorch, TchTensor};
 use tch::{Kind, Tensor};
+use transformer_cpu::{AdamStep, AttentionParents, NormParents, ProductPrecision, WeightLayout};
 
 use self::dropout::Dropped;
-use crate::adam::AdamStep;
-use crate::kernels::{Attendable, AttentionParents, Kernels, MaskTensors, NormParents, Packed};
-use crate::linear::WeightLayout;
-use crate::precision::ProductPrecision;
+use crate::kernels::{Attendable, Kernels, MaskTensors, Packed};
 
 impl Kernels for LibTorch {
     type Dropped = Dropped;
@@ -30,9 +28,12 @@ impl Kernels for LibTorch {
         TchTensor::new(tensor.tensor.to_kind(Kind::BFloat16))
     }
 
-    fn accepts(tensor: &FloatTensor<Self>) -> bool {
-        mkl::start();
+    fn supports(tensor: &FloatTensor<Self>) -> bool {
         tensor.tensor.kind() == Kind::Float
+    }
+
+    fn prepare() {
+        mkl::start();
     }
 
     fn linear_forward(
@@ -165,15 +166,6 @@ impl Kernels for LibTorch {
         attention::backward(grad, packed, mask, attended, p, wanted)
     }
 
-    fn write_heads(
-        cache: TchTensor,
-        _slot: usize,
-        _rows: &TchTensor,
-        _column: usize,
-    ) -> Result<TchTensor, TchTensor> {
-        Err(cache)
-    }
-
     fn log_softmax_forward(x: &TchTensor) -> TchTensor {
         TchTensor::new(x.tensor.log_softmax(-1, Kind::Float))
     }
@@ -227,5 +219,34 @@ fn owned(tensor: TchTensor) -> Tensor {
         tensor.tensor
     } else {
         tensor.tensor.contiguous().copy()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Device;
+    use transformer_cpu::{PackedMatrix, PackedPrecision, ProductBuffer, Threads};
+
+    use super::*;
+
+    /// libtorch sets up a thread's tiles once for several products.
+    #[test]
+    fn libtorch_multiplies_by_amx_on_the_same_thread() {
+        let x = Tensor::ones([64, 64], (Kind::BFloat16, Device::Cpu));
+        // Numbers that 8 bits represent exactly, and as many as AMX needs for whole tiles.
+        let (rows, sizes) = ([127.0; 16 * 64], [64, 32]);
+        let (layout, precision) = (WeightLayout::InputByOutput, PackedPrecision::Int8);
+        let packed = PackedMatrix::new(&[127.0; 64 * 32], sizes, layout, precision);
+        let mut buffer = ProductBuffer::default();
+        for _ in 0..3 {
+            let sums = x.matmul(&x).to_kind(Kind::Float);
+            assert_eq!(
+                (sums.min().double_value(&[]), sums.max().double_value(&[])),
+                (64.0, 64.0)
+            );
+            let mut out = [0.0; 16 * 32];
+            packed.product(&rows, None, &mut out, &mut buffer, Threads::This);
+            assert_eq!(out, [127.0 * 127.0 * 64.0; 16 * 32]);
+        }
     }
 }

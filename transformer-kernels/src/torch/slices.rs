@@ -4,7 +4,7 @@ use burn::tensor::ops::FloatTensor;
 use burn_tch::LibTorch;
 use tch::{Device, Kind, Tensor};
 
-use crate::host::Slices;
+use crate::host::slices::Slices;
 
 impl Slices for LibTorch {
     fn slice(tensor: &FloatTensor<Self>) -> Option<&[f32]> {

@@ -9,7 +9,7 @@ use thiserror::Error;
 #[cfg(feature = "text")]
 use transformer_core::TextError;
 
-use super::unusable::UnusablePairs;
+use crate::data::corpora::unusable::UnusablePairs;
 
 /// An error of a corpus or its file. Lines and bytes count from 1.
 #[derive(Debug, Error)]

@@ -37,13 +37,17 @@ pub trait Example: Clone + Send + Sync + 'static {
     /// Lengths of its rows in a batch.
     fn lengths(&self) -> Lengths;
 
-    /// Tokens that count in its loss; by default those of its target.
-    fn loss_tokens(&self) -> usize {
+    /// Its weight in the loss of an update, which is a mean by weight; by default the tokens of its target.
+    fn loss_weight(&self) -> usize {
         self.lengths().target
     }
 
-    /// Adds all parts of the example that training depends on to a checksum.
-    fn add_to(&self, checksum: &mut Checksum);
+    /// Adds all parts of the example that training depends on to a checksum, by which a resumed run recognises its
+    /// examples; by default its lengths alone.
+    fn add_to(&self, checksum: &mut Checksum) {
+        let Lengths { source, target } = self.lengths();
+        checksum.tokens(&[source as u32, target as u32]);
+    }
 }
 
 /// Lengths of an example's rows in a batch, in tokens, with those that the batch adds.

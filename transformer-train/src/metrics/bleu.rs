@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::error::{MetricError, pairs};
+use crate::metrics::error::{MetricError, pairs};
 
 /// N, the longest n-gram that BLEU counts.
 const MAX_ORDER: usize = 4;
@@ -159,19 +159,19 @@ pub fn tokenize_13a(line: &str) -> Vec<String> {
 }
 
 /// The words of a line, as Python's `str.split()` finds them.
-pub(super) fn words(line: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(is_python_space).filter(|word| !word.is_empty())
 }
 
 /// Numbers of n-grams of one order, and of matches.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Overlap {
+pub(crate) struct Overlap {
     /// n-grams of the hypothesis.
-    pub(super) hypothesis: usize,
+    pub(crate) hypothesis: usize,
     /// n-grams of the reference.
-    pub(super) reference: usize,
+    pub(crate) reference: usize,
     /// n-grams of the hypothesis found in the reference, each reference n-gram used once.
-    pub(super) matches: usize,
+    pub(crate) matches: usize,
 }
 
 impl AddAssign for Overlap {
@@ -183,7 +183,7 @@ impl AddAssign for Overlap {
 }
 
 /// Counts the n-grams of order n of a segment pair.
-pub(super) fn overlap<T: Eq + Hash>(hypothesis: &[T], reference: &[T], n: usize) -> Overlap {
+pub(crate) fn overlap<T: Eq + Hash>(hypothesis: &[T], reference: &[T], n: usize) -> Overlap {
     let mut unused: HashMap<&[T], usize> = HashMap::new();
     for ngram in reference.windows(n) {
         *unused.entry(ngram).or_default() += 1;
@@ -205,7 +205,7 @@ pub(super) fn overlap<T: Eq + Hash>(hypothesis: &[T], reference: &[T], n: usize)
 }
 
 /// Python counts the information separators as white space; Unicode, and so Rust, does not.
-pub(super) fn is_python_space(c: char) -> bool {
+pub(crate) fn is_python_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{1c}'..='\u{1f}')
 }
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::bleu::{Overlap, overlap, words};
-use super::error::{MetricError, pairs};
+use crate::metrics::bleu::{Overlap, overlap, words};
+use crate::metrics::error::{MetricError, pairs};
 
 /// The longest character n-gram that chrF counts.
 const MAX_ORDER: usize = 6;

@@ -21,7 +21,7 @@ pub enum MetricError {
 }
 
 /// Pairs each hypothesis with its reference.
-pub(super) fn pairs<'a, H: AsRef<str>, R: AsRef<str>>(
+pub(crate) fn pairs<'a, H: AsRef<str>, R: AsRef<str>>(
     hypotheses: &'a [H],
     references: &'a [R],
 ) -> Result<impl Iterator<Item = (&'a str, &'a str)>, MetricError> {

@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::bleu::is_python_space;
-use super::error::{MetricError, pairs};
+use crate::metrics::bleu::is_python_space;
+use crate::metrics::error::{MetricError, pairs};
 
 /// The errors of a corpus, counted by token and by sequence.
 ///

@@ -1,15 +1,12 @@
 //! Sums over tokens, from which all means are computed.
 
-use std::sync::Arc;
-
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::train::ItemLazy;
-use burn::train::metric::Adaptor;
+use burn::train::metric::{Adaptor, LossInput};
 use serde::{Deserialize, Serialize};
 
-use crate::loss::TokenSums;
-use crate::validation::SampleOutput;
+use crate::objective::loss::LossSums;
 
 /// Sums over the tokens of one or more batches.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -21,7 +18,7 @@ pub struct Statistics {
     pub nll: f64,
     /// Labels that were the model's first choice.
     pub correct: f64,
-    /// Real tokens.
+    /// Real tokens; of a loss that is not one of tokens, its weight.
     pub tokens: f64,
 }
 
@@ -55,15 +52,15 @@ impl Statistics {
     }
 }
 
-/// [`TokenSums`] on the device, in one tensor, so that they are read back at once.
+/// [`LossSums`] on the device, in one tensor, so that they are read back at once.
 #[derive(Debug, Clone)]
 pub struct DeviceStatistics<B: Backend>(Tensor<B, 1>);
 
 impl<B: Backend> DeviceStatistics<B> {
     /// Puts sums together.
-    pub(crate) fn new(sums: TokenSums<B>) -> Self {
+    pub(crate) fn new(sums: LossSums<B>) -> Self {
         Self(Tensor::cat(
-            vec![sums.loss, sums.nll, sums.correct, sums.tokens],
+            vec![sums.loss, sums.nll, sums.correct, sums.weight],
             0,
         ))
     }
@@ -96,7 +93,17 @@ fn read<B: Backend, const N: usize>(tensor: Tensor<B, 1>) -> [f64; N] {
     std::array::from_fn(|index| numbers.get(index).copied().unwrap_or(f64::NAN))
 }
 
-/// An update, as passed to the displays.
+/// For Burn's [`LossMetric`](burn::train::metric::LossMetric): the mean loss, as often as there are tokens, so that the
+/// metric's mean over an epoch is one over tokens.
+impl<B: Backend> Adaptor<LossInput<B>> for Statistics {
+    fn adapt(&self) -> LossInput<B> {
+        let tokens = (self.tokens as usize).max(1);
+        let device = B::Device::default();
+        LossInput::new(Tensor::full([tokens], self.mean_loss(), &device))
+    }
+}
+
+/// The result of an update.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct UpdateItem {
@@ -104,8 +111,6 @@ pub struct UpdateItem {
     pub statistics: Statistics,
     /// The Euclidean norm of the gradients together, before clipping.
     pub gradient_norm: f64,
-    /// Updates that the run has skipped so far, this one included.
-    pub skipped: usize,
 }
 
 impl UpdateItem {
@@ -121,11 +126,10 @@ impl UpdateItem {
                 tokens,
             },
             gradient_norm,
-            skipped: 0,
         }
     }
 
-    /// Whether loss and gradients are finite; otherwise the optimizer skips the update.
+    /// Whether loss and gradients are finite; otherwise the update is skipped.
     pub fn is_finite(&self) -> bool {
         self.statistics.loss.is_finite() && self.gradient_norm.is_finite()
     }
@@ -139,85 +143,9 @@ impl ItemLazy for UpdateItem {
     }
 }
 
-impl Adaptor<Statistics> for UpdateItem {
-    /// A skipped update has trained on no tokens; its NaN would be the mean of the whole round.
-    fn adapt(&self) -> Statistics {
-        match self.is_finite() {
-            true => self.statistics,
-            false => Statistics::default(),
-        }
-    }
-}
-
-impl Adaptor<UpdateItem> for UpdateItem {
-    fn adapt(&self) -> UpdateItem {
-        *self
-    }
-}
-
-/// A batch of the validation, as passed to the displays.
-#[derive(Debug, Clone)]
-pub struct ValidationItem<S> {
-    /// The batch's own sums.
-    pub statistics: S,
-    /// Numbers of the whole validation, with its last batch only.
-    pub(crate) numbers: Numbers,
-    /// Sample outputs, with its last batch only.
-    pub(crate) samples: Samples,
-}
-
-/// A number for each name of the validation's hooks ([`ValidationMetrics`](crate::ValidationMetrics)), or no
-/// numbers.
-#[derive(Debug, Clone, Default)]
-pub struct Numbers(pub(crate) Arc<[f64]>);
-
-impl Numbers {
-    /// The numbers, in the order of their names; empty if there are none.
-    pub fn values(&self) -> &[f64] {
-        &self.0
-    }
-}
-
-/// The sample outputs of a validation, or none.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Samples(pub Arc<[SampleOutput]>);
-
-impl<S> ValidationItem<S> {
-    pub(crate) fn new(statistics: S) -> Self {
-        Self {
-            statistics,
-            numbers: Numbers::default(),
-            samples: Samples::default(),
-        }
-    }
-}
-
-impl<B: Backend> ItemLazy for ValidationItem<DeviceStatistics<B>> {
-    type ItemSync = ValidationItem<Statistics>;
-
-    fn sync(self) -> ValidationItem<Statistics> {
-        ValidationItem {
-            statistics: self.statistics.sync(),
-            numbers: self.numbers,
-            samples: self.samples,
-        }
-    }
-}
-
-impl Adaptor<Statistics> for ValidationItem<Statistics> {
-    fn adapt(&self) -> Statistics {
-        self.statistics
-    }
-}
-
-impl Adaptor<Numbers> for ValidationItem<Statistics> {
-    fn adapt(&self) -> Numbers {
-        self.numbers.clone()
-    }
-}
-
-impl Adaptor<Samples> for ValidationItem<Statistics> {
-    fn adapt(&self) -> Samples {
-        self.samples.clone()
+/// That of its [`Statistics`].
+impl<B: Backend> Adaptor<LossInput<B>> for UpdateItem {
+    fn adapt(&self) -> LossInput<B> {
+        self.statistics.adapt()
     }
 }

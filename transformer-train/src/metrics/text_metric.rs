@@ -6,11 +6,11 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-use super::bleu::{Bleu, corpus_bleu};
-use super::chrf::{Chrf, corpus_chrf};
-use super::error::MetricError;
-use super::error_rate::{ErrorRates, corpus_error_rates};
-use crate::criterion::{Criterion, Goal};
+use crate::metrics::bleu::{Bleu, corpus_bleu};
+use crate::metrics::chrf::{Chrf, corpus_chrf};
+use crate::metrics::criterion::{Criterion, Goal};
+use crate::metrics::error::MetricError;
+use crate::metrics::error_rate::{ErrorRates, corpus_error_rates};
 
 /// A metric of hypotheses against one reference each. Every metric is in percent or, as BLEU and chrF, from 0
 /// to 100.

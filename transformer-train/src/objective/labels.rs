@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 use transformer_core::{ops, padded};
 
-use crate::loss::{LabelSmoothedCrossEntropy, TokenSums};
+use crate::objective::loss::{LabelSmoothedCrossEntropy, LossSums};
 
 /// The labels of a batch of sequences, and their positions: the only ones whose logits the loss needs.
 ///
@@ -25,7 +25,7 @@ use crate::loss::{LabelSmoothedCrossEntropy, TokenSums};
 ///     assert_eq!(rows.dims(), [4, 4]);
 ///     rows * 2.0
 /// });
-/// assert_eq!(sums.tokens.into_scalar(), 4.0);
+/// assert_eq!(sums.weight.into_scalar(), 4.0);
 /// // Four equal logits are probabilities of 1/4.
 /// assert!((sums.loss.into_scalar() - 4.0 * 4.0_f32.ln()).abs() < 1e-5);
 /// ```
@@ -106,7 +106,7 @@ impl<B: Backend> Labels<B> {
     /// # Shapes
     /// - hidden: `[batch, tgt_len, d_model]`, the decoder's output
     /// - logits: from rows of it, `[labels, d_model]`, to `[labels, vocab_size]`
-    /// - output: see [`TokenSums`]
+    /// - output: see [`LossSums`]
     ///
     /// # Panics
     /// When `hidden` is not of the labels' batch and length, or `logits` returns another number of rows.
@@ -115,7 +115,7 @@ impl<B: Backend> Labels<B> {
         hidden: Tensor<B, 3>,
         label_smoothing: f64,
         logits: impl FnOnce(Tensor<B, 2>) -> Tensor<B, 2>,
-    ) -> TokenSums<B> {
+    ) -> LossSums<B> {
         let logits = logits(self.gather(hidden));
         LabelSmoothedCrossEntropy::new(label_smoothing, self.pad_id).sums(logits, self.tokens)
     }

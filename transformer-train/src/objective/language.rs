@@ -5,16 +5,16 @@ use std::path::Path;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 use transformer_core::{
-    LanguageModel, LanguageModelConfig, MixedPrecision, ProductPrecision, SpecialTokens,
+    LanguageModel, MixedPrecision, ProductPrecision, SpecialTokens, TransformerConfig,
     WEIGHTS_FILE, load_weights, padded,
 };
 #[cfg(feature = "text")]
 use transformer_core::{TextError, Tokenizers};
 
-use super::{Labels, Objective, check_tokens};
 use crate::data::{Example, ExampleProblem};
 use crate::error::{TrainError, same_config};
-use crate::loss::TokenSums;
+use crate::objective::loss::{LossOptions, LossSums};
+use crate::objective::{Labels, Objective, check_tokens};
 
 /// A batch of sequences, padded with `<pad>`.
 #[derive(Debug, Clone)]
@@ -46,8 +46,8 @@ impl<B: Backend> Objective<B> for LanguageModel<B> {
     type Example = Vec<u32>;
     type Batch = SequenceBatch<B>;
 
-    fn d_model(&self) -> usize {
-        self.config().d_model
+    fn width(&self) -> Option<usize> {
+        Some(self.config().d_model)
     }
 
     fn check(&self, sequence: &Vec<u32>) -> Result<(), ExampleProblem> {
@@ -56,16 +56,16 @@ impl<B: Backend> Objective<B> for LanguageModel<B> {
         if let Some(max_len) = config.max_len().filter(|&max_len| length > max_len) {
             return Err(ExampleProblem::TooLong { length, max_len });
         }
-        check_tokens(sequence, config.vocab_size)
+        check_tokens(sequence, config.tgt_vocab_size)
     }
 
     #[cfg(feature = "text")]
     fn check_tokenizers(&self, tokenizers: &Tokenizers) -> Result<(), TextError> {
         let config = self.config();
-        tokenizers.check([config.vocab_size; 2], config.special_tokens(), "")
+        tokenizers.check([config.tgt_vocab_size; 2], config.special_tokens(), "")
     }
 
-    fn with_precision(mut self, precision: ProductPrecision) -> Option<Self> {
+    fn prepare(mut self, precision: ProductPrecision) -> Option<Self> {
         self.set_precision(precision);
         Some(self)
     }
@@ -74,11 +74,10 @@ impl<B: Backend> Objective<B> for LanguageModel<B> {
         SequenceBatch::new(sequences, self.config().special_tokens(), device)
     }
 
-    fn loss(&self, batch: SequenceBatch<B>, label_smoothing: f64) -> TokenSums<B> {
+    fn loss(&self, batch: SequenceBatch<B>, options: &LossOptions) -> LossSums<B> {
         let hidden = self.decode(batch.tokens);
-        batch
-            .labels
-            .loss(hidden, label_smoothing, |rows| self.generate(rows))
+        let logits = |rows| self.generate(rows);
+        batch.labels.loss(hidden, options.label_smoothing, logits)
     }
 
     fn save(&self, directory: &Path) -> Result<(), TrainError> {
@@ -86,7 +85,7 @@ impl<B: Backend> Objective<B> for LanguageModel<B> {
     }
 
     fn restore(self, directory: &Path) -> Result<Self, TrainError> {
-        let config = LanguageModelConfig::load(directory)?;
+        let config = TransformerConfig::load_language_model(directory)?;
         same_config(directory, &config, self.config())?;
         Ok(load_weights(self, directory.join(WEIGHTS_FILE))?)
     }

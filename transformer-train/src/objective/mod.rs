@@ -1,7 +1,9 @@
 //! The interface between the trainer and a model: its examples, their batches, and their loss.
 
+pub mod gradients;
 mod labels;
 mod language;
+pub mod loss;
 mod translation;
 
 use std::path::Path;
@@ -9,13 +11,15 @@ use std::path::Path;
 use burn::module::{AutodiffModule, Module, ModuleDisplay};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
+use transformer_core::ops::multiplies_in;
 use transformer_core::{ProductPrecision, WEIGHTS_FILE, load_weights, save_weights};
 #[cfg(feature = "text")]
 use transformer_core::{TextError, Tokenizers};
 
 use crate::data::{Example, ExampleProblem};
 use crate::error::TrainError;
-use crate::loss::{LabelSmoothedCrossEntropy, TokenSums};
+use crate::objective::gradients::device;
+use crate::objective::loss::{LabelSmoothedCrossEntropy, LossOptions, LossSums};
 
 pub use labels::Labels;
 pub use language::SequenceBatch;
@@ -33,7 +37,9 @@ pub use translation::PairBatch;
 /// use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
 /// use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 /// use transformer_core::padded;
-/// use transformer_train::{Checksum, Example, LabelSmoothedCrossEntropy, Lengths, Objective, TokenSums};
+/// use transformer_train::{
+///     Checksum, Example, LabelSmoothedCrossEntropy, Lengths, LossOptions, LossSums, Objective,
+/// };
 ///
 /// #[derive(Clone)]
 /// struct Labelled {
@@ -64,23 +70,21 @@ pub use translation::PairBatch;
 ///     /// Texts, `[batch, len]`, and classes, `[batch]`.
 ///     type Batch = (Tensor<B, 2, Int>, Tensor<B, 1, Int>);
 ///
-///     fn d_model(&self) -> usize {
-///         16
-///     }
-///
 ///     fn batch(&self, examples: &[Labelled], device: &B::Device) -> Self::Batch {
 ///         let texts: Vec<_> = examples.iter().map(|example| example.text.clone()).collect();
 ///         let classes: Vec<_> = examples.iter().map(|example| example.class as i32).collect();
 ///         (padded(&texts, 0, device), Tensor::from_ints(classes.as_slice(), device))
 ///     }
 ///
-///     fn loss(&self, (texts, classes): Self::Batch, label_smoothing: f64) -> TokenSums<B> {
+///     fn loss(&self, (texts, classes): Self::Batch, options: &LossOptions) -> LossSums<B> {
 ///         let logits = self.output.forward(self.embedding.forward(texts).sum_dim(1).squeeze_dim(1));
-///         LabelSmoothedCrossEntropy::without_padding(label_smoothing).sums(logits, classes)
+///         let loss = LabelSmoothedCrossEntropy::without_padding(options.label_smoothing);
+///         loss.sums(logits, classes)
 ///     }
 /// }
 /// ```
 ///
+/// Without a width, its learning rate has a given peak ([`TrainingConfig::peak_rate`](crate::TrainingConfig::peak_rate)).
 /// A model with a configuration also implements [`save`](Self::save) and [`restore`](Self::restore),
 /// so that a run is not resumed with another configuration; one that reads text, `check_tokenizers`.
 pub trait Objective<B: Backend>: Module<B> {
@@ -90,8 +94,19 @@ pub trait Objective<B: Backend>: Module<B> {
     /// Examples as tensors.
     type Batch;
 
-    /// The width by which the schedule scales the learning rate (§5.3, equation 3).
-    fn d_model(&self) -> usize;
+    /// The tensors of a batch, on `device`, which is the model's.
+    fn batch(&self, examples: &[Self::Example], device: &B::Device) -> Self::Batch;
+
+    /// The loss summed over a batch, and its weight.
+    ///
+    /// The weight must be the sum of the examples' [`Example::loss_weight`].
+    fn loss(&self, batch: Self::Batch, options: &LossOptions) -> LossSums<B>;
+
+    /// The width of the model, `d_model`, from which the paper's peak of the learning rate is computed (§5.3,
+    /// equation 3). By default none; the run then needs a [`peak_rate`](crate::TrainingConfig::peak_rate).
+    fn width(&self) -> Option<usize> {
+        None
+    }
 
     /// Checks that the model can learn from an example.
     ///
@@ -117,17 +132,9 @@ pub trait Objective<B: Backend>: Module<B> {
     ///
     /// By default, a model's products are in f32. One that is made of the library's layers hands the precision on to
     /// them ([`MixedPrecision`](transformer_core::MixedPrecision)).
-    fn with_precision(self, precision: ProductPrecision) -> Option<Self> {
+    fn prepare(self, precision: ProductPrecision) -> Option<Self> {
         (precision == ProductPrecision::F32).then_some(self)
     }
-
-    /// The tensors of a batch, on `device`, which is the model's.
-    fn batch(&self, examples: &[Self::Example], device: &B::Device) -> Self::Batch;
-
-    /// The loss summed over the tokens of a batch, and their number.
-    ///
-    /// The number must be the sum of the examples' [`Example::loss_tokens`].
-    fn loss(&self, batch: Self::Batch, label_smoothing: f64) -> TokenSums<B>;
 
     /// Writes the model into a directory, which is created if missing.
     ///
@@ -175,13 +182,33 @@ where
 {
 }
 
+/// The model with its products in a run's precision.
+///
+/// # Errors
+/// When the model or its backend has none of that precision.
+pub(crate) fn prepared<B: AutodiffBackend, M: Objective<B>>(
+    model: M,
+    precision: ProductPrecision,
+) -> Result<M, TrainError> {
+    let device = device(&model);
+    let model = model.prepare(precision);
+    let model = model.ok_or(TrainError::ModelPrecision { precision })?;
+    match multiplies_in::<B>(precision) {
+        true => Ok(model),
+        false => Err(TrainError::BackendPrecision {
+            precision,
+            backend: B::name(&device),
+        }),
+    }
+}
+
 /// The label-smoothed loss of next tokens (§5.4), for models whose logits are for every position of a
 /// sequence. One that can compute them for some positions is faster by [`Labels::loss`].
 ///
 /// # Shapes
 /// - logits: `[batch, tgt_len, vocab_size]`
 /// - labels: `[batch, tgt_len]`, each below vocab_size; `pad_id` is ignored
-/// - output: see [`TokenSums`]
+/// - output: see [`LossSums`]
 ///
 /// # Panics
 /// When the numbers of positions and of labels differ.
@@ -190,7 +217,7 @@ pub fn sequence_loss<B: Backend>(
     labels: Tensor<B, 2, Int>,
     pad_id: u32,
     label_smoothing: f64,
-) -> TokenSums<B> {
+) -> LossSums<B> {
     let [batch, tgt_len, vocab_size] = logits.dims();
     LabelSmoothedCrossEntropy::new(label_smoothing, pad_id).sums(
         logits.reshape([batch * tgt_len, vocab_size]),

@@ -11,10 +11,10 @@ use transformer_core::{
 #[cfg(feature = "text")]
 use transformer_core::{TextError, Tokenizers};
 
-use super::{Labels, Objective, check_tokens};
 use crate::data::{ExampleProblem, TokenizedPair};
 use crate::error::{TrainError, same_config};
-use crate::loss::TokenSums;
+use crate::objective::loss::{LossOptions, LossSums};
+use crate::objective::{Labels, Objective, check_tokens};
 
 /// A batch of pairs, padded with `<pad>`.
 #[derive(Debug, Clone)]
@@ -50,8 +50,8 @@ impl<B: Backend> Objective<B> for Transformer<B> {
     type Example = TokenizedPair;
     type Batch = PairBatch<B>;
 
-    fn d_model(&self) -> usize {
-        self.config().d_model
+    fn width(&self) -> Option<usize> {
+        Some(self.config().d_model)
     }
 
     fn check(&self, pair: &TokenizedPair) -> Result<(), ExampleProblem> {
@@ -72,7 +72,7 @@ impl<B: Backend> Objective<B> for Transformer<B> {
         tokenizers.check(sizes, config.special_tokens(), "")
     }
 
-    fn with_precision(mut self, precision: ProductPrecision) -> Option<Self> {
+    fn prepare(mut self, precision: ProductPrecision) -> Option<Self> {
         self.set_precision(precision);
         Some(self)
     }
@@ -81,11 +81,10 @@ impl<B: Backend> Objective<B> for Transformer<B> {
         PairBatch::new(pairs, self.config().special_tokens(), device)
     }
 
-    fn loss(&self, batch: PairBatch<B>, label_smoothing: f64) -> TokenSums<B> {
+    fn loss(&self, batch: PairBatch<B>, options: &LossOptions) -> LossSums<B> {
         let hidden = self.decode(batch.target, &self.encode(batch.source));
-        batch
-            .labels
-            .loss(hidden, label_smoothing, |rows| self.generate(rows))
+        let logits = |rows| self.generate(rows);
+        batch.labels.loss(hidden, options.label_smoothing, logits)
     }
 
     fn save(&self, directory: &Path) -> Result<(), TrainError> {

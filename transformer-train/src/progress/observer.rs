@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::config::TrainingConfig;
-use crate::run_state::RunState;
+use crate::run::state::RunState;
 use crate::validation::{AverageOutcome, SampleOutput, Validation, null_is_nan};
 
 /// The error of an observer.
@@ -54,6 +54,21 @@ pub trait RunObserver {
     /// The observer is not called again.
     fn on_training(&mut self, point: &TrainingPoint) -> Result<(), ObserverError> {
         let _ = point;
+        Ok(())
+    }
+
+    /// After each update, for a display: `update` has its own numbers, NaN where it was skipped, and `interval` those of
+    /// all updates since the last validation or the start. A log needs no more than
+    /// [`on_training`](Self::on_training).
+    ///
+    /// # Errors
+    /// The observer is not called again.
+    fn on_update(
+        &mut self,
+        update: &TrainingPoint,
+        interval: &TrainingPoint,
+    ) -> Result<(), ObserverError> {
+        let _ = (update, interval);
         Ok(())
     }
 

@@ -3,9 +3,11 @@
 use std::io::Write;
 use std::time::Instant;
 
-use super::observer::{ObserverError, RunObserver, RunStart, SkippedUpdate, TrainingPoint};
-use super::time_left::{RunClock, shown};
 use crate::printable::printable;
+use crate::progress::observer::{
+    ObserverError, RunObserver, RunStart, SkippedUpdate, TrainingPoint,
+};
+use crate::progress::time_left::{RunClock, shown};
 use crate::validation::{SampleOutput, Validation};
 
 /// A line for each point of training, for each validation and for each update that is skipped; after that of a
@@ -152,7 +154,7 @@ fn add(line: &mut String, name: &str, value: f64, shown: impl Fn(f64) -> String)
 }
 
 /// About four significant digits.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
         size if size >= 1000.0 => format!("{value:.0}"),

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::json_log::{JsonLog, LOG_FILE};
-use super::observer::{ObserverError, RunObserver, RunStart, SkippedUpdate, TrainingPoint};
-use super::plain_lines::PlainLines;
-use super::tensorboard::{TENSORBOARD_DIRECTORY, TensorBoardLog};
 use crate::config_rule::ConfigRule;
 use crate::error::TrainError;
 use crate::metrics::{Statistics, UpdateItem};
+use crate::progress::json_log::{JsonLog, LOG_FILE};
+use crate::progress::observer::{
+    ObserverError, RunObserver, RunStart, SkippedUpdate, TrainingPoint,
+};
+use crate::progress::tensorboard::{TENSORBOARD_DIRECTORY, TensorBoardLog};
 use crate::validation::{AverageOutcome, SampleOutput, Validation};
 
 /// The longest wait for a point.
@@ -50,11 +51,12 @@ impl Watching {
         }
     }
 
-    /// Starts the observers, with the logs of `directory` that were asked for, and `lines` last.
+    /// Starts the observers, with the logs of `directory` that were asked for, and at last the display, which takes
+    /// the terminal.
     pub fn start(
         self,
         directory: Option<&Path>,
-        lines: Option<PlainLines>,
+        display: impl FnOnce() -> Option<Box<dyn RunObserver>>,
         start: &RunStart<'_>,
     ) -> Result<Watch, TrainError> {
         let mut observers = self.observers;
@@ -67,12 +69,14 @@ impl Watching {
                 observers.push(Box::new(TensorBoardLog::new(directory)));
             }
         }
-        if let Some(lines) = lines {
-            observers.push(Box::new(lines));
-        }
-        for observer in &mut observers {
+        let begin = |observer: &mut Box<dyn RunObserver>| {
             let started = observer.on_start(start);
-            started.map_err(|source| TrainError::Observer { source })?;
+            started.map_err(|source| TrainError::Observer { source })
+        };
+        observers.iter_mut().try_for_each(begin)?;
+        if let Some(mut display) = display() {
+            begin(&mut display)?;
+            observers.push(display);
         }
         Ok(Watch {
             observers,
@@ -81,6 +85,8 @@ impl Watching {
             update: start.update,
             since: Since::default(),
             seconds: start.seconds,
+            updated: start.seconds,
+            interval: (Since::default(), start.seconds),
             last_point: Instant::now(),
         })
     }
@@ -97,6 +103,10 @@ pub(crate) struct Watch {
     since: Since,
     /// Seconds spent training until the last point.
     seconds: f64,
+    /// Seconds spent training until the last update.
+    updated: f64,
+    /// The training since the last validation, and the seconds spent until then.
+    interval: (Since, f64),
     last_point: Instant,
 }
 
@@ -113,30 +123,68 @@ struct Since {
     learning_rate: f64,
 }
 
-impl Watch {
-    /// Counts the next update.
-    pub fn count(&mut self, item: &UpdateItem, learning_rate: f64) {
-        self.update += 1;
-        let since = &mut self.since;
-        since.updates += 1;
-        since.skipped = item.skipped;
-        since.learning_rate = learning_rate;
+impl Since {
+    fn add(&mut self, item: &UpdateItem, learning_rate: f64, skipped: usize) {
+        self.updates += 1;
+        self.skipped = skipped;
+        self.learning_rate = learning_rate;
         if item.is_finite() {
-            since.made += 1;
-            since.statistics.add(&item.statistics);
-            since.norms += item.gradient_norm;
-        } else {
+            self.made += 1;
+            self.statistics.add(&item.statistics);
+            self.norms += item.gradient_norm;
+        }
+    }
+
+    /// The point that ends with `update`, of training between these seconds.
+    fn point(&self, update: usize, began: f64, seconds: f64) -> TrainingPoint {
+        let statistics = &self.statistics;
+        TrainingPoint {
+            update,
+            updates: self.updates,
+            skipped: self.skipped,
+            seconds,
+            tokens: statistics.tokens as u64,
+            loss: statistics.mean_loss(),
+            perplexity: statistics.perplexity(),
+            accuracy: statistics.accuracy(),
+            learning_rate: self.learning_rate,
+            tokens_per_second: statistics.tokens / (seconds - began),
+            gradient_norm: self.norms / self.made as f64,
+        }
+    }
+}
+
+impl Watch {
+    /// Counts the next update. `skipped` are those that the run has skipped so far.
+    pub fn count(&mut self, item: &UpdateItem, learning_rate: f64, skipped: usize) {
+        self.update += 1;
+        self.since.add(item, learning_rate, skipped);
+        if !item.is_finite() {
             let skipped = SkippedUpdate {
                 update: self.update,
                 loss: item.statistics.mean_loss(),
                 gradient_norm: item.gradient_norm,
             };
-            self.tell(|observer| observer.on_skip(&skipped));
+            self.emit(|observer| observer.on_skip(&skipped));
         }
     }
 
-    /// Passes a point on if one is due. `seconds` is the time that the run has spent training.
-    pub fn after_update(&mut self, seconds: f64) {
+    /// Passes on the update that was counted last, and a point if one is due. `seconds` is the time that the run has
+    /// spent training.
+    pub fn after_update(&mut self, item: &UpdateItem, seconds: f64) {
+        let Since {
+            learning_rate,
+            skipped,
+            ..
+        } = self.since;
+        let mut own = Since::default();
+        own.add(item, learning_rate, skipped);
+        let own = own.point(self.update, self.updated, seconds);
+        let (interval, began) = &mut self.interval;
+        interval.add(item, learning_rate, skipped);
+        let interval = interval.point(self.update, *began, seconds);
+        self.updated = seconds;
+        self.emit(|observer| observer.on_update(&own, &interval));
         if self.update == 1
             || self.update.is_multiple_of(self.every)
             || self.last_point.elapsed() >= POINT_WITHIN
@@ -151,49 +199,36 @@ impl Watch {
         if self.since.updates == 0 {
             return;
         }
-        let since = std::mem::take(&mut self.since);
-        let statistics = &since.statistics;
-        let point = TrainingPoint {
-            update: self.update,
-            updates: since.updates,
-            skipped: since.skipped,
-            seconds,
-            tokens: statistics.tokens as u64,
-            loss: statistics.mean_loss(),
-            perplexity: statistics.perplexity(),
-            accuracy: statistics.accuracy(),
-            learning_rate: since.learning_rate,
-            tokens_per_second: statistics.tokens / (seconds - self.seconds),
-            gradient_norm: since.norms / since.made as f64,
-        };
+        let point = std::mem::take(&mut self.since).point(self.update, self.seconds, seconds);
         self.seconds = seconds;
         self.last_point = Instant::now();
-        self.tell(|observer| observer.on_training(&point));
+        self.emit(|observer| observer.on_training(&point));
     }
 
     /// Passes on a validation and its sample outputs.
     pub fn validated(&mut self, validation: &Validation, samples: &[SampleOutput]) {
-        self.tell(|observer| observer.on_validation(validation));
+        self.emit(|observer| observer.on_validation(validation));
         if !samples.is_empty() {
-            self.tell(|observer| observer.on_samples(samples));
+            self.emit(|observer| observer.on_samples(samples));
         }
+        self.interval = (Since::default(), self.updated);
         // The time of a validation is no waiting for a point.
         self.last_point = Instant::now();
     }
 
     /// Passes on the average of the last checkpoints.
     pub fn averaged(&mut self, average: &AverageOutcome) {
-        self.tell(|observer| observer.on_average(average));
+        self.emit(|observer| observer.on_average(average));
     }
 
     /// Ends the observers, and returns the errors of those that failed.
     pub fn end(mut self) -> Vec<ObserverError> {
-        self.tell(|observer| observer.on_end());
+        self.emit(|observer| observer.on_end());
         self.errors
     }
 
     /// Calls every observer, and leaves out those that fail.
-    fn tell(&mut self, call: impl Fn(&mut dyn RunObserver) -> Result<(), ObserverError>) {
+    fn emit(&mut self, call: impl Fn(&mut dyn RunObserver) -> Result<(), ObserverError>) {
         let errors = &mut self.errors;
         self.observers
             .retain_mut(|observer| match call(&mut **observer) {
@@ -241,11 +276,7 @@ mod tests {
         (Box::new(keep), seen)
     }
 
-    fn item(
-        [loss, nll, correct, tokens]: [f64; 4],
-        gradient_norm: f64,
-        skipped: usize,
-    ) -> UpdateItem {
+    fn item([loss, nll, correct, tokens]: [f64; 4], gradient_norm: f64) -> UpdateItem {
         let statistics = Statistics {
             loss,
             nll,
@@ -255,7 +286,6 @@ mod tests {
         UpdateItem {
             statistics,
             gradient_norm,
-            skipped,
         }
     }
 
@@ -274,7 +304,7 @@ mod tests {
             config: &TrainingConfig::default(),
             deadline: None,
         };
-        watching.start(None, None, &start).unwrap()
+        watching.start(None, || None, &start).unwrap()
     }
 
     /// Means are over all tokens of the updates that were made, however many an update has.
@@ -283,14 +313,14 @@ mod tests {
         let (observer, seen) = keep(0);
         let mut watch = watch(3, vec![observer]);
         let updates = [
-            item([2.0, 1.0, 0.0, 1.0], 4.0, 0),
-            item([9.0, 6.0, 1.0, 3.0], 2.0, 0),
-            item([f64::NAN, 0.0, 0.0, 9.0], 7.0, 1),
-            item([2.0, 1.0, 5.0, 7.0], 3.0, 1),
+            (item([2.0, 1.0, 0.0, 1.0], 4.0), 0),
+            (item([9.0, 6.0, 1.0, 3.0], 2.0), 0),
+            (item([f64::NAN, 0.0, 0.0, 9.0], 7.0), 1),
+            (item([2.0, 1.0, 5.0, 7.0], 3.0), 1),
         ];
-        for (index, update) in updates.iter().enumerate() {
-            watch.count(update, 0.25 * index as f64);
-            watch.after_update(11.0 + index as f64);
+        for (index, (update, skipped)) in updates.iter().enumerate() {
+            watch.count(update, 0.25 * index as f64, *skipped);
+            watch.after_update(update, 11.0 + index as f64);
         }
         watch.point(16.0);
         watch.point(17.0);
@@ -320,8 +350,9 @@ mod tests {
         let (goes_on, second) = keep(0);
         let mut watch = watch(1, vec![fails, goes_on]);
         for seconds in [11.0, 12.0, 13.0] {
-            watch.count(&item([1.0; 4], 1.0, 0), 0.5);
-            watch.after_update(seconds);
+            let update = item([1.0; 4], 1.0);
+            watch.count(&update, 0.5, 0);
+            watch.after_update(&update, seconds);
         }
         assert_eq!((first.borrow().len(), second.borrow().len()), (1, 3));
         let errors = watch.end();

@@ -1,16 +1,18 @@
 //! Whether all processes train the same model on the same data.
 
+use std::any::Any;
+
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
 use burn::optim::{AdamState, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, Transaction};
 
-use super::Ranks;
 use crate::config::TrainingConfig;
 use crate::data::Checksum;
 use crate::error::TrainError;
-use crate::optimizer::PaperAdam;
-use crate::run_state::ExampleSet;
+use crate::optim::adam::AdamRecord;
+use crate::ranks::Ranks;
+use crate::run::state::ExampleSet;
 
 /// Checksums of everything that must be the same in every process before the first update.
 pub(crate) struct Fingerprint([(&'static str, u32); 4]);
@@ -73,13 +75,17 @@ impl<B: Backend> ModuleVisitor<B> for Shapes {
     }
 }
 
-/// The checksum of the weights of a model and of its optimizer's moments, in the order of the model.
-pub(crate) fn checksum<B: AutodiffBackend, M: AutodiffModule<B>>(
-    model: &M,
-    optimizer: &PaperAdam<M, B>,
-) -> u32 {
+/// The checksum of the weights of a model and of Adam's moments, in the order of the model. The state of another
+/// optimizer is not part of it: where it differs, so will the weights after the next update.
+pub(crate) fn checksum<B, M, O>(model: &M, optimizer: &O) -> u32
+where
+    B: AutodiffBackend,
+    M: AutodiffModule<B> + 'static,
+    O: Optimizer<M, B> + 'static,
+{
+    let record: Box<dyn Any> = Box::new(optimizer.to_record());
     let mut numbers = Numbers::<M, B> {
-        moments: Optimizer::<M, B>::to_record(optimizer),
+        moments: record.downcast().ok(),
         checksum: Checksum::default(),
     };
     Module::<B>::visit(model, &mut numbers);
@@ -88,14 +94,15 @@ pub(crate) fn checksum<B: AutodiffBackend, M: AutodiffModule<B>>(
 
 /// Adds up the weights and moments of each parameter, which are read from the device together.
 struct Numbers<M: AutodiffModule<B>, B: AutodiffBackend> {
-    moments: <PaperAdam<M, B> as Optimizer<M, B>>::Record,
+    moments: Option<Box<AdamRecord<M, B>>>,
     checksum: Checksum,
 }
 
 impl<M: AutodiffModule<B>, B: AutodiffBackend> ModuleVisitor<B> for Numbers<M, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let mut read = Transaction::<B::InnerBackend>::default().register(param.val().inner());
-        if let Some(record) = self.moments.remove(&param.id) {
+        let moments = self.moments.as_mut();
+        if let Some(record) = moments.and_then(|moments| moments.remove(&param.id)) {
             let AdamState { momentum } = record.into_state::<D>();
             self.checksum.bytes(&(momentum.time as u64).to_le_bytes());
             read = read.register(momentum.moment_1).register(momentum.moment_2);

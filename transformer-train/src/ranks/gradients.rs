@@ -5,7 +5,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData, Transaction};
 
-use super::Ranks;
+use crate::ranks::Ranks;
 
 /// The gradients of a module summed over all processes; those of this one, untouched, if there is no other.
 ///

@@ -15,8 +15,8 @@ use mpi::topology::SimpleCommunicator;
 // Not its `Communicator` by name: that is ours.
 use mpi::traits::{Communicator as _, CommunicatorCollectives as _, Root as _};
 
-use super::{Communicator, Ranks};
 use crate::printable::printable;
+use crate::ranks::{Communicator, Ranks};
 
 /// The processes that `mpirun` or `srun` has started, with the feature `mpi`.
 #[non_exhaustive]

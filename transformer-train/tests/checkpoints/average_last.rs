@@ -7,8 +7,8 @@ use burn::train::Interrupter;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_train::{
-    AverageOutcome, Criterion, Objective, ProgressDisplay, RunRecord, StopReason, Trained, Trainer,
-    TrainingConfig, evaluate,
+    AverageOutcome, Criterion, LossOptions, Objective, ProgressDisplay, RunRecord, StopReason,
+    Trained, Trainer, TrainingConfig, evaluate,
 };
 
 use crate::points::{
@@ -35,7 +35,7 @@ fn average_wins() -> TrainingConfig {
 }
 
 fn with_hook(config: &TrainingConfig, out: &Path) -> Trainer<Tracked, Points<Tracked>> {
-    trainer::<Tracked>(config, out).on_validation(["Averaged"], |at| {
+    trainer::<Tracked>(config, out).validate_with_fn(["Averaged"], |at| {
         let before = at.earlier.last().map_or(0, |last| last.update);
         let averaged = f64::from(u8::from(before == at.update));
         Ok(ControlFlow::Continue([averaged]))
@@ -84,7 +84,7 @@ fn an_average_that_is_the_best_model_is_kept() {
 
     // It was validated as any model.
     let kept = Points::<NdArray>::init().restore(&out).unwrap();
-    let statistics = evaluate(&kept, held_out(), 2, 0.1).unwrap();
+    let statistics = evaluate(&kept, held_out(), 2, &LossOptions::smoothed(0.1)).unwrap();
     let off = average.validation.valid_loss - statistics.mean_loss();
     assert!(off.abs() < 1e-6, "{off}");
     assert_eq!(average.validation.update, 8);
@@ -195,7 +195,7 @@ fn a_run_that_its_hook_ends_makes_an_average_and_goes_on_when_resumed() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");
     let config = config(Criterion::default());
-    let hooked = trainer::<Tracked>(&config, &out).on_validation([], |at| {
+    let hooked = trainer::<Tracked>(&config, &out).validate_with_fn([], |at| {
         Ok(match at.update {
             4 => ControlFlow::Break([]),
             _ => ControlFlow::Continue([]),

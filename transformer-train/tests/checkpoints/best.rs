@@ -32,7 +32,7 @@ fn scored(
     out: &Path,
     scores: [f64; 6],
 ) -> Trainer<Tracked, Points<Tracked>> {
-    trainer::<Tracked>(config, out).on_validation(["Score"], move |at| {
+    trainer::<Tracked>(config, out).validate_with_fn(["Score"], move |at| {
         Ok(ControlFlow::Continue([scores[at.update / 2 - 1]]))
     })
 }
@@ -151,7 +151,7 @@ fn a_number_that_no_validation_has_is_refused_before_the_run() {
         "`best_by` is `BLEU`, but the numbers of a validation are loss, perplexity, accuracy, Score"
     );
     let named = trainer::<Tracked>(&run(), &out);
-    let named = named.on_validation(["loss"], |_| Ok(ControlFlow::Continue([0.0])));
+    let named = named.validate_with_fn(["loss"], |_| Ok(ControlFlow::Continue([0.0])));
     assert_eq!(
         refused(named),
         "`loss` names two numbers of a validation; each needs a name of its own"

@@ -44,7 +44,7 @@ fn scored<B: AutodiffBackend>(
     last: usize,
     score: fn(f64, usize, bool) -> f64,
 ) -> Trainer<B, Points<B>> {
-    trainer::<B>(config, out).on_validation(["Score"], move |at| {
+    trainer::<B>(config, out).validate_with_fn(["Score"], move |at| {
         let weights = at.model.weight.val().into_data();
         let first = weights.iter::<f64>().next().expect("a weight");
         let before = at.earlier.last().map_or(0, |last| last.update);

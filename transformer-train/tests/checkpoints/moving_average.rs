@@ -9,7 +9,7 @@ use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::{WEIGHTS_FILE, save_weights};
-use transformer_train::{Objective, RunRecord, TrainingConfig, evaluate};
+use transformer_train::{LossOptions, Objective, RunRecord, TrainingConfig, evaluate};
 
 use crate::points::{
     Points, Weights, alone, checkpoint, checkpoints, first_weights, held_out, left, model, points,
@@ -97,7 +97,7 @@ fn the_averaged_model_is_validated_kept_and_returned_and_the_other_one_trained()
     let [out, plain] = ["run", "plain"].map(|name| folder.path().join(name));
     let side = folder.path().to_owned();
     let trained = trainer::<Tracked>(&config(), &out)
-        .on_validation(["First weight"], move |at| {
+        .validate_with_fn(["First weight"], move |at| {
             let first = weights_of(at.model, &side)["weight"][0];
             Ok(ControlFlow::Continue([first.into()]))
         })
@@ -108,7 +108,7 @@ fn the_averaged_model_is_validated_kept_and_returned_and_the_other_one_trained()
         let first = model(&averaged)["weight"][0];
         assert_eq!(validation.numbers["First weight"], f64::from(first));
         let model = Points::<NdArray>::init().restore(&averaged).unwrap();
-        let statistics = evaluate(&model, held_out(), 2, 0.1).unwrap();
+        let statistics = evaluate(&model, held_out(), 2, &LossOptions::smoothed(0.1)).unwrap();
         let off = statistics.mean_loss() - validation.valid_loss;
         assert!(off.abs() < 1e-6, "{off}");
     }

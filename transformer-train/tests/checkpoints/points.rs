@@ -13,8 +13,8 @@ use safetensors::SafeTensors;
 use serde_json::Value;
 use transformer_core::{WEIGHTS_FILE, load_weights, save_weights};
 use transformer_train::{
-    Checksum, Example, Lengths, Objective, ProgressDisplay, Schedule, TokenSums, TrainError,
-    Trainer, TrainingConfig,
+    Checksum, Example, Lengths, LossOptions, LossSums, Objective, ProgressDisplay, Schedule,
+    TrainError, Trainer, TrainingConfig,
 };
 
 /// Burn draws random numbers from one generator per process: a test that trains must hold this lock.
@@ -142,8 +142,8 @@ impl<B: Backend> Objective<B> for Points<B> {
     /// Points and those to be found, `[batch, 2]` each.
     type Batch = (Tensor<B, 2>, Tensor<B, 2>);
 
-    fn d_model(&self) -> usize {
-        2
+    fn width(&self) -> Option<usize> {
+        Some(2)
     }
 
     fn batch(&self, points: &[Point], device: &B::Device) -> Self::Batch {
@@ -159,7 +159,7 @@ impl<B: Backend> Objective<B> for Points<B> {
     }
 
     /// The sum of squares; in training, each difference is multiplied by a random number, as by dropout.
-    fn loss(&self, (x, y): Self::Batch, _label_smoothing: f64) -> TokenSums<B> {
+    fn loss(&self, (x, y): Self::Batch, _: &LossOptions) -> LossSums<B> {
         let [rows, _] = x.dims();
         let device = x.device();
         let shift = self.bias.val() + self.frozen.val();
@@ -169,7 +169,7 @@ impl<B: Backend> Objective<B> for Points<B> {
             off = off * noise;
         }
         let tokens = Tensor::from_floats([rows as f32], &device);
-        TokenSums::new(off.square().sum(), tokens)
+        LossSums::new(off.square().sum(), tokens)
     }
 
     fn save(&self, directory: &Path) -> Result<(), TrainError> {

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use burn_flex::Flex;
 use transformer_core::{
-    CONFIG_FILE, DecodeOptions, GENERATION_FILE, LanguageModel, LanguageModelConfig,
-    PackedPrecision, PackedTransformer, Transformer, TransformerConfig, WEIGHTS_FILE, quantize,
+    CONFIG_FILE, DecodeOptions, GENERATION_FILE, LanguageModel, PackedModel, PackedPrecision,
+    Transformer, TransformerConfig, WEIGHTS_FILE, quantize,
 };
 
 use super::{Run, Target, copy, device, fixture, read, search_with, tiny_model, write};
@@ -31,12 +31,12 @@ pub fn config(folder: &Path) -> Target {
     tiny_model().save(folder).expect("a model");
     let path = folder.join(CONFIG_FILE);
     let translation = read(&path);
-    let language = LanguageModelConfig {
+    let language = TransformerConfig {
         d_model: 4,
         n_heads: 2,
         d_ff: 4,
-        n_layers: 1,
-        ..LanguageModelConfig::base(13)
+        n_decoder_layers: 1,
+        ..TransformerConfig::language_model(13)
     };
     let other = folder.join("language");
     language.save(&other).expect("a configuration");
@@ -63,7 +63,7 @@ pub fn int8_config(folder: &Path) -> Target {
     let path = int8.join(CONFIG_FILE);
     let seeds = vec![read(&path)];
     json(path, seeds, move || {
-        let packed = PackedTransformer::<Flex>::load(&int8, PackedPrecision::Int8, &device());
+        let packed = PackedModel::load(&int8, PackedPrecision::Int8);
         let is_read = Transformer::<Flex>::load(&int8, &device()).is_ok();
         assert_eq!(is_read, packed.is_ok());
         if let Ok(model) = packed {

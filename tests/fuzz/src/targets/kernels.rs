@@ -267,7 +267,7 @@ impl LinearCase {
 
     fn forward<B: Backend>(&self) -> Vec<f64> {
         let (x, weight, bias) = self.tensors::<B>();
-        values(ops::linear_at(
+        values(ops::linear(
             x,
             weight,
             bias,
@@ -282,7 +282,7 @@ impl LinearCase {
         let bias = bias.map(Tensor::require_grad);
         let operands = (x.clone(), weight.clone(), bias.clone());
         let (layout, precision) = (self.weight_layout, self.precision);
-        let output = ops::linear_at(operands.0, operands.1, operands.2, layout, precision);
+        let output = ops::linear(operands.0, operands.1, operands.2, layout, precision);
         let gradients = backward_by(&output, &self.output_gradient);
         let mut all = vec![gradient(&x, &gradients), gradient(&weight, &gradients)];
         all.extend(bias.map(|bias| gradient(&bias, &gradients)));
@@ -377,7 +377,8 @@ pub fn linear(_folder: &Path) -> Target {
             x,
             weight,
             None,
-            WeightLayout::InputByOutput
+            WeightLayout::InputByOutput,
+            ProductPrecision::F32
         ))));
     })
 }
@@ -418,10 +419,10 @@ impl AttentionCase {
         let device = B::Device::default();
         Some(match &self.blocked {
             Blocked::Nothing => return None,
-            Blocked::Causal(first) => Mask::causal(*first, query_len, key_len, &device),
+            Blocked::Causal(first) => Mask::causal_from(*first, query_len, key_len, &device),
             Blocked::Padding(keys) => Mask::padding(blocked(keys, [batch, key_len])),
             Blocked::Both(first, keys) => {
-                Mask::causal_padding(*first, query_len, blocked(keys, [batch, key_len]))
+                Mask::causal_padding_from(*first, query_len, blocked(keys, [batch, key_len]))
             }
             Blocked::Any(keys) => Mask::from_blocked(blocked(keys, [batch, 1, query_len, key_len])),
         })
@@ -456,7 +457,7 @@ impl AttentionCase {
             Some(key_value) => Operands::CrossPacked { query, key_value },
         };
         let (mask, weights) = (self.mask(), AttentionWeights::Discard);
-        ops::attention_at(operands, self.heads, mask.as_ref(), p, weights, precision).output
+        ops::attention(operands, self.heads, mask.as_ref(), p, weights, precision).output
     }
 
     fn forward<B: Backend>(&self) -> Vec<f64> {
@@ -497,7 +498,17 @@ impl AttentionCase {
         };
         let mask = self.mask();
         let weights = AttentionWeights::Discard;
-        values(ops::attention(operands, self.heads, mask.as_ref(), 0.0, weights).output)
+        values(
+            ops::attention(
+                operands,
+                self.heads,
+                mask.as_ref(),
+                0.0,
+                weights,
+                ProductPrecision::F32,
+            )
+            .output,
+        )
     }
 }
 

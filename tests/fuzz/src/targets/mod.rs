@@ -121,7 +121,7 @@ fn tiny_model() -> Transformer<Flex> {
 }
 
 /// Searches with a model that was read, as far as it can.
-fn search_with<M: NextToken<Flex>>(model: &M, options: DecodeOptions) {
+fn search_with<M: NextToken>(model: &M, options: DecodeOptions) {
     let options = DecodeOptions {
         max_length: MaxLength::Tokens(3),
         ..options

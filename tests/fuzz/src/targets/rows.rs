@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use transformer_kernels::host::rows::{self, Slots, Spread};
-use transformer_kernels::host::{PackedMatrix, PackedPrecision, ProductBuffer, Threads};
-use transformer_kernels::{Activation, Heads, WeightLayout, quantized_rows};
+use transformer_cpu::rows::{self, Slots, Spread};
+use transformer_cpu::{
+    Activation, Heads, PackedMatrix, PackedPrecision, ProductBuffer, Threads, WeightLayout,
+    quantized_rows,
+};
 
 use super::choices::Choices;
 use super::{Run, Target};

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use burn_flex::Flex;
 use transformer_core::{
-    DecodeOptions, PackedPrecision, PackedTransformer, PytorchExport, PytorchSystem, Transformer,
+    DecodeOptions, PackedModel, PackedPrecision, PytorchExport, PytorchSystem, Transformer,
     WEIGHTS_FILE, quantize,
 };
 use transformer_train::average_models;
@@ -71,7 +71,7 @@ pub fn model(folder: &Path) -> Target {
         run: Box::new(move |input| {
             write(&path, input);
             let plain = Transformer::<Flex>::load(&folder, &device());
-            let packed = PackedTransformer::<Flex>::load(&folder, PackedPrecision::F32, &device());
+            let packed = PackedModel::load(&folder, PackedPrecision::F32);
             // Either both readers must refuse, or neither.
             assert_eq!(plain.is_ok(), packed.is_ok());
             if let (Ok(plain), Ok(packed)) = (&plain, &packed) {
@@ -96,7 +96,7 @@ pub fn int8(folder: &Path) -> Target {
             write(&path, input);
             let is_read = Transformer::<Flex>::load(&int8, &device()).is_ok();
             for precision in [PackedPrecision::Int8, PackedPrecision::F32] {
-                let packed = PackedTransformer::<Flex>::load(&int8, precision, &device());
+                let packed = PackedModel::load(&int8, precision);
                 assert_eq!(is_read, packed.is_ok());
                 if let Ok(model) = packed {
                     search_with(&model, DecodeOptions::beam(2));

@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
-use super::model_file::Kind;
-use super::normalizer::character;
-use super::pieces::{Part, Pieces};
+use crate::text::sentence_piece::model_file::Kind;
+use crate::text::sentence_piece::normalizer::character;
+use crate::text::sentence_piece::pieces::{Part, Pieces};
 
 /// How often a merged piece that is unused is cut again, at most.
 const MOST_CUTS: usize = 100;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::SentencePiece;
+use crate::text::sentence_piece::SentencePiece;
 
 /// A line of `NAME.jsonl`: a text and the library's pieces of it, with the model
 /// `NAME.spm`.

@@ -1,7 +1,7 @@
 //! A SentencePiece model as its file has it: a message of protocol buffers.
 
-use super::normalizer::NormalizerSpec;
-use super::wire::{Fields, Value};
+use crate::text::sentence_piece::normalizer::NormalizerSpec;
+use crate::text::sentence_piece::wire::{Fields, Value};
 
 /// The content of a file.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! Normalization: a text as the pieces of a model spell it.
 
-use super::character_map::CharacterMap;
-use super::most_normalized;
-use super::trie::Trie;
+use crate::text::sentence_piece::character_map::CharacterMap;
+use crate::text::sentence_piece::most_normalized;
+use crate::text::sentence_piece::trie::Trie;
 
 /// The character that stands for a space in pieces, U+2581.
 pub(super) const SPACE: &str = "\u{2581}";

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::model_file::{AlgorithmName, Kind, ModelFile, Piece};
-use super::trie::Trie;
+use crate::text::sentence_piece::model_file::{AlgorithmName, Kind, ModelFile, Piece};
+use crate::text::sentence_piece::trie::Trie;
 
 /// The most bytes of a piece, and one more.
 const TOO_LONG: usize = 8000;

@@ -1,8 +1,8 @@
 //! Comparison with Python's sentencepiece 0.2.3 on the same models.
 
-use super::character_map::tests::map_of_bytes;
-use super::normalizer::NormalizerSpec;
 use super::*;
+use crate::text::sentence_piece::character_map::tests::map_of_bytes;
+use crate::text::sentence_piece::normalizer::NormalizerSpec;
 
 /// A small model, with the settings that the tests change.
 #[derive(Clone)]

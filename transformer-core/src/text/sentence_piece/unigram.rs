@@ -1,8 +1,8 @@
 //! The unigram model: the most probable way to cut a text into pieces.
 
-use super::model_file::Kind;
-use super::normalizer::character;
-use super::pieces::{Part, Pieces};
+use crate::text::sentence_piece::model_file::Kind;
+use crate::text::sentence_piece::normalizer::character;
+use crate::text::sentence_piece::pieces::{Part, Pieces};
 
 /// By how much an unknown character's log-probability is below that of the least probable piece.
 const UNKNOWN_PENALTY: f32 = 10.0;

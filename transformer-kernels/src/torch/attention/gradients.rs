@@ -2,10 +2,10 @@
 
 use burn_tch::{LibTorch, TchTensor};
 use tch::{Kind, Tensor};
+use transformer_cpu::{AttentionParents, Heads, score_scale};
 
 use super::inputs::{Inputs, split};
-use crate::heads::{Heads, score_scale};
-use crate::kernels::{AttentionParents, Packed};
+use crate::kernels::Packed;
 
 /// Gradients of queries, keys and values, those that are wanted.
 pub struct Gradients {

@@ -2,11 +2,9 @@
 
 use burn_tch::LibTorch;
 use tch::{Device, Kind, Tensor};
+use transformer_cpu::{Heads, LOWEST, count, score_scale};
 
-use crate::heads::{Heads, score_scale};
 use crate::kernels::{MaskTensors, Packed};
-use crate::mask::LOWEST;
-use crate::sizes::count;
 use crate::torch::linear::in_f32;
 
 /// Queries, keys and values, `[batch, n_heads, len, d_head]`, views of the packed tensors, in f32 or bf16; and the

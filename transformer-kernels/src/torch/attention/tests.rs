@@ -6,6 +6,7 @@ use burn::tensor::{Bool, TensorData};
 
 use super::*;
 use crate::ProductPrecision;
+use crate::precision::factor;
 use crate::testing::{assert_close, generator, plain, values};
 
 const BATCH: usize = 2;
@@ -26,8 +27,8 @@ fn packed(precision: ProductPrecision) -> Packed<LibTorch> {
     let query = numbers(1, [BATCH, QUERIES, n_heads * d_k]);
     let key_value = numbers(2, [BATCH, KEYS, n_heads * (d_k + d_v)]);
     Packed {
-        query: precision.factor::<LibTorch>(&query),
-        key_value: Some(precision.factor::<LibTorch>(&key_value)),
+        query: factor::<LibTorch>(&query, precision),
+        key_value: Some(factor::<LibTorch>(&key_value, precision)),
         heads: HEADS,
     }
 }

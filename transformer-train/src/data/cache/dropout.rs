@@ -4,7 +4,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use transformer_core::{TextError, Tokenizers};
 
-use crate::data::corpus::Pair;
+use crate::data::corpora::corpus::Pair;
 use crate::data::error::CorpusError;
 use crate::data::example::{Checksum, TokenizedPair};
 

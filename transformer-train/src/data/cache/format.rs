@@ -18,12 +18,12 @@ use std::path::Path;
 use flate2::CrcWriter;
 use serde::{Deserialize, Serialize};
 
-use super::positional::PositionalFile;
-use super::recipe::{Recipe, copied_crc};
-use crate::data::corpus::Pair;
+use crate::data::cache::positional::PositionalFile;
+use crate::data::cache::recipe::{Recipe, copied_crc};
+use crate::data::corpora::corpus::Pair;
+use crate::data::corpora::filters::Filtered;
 use crate::data::error::CorpusError;
 use crate::data::example::TokenizedPair;
-use crate::data::filters::Filtered;
 use crate::files;
 
 const MAGIC: [u8; 8] = *b"TRFPAIRS";

@@ -19,14 +19,14 @@ use self::dropout::PieceDropout;
 use self::format::{CacheWriter, Metadata, Opened, open};
 use self::positional::PositionalFile;
 use self::recipe::Recipe;
-use super::corpus::Pair;
-use super::error::CorpusError;
-use super::example::{Checksum, Example, Lengths, TokenizedPair};
-use super::files::CorpusFiles;
-use super::filters::{Filtered, PairFilters};
-use super::source::{ExampleSource, weighted_checksum};
-use super::weighted_pairs::tokenize_files;
-use super::writer::WriteError;
+use crate::data::batches::source::{ExampleSource, weighted_checksum};
+use crate::data::corpora::corpus::Pair;
+use crate::data::corpora::files::CorpusFiles;
+use crate::data::corpora::filters::{Filtered, PairFilters};
+use crate::data::corpora::weighted_pairs::tokenize_files;
+use crate::data::corpora::writer::WriteError;
+use crate::data::error::CorpusError;
+use crate::data::example::{Checksum, Example, Lengths, TokenizedPair};
 
 /// The part of its files that a cache holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -349,7 +349,7 @@ fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::files::CorpusFile;
+    use crate::data::corpora::files::CorpusFile;
     use crate::train_bpe;
 
     #[test]

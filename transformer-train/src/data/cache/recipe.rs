@@ -8,9 +8,9 @@ use flate2::{Crc, CrcWriter};
 use serde::{Deserialize, Serialize};
 use transformer_core::Tokenizers;
 
-use super::CacheOptions;
+use crate::data::cache::CacheOptions;
+use crate::data::corpora::files::CorpusFiles;
 use crate::data::error::CorpusError;
-use crate::data::files::CorpusFiles;
 
 /// The inputs that determine a cache. Equal recipes make the same pairs; weights are no part
 /// of them.

@@ -10,9 +10,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use self::event::{Content, event};
 use self::record::record;
-use super::log_file::LogFile;
-use super::observer::{ObserverError, RunObserver, RunStart, TrainingPoint};
 use crate::error::TrainError;
+use crate::progress::log_file::LogFile;
+use crate::progress::observer::{ObserverError, RunObserver, RunStart, TrainingPoint};
 use crate::validation::{AverageOutcome, Validation};
 
 /// The directory of a run's event files, in its own.
@@ -23,7 +23,7 @@ pub(super) const TENSORBOARD_DIRECTORY: &str = "tensorboard";
 /// The scalars have the names `train/loss`, `train/perplexity`, `train/accuracy`, `train/learning_rate`,
 /// `train/tokens_per_second`, `train/gradient_norm` and `train/skipped`, at each [`TrainingPoint`];
 /// `valid/loss`, `valid/perplexity`, `valid/accuracy`, and `valid/` with each name of
-/// [`Trainer::on_validation`](crate::Trainer::on_validation), at each [`Validation`]; and the same with `average/`
+/// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn), at each [`Validation`]; and the same with `average/`
 /// in place of `valid/`, of the mean of the last checkpoints. Their step is the update. Numbers that are not finite
 /// are left out.
 ///

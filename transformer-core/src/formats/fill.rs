@@ -1,0 +1,107 @@
+//! Between tensors of a file and the parameters of a module.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use burn::module::ParamId;
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType, TensorData};
+use burn_store::{ModuleSnapshot, TensorSnapshot, TensorSnapshotError};
+
+use crate::formats::error::{TensorProblem, not_of_model};
+
+/// A parameter in a file.
+pub(crate) trait Readable: 'static {
+    /// Its path in the module.
+    fn path(&self) -> &str;
+
+    /// Its shape in the module.
+    fn shape(&self) -> &[usize];
+
+    /// Reads its numbers, floating-point ones in single precision, in the order that they have in the module.
+    ///
+    /// # Errors
+    /// The tensor of the file that cannot be read.
+    fn read(&self) -> Result<TensorData, TensorProblem>;
+
+    /// [`read`](Self::read), as a list of numbers in single precision.
+    fn numbers(&self) -> Result<Vec<f32>, TensorProblem> {
+        let numbers = self.read()?.into_vec();
+        Ok(numbers.expect("numbers in single precision"))
+    }
+}
+
+/// Fills a module. Each tensor is read when it is its turn, and nothing of it is kept beside the module.
+///
+/// # Errors
+/// When a tensor cannot be read, or the tensors are not those of the module.
+pub(crate) fn fill<B: Backend, M: ModuleSnapshot<B>>(
+    module: &mut M,
+    tensors: Vec<impl Readable>,
+) -> Result<(), String> {
+    let parameters = module.collect(None, None, false).into_iter();
+    let types: HashMap<String, DType> = parameters
+        .map(|parameter| (parameter.full_path(), parameter.dtype))
+        .collect();
+    let unreadable = Rc::new(RefCell::new(None));
+    let snapshots = tensors.into_iter().map(|tensor| {
+        // Any type will do for an unknown tensor, which is refused.
+        let dtype = types.get(tensor.path()).copied().unwrap_or(DType::F32);
+        snapshot(tensor, dtype, Rc::clone(&unreadable))
+    });
+    let applied = module.apply(snapshots.collect(), None, None, false);
+    if let Some(problem) = unreadable.take() {
+        return Err(problem);
+    }
+    let missing = applied.missing.into_iter();
+    let missing = missing.map(|(name, _)| TensorProblem::Missing { name }.to_string());
+    let unknown = applied.unused.into_iter();
+    let unknown = unknown.map(|name| TensorProblem::Unknown { name }.to_string());
+    let others = applied.errors.iter().map(ToString::to_string);
+    let problems: Vec<String> = missing.chain(unknown).chain(others).collect();
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(not_of_model(&problems)),
+    }
+}
+
+/// A tensor that burn-store reads, in the type that the module has. `problem` keeps the first that cannot be read.
+fn snapshot(
+    tensor: impl Readable,
+    dtype: DType,
+    problem: Rc<RefCell<Option<String>>>,
+) -> TensorSnapshot {
+    let path = tensor.path().split('.').map(str::to_owned).collect();
+    let shape = tensor.shape().to_vec().into();
+    let read = move || match tensor.read() {
+        Ok(data) => Ok(data.convert_dtype(dtype)),
+        Err(error) => {
+            let error = error.to_string();
+            problem.borrow_mut().get_or_insert(error.clone());
+            Err(TensorSnapshotError::IoError(error))
+        }
+    };
+    TensorSnapshot::from_closure(
+        Rc::new(read),
+        dtype,
+        shape,
+        path,
+        Vec::new(),
+        ParamId::new(),
+    )
+}
+
+/// A module's tensors by path, in single precision.
+pub(crate) fn collected<B: Backend>(
+    module: &impl ModuleSnapshot<B>,
+) -> HashMap<String, TensorData> {
+    module
+        .collect(None, None, false)
+        .into_iter()
+        .map(|tensor| {
+            let data = tensor.to_data().expect("a module's tensors can be read");
+            (tensor.full_path(), data.convert_dtype(DType::F32))
+        })
+        .collect()
+}

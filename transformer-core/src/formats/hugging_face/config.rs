@@ -1,0 +1,354 @@
+//! `config.json` of Hugging Face's four types of encoder–decoder, as our configuration.
+//!
+//! The sizes, the activation, dropouts, ties and special tokens are read. Keys that ask for another model
+//! than the type's class computes, or than ours can, are refused by name and value. All others are ignored:
+//! those of training (`init_std`, `encoder_layerdrop`, …), of other heads (`classifier_dropout`, `id2label`,
+//! …), of the library (`architectures`, `use_cache`, `dtype`, …), and unknown ones.
+
+use serde_json::{Map, Value};
+
+use crate::formats::error::ModelError;
+use crate::formats::hugging_face::derived::in_force;
+use crate::formats::hugging_face::keys::{Keys, shown};
+use crate::models::config::{TransformerConfig, WeightTying};
+use crate::nn::error::ConfigError;
+use crate::nn::norm::NormKind;
+use crate::nn::positions::Positions;
+use crate::nn::sublayer::NormPlacement;
+use transformer_kernels::Activation;
+
+/// Positions that a class without learned ones computes when it is built: its default.
+pub(crate) const MAX_POSITIONS: usize = 1024;
+
+/// A type of model, as `model_type` names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ModelType {
+    Marian,
+    M2m100,
+    Bart,
+    Mbart,
+}
+
+impl ModelType {
+    const ALL: [Self; 4] = [Self::Marian, Self::M2m100, Self::Bart, Self::Mbart];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Marian => "marian",
+            Self::M2m100 => "m2m_100",
+            Self::Bart => "bart",
+            Self::Mbart => "mbart",
+        }
+    }
+
+    /// The class that has the embeddings, both stacks and the projection to logits.
+    pub fn class(self) -> &'static str {
+        match self {
+            Self::Marian => "MarianMTModel",
+            Self::M2m100 => "M2M100ForConditionalGeneration",
+            Self::Bart => "BartForConditionalGeneration",
+            Self::Mbart => "MBartForConditionalGeneration",
+        }
+    }
+
+    pub fn of(keys: &Keys) -> Result<Self, ModelError> {
+        let name = keys.text("model_type")?;
+        let found = Self::ALL
+            .into_iter()
+            .find(|known| Some(known.name()) == name);
+        found.ok_or_else(|| {
+            let known = Self::ALL.map(Self::name).join(", ");
+            keys.refusal("model_type", format!("not one of {known}"))
+        })
+    }
+
+    /// The token that the class has where `config.json` lacks the key.
+    pub fn default_token(self, key: &str) -> Option<u32> {
+        let tokens = match self {
+            Self::Marian => [Some(58100), None, Some(0), Some(58100), Some(0)],
+            Self::M2m100 => [Some(1), Some(0), Some(2), Some(2), None],
+            Self::Bart => [Some(1), Some(0), Some(2), Some(2), Some(2)],
+            Self::Mbart => [Some(1), Some(0), Some(2), None, Some(2)],
+        };
+        let [pad, bos, eos, start, forced_last] = tokens;
+        match key {
+            "pad_token_id" => pad,
+            "bos_token_id" => bos,
+            "eos_token_id" => eos,
+            "decoder_start_token_id" => start,
+            "forced_eos_token_id" => forced_last,
+            _ => None,
+        }
+    }
+
+    fn norm(self) -> NormPlacement {
+        match self {
+            Self::Marian | Self::Bart => NormPlacement::Post,
+            Self::M2m100 | Self::Mbart => NormPlacement::Pre,
+        }
+    }
+
+    fn has_learned_positions(self) -> bool {
+        matches!(self, Self::Bart | Self::Mbart)
+    }
+
+    fn has_embedding_norm(self) -> bool {
+        matches!(self, Self::Bart | Self::Mbart)
+    }
+
+    /// Whether `final_logits_bias` is part of the class.
+    pub fn has_generator_bias(self) -> bool {
+        self != Self::M2m100
+    }
+
+    fn positions(self, pad_id: u32, max_len: usize) -> Positions {
+        match self {
+            Self::Marian => Positions::SinesThenCosines {
+                inclusive: false,
+                first: 0,
+            },
+            Self::M2m100 => Positions::SinesThenCosines {
+                inclusive: true,
+                first: pad_id as usize + 1,
+            },
+            Self::Bart | Self::Mbart => Positions::Learned { max_len },
+        }
+    }
+}
+
+/// The configuration of a model without the generator's bias, which only the weights show. `generation` is
+/// `generation_config.json`.
+pub(crate) fn config(
+    keys: &Keys,
+    generation: Option<&Keys>,
+) -> Result<(ModelType, TransformerConfig), ModelError> {
+    let model_type = ModelType::of(keys)?;
+    refuse_other_models(model_type, keys)?;
+    let generation = in_force(Some(keys), generation)?;
+    let generation = generation.as_ref();
+    let is_m2m100 = model_type == ModelType::M2m100;
+    let src_vocab_size = keys.size_of_all("vocab_size")?;
+    let tying = tying(model_type, keys)?;
+    let separate_vocabulary = match tying.ties_source_target() {
+        true => None,
+        false => keys.size("decoder_vocab_size")?,
+    };
+    let n_heads = keys.size_of_all("encoder_attention_heads")?;
+    let decoder_n_heads = keys.size_of_all("decoder_attention_heads")?;
+    let d_ff = keys.size_of_all("encoder_ffn_dim")?;
+    let decoder_d_ff = keys.size_of_all("decoder_ffn_dim")?;
+    let pad_id = token_of_all(model_type, keys, "pad_token_id")?;
+    let max_len = keys.size("max_position_embeddings")?;
+    let norm = model_type.norm();
+    let config = TransformerConfig {
+        src_vocab_size,
+        tgt_vocab_size: separate_vocabulary.unwrap_or(src_vocab_size),
+        d_model: keys.size_of_all("d_model")?,
+        n_heads,
+        decoder_n_heads: (decoder_n_heads != n_heads).then_some(decoder_n_heads),
+        d_k: None,
+        d_v: None,
+        d_ff,
+        decoder_d_ff: (decoder_d_ff != d_ff).then_some(decoder_d_ff),
+        n_encoder_layers: keys.size_of_all("encoder_layers")?,
+        n_decoder_layers: keys.size_of_all("decoder_layers")?,
+        norm,
+        final_norm: norm == NormPlacement::Pre,
+        layer_norm: NormKind::Variance,
+        layer_norm_eps: 1e-5,
+        positions: model_type.positions(pad_id, max_len.unwrap_or(MAX_POSITIONS)),
+        attention_bias: true,
+        generator_bias: false,
+        embedding_scale: keys.flag_or("scale_embedding", is_m2m100)?,
+        embedding_norm: model_type.has_embedding_norm(),
+        tying,
+        activation: activation(model_type, keys)?,
+        dropout: keys.number("dropout")?.unwrap_or(0.1),
+        attention_dropout: keys.number("attention_dropout")?.unwrap_or(if is_m2m100 {
+            0.1
+        } else {
+            0.0
+        }),
+        activation_dropout: keys.number("activation_dropout")?.unwrap_or(0.0),
+        pad_id,
+        bos_id: start_token(keys, generation)?,
+        eos_id: end_token(model_type, keys, generation)?,
+        // The logit of Marian's `<pad>` is zero, whatever it should be.
+        excluded_tokens: match model_type {
+            ModelType::Marian => vec![pad_id],
+            _ => Vec::new(),
+        },
+    };
+    match config.validate() {
+        Ok(()) => Ok((model_type, config)),
+        Err(source) => {
+            let starts = |keys: &&Keys| {
+                let mut names = START_TOKENS.into_iter();
+                names.any(|name| keys.value(name).is_some())
+            };
+            let of_start = source.keys().contains(&"bos_id");
+            let file = generation.filter(starts).filter(|_| of_start);
+            Err(ModelError::HuggingFaceConfig {
+                path: file.unwrap_or(keys).path().to_owned(),
+                problem: match source {
+                    // The advice is for our configuration.
+                    ConfigError::HeadsDoNotDivide {
+                        d_model,
+                        n_heads,
+                        key,
+                    } => format!(
+                        "`d_model` {d_model} is not divisible by `{}` {n_heads}",
+                        key_of(key)
+                    ),
+                    source => source.with_names(key_of),
+                },
+            })
+        }
+    }
+}
+
+/// The file's key for one of our configuration's.
+pub(crate) fn key_of(own: &'static str) -> &'static str {
+    match own {
+        "src_vocab_size" => "vocab_size",
+        "tgt_vocab_size" => "decoder_vocab_size",
+        "n_heads" => "encoder_attention_heads",
+        "decoder_n_heads" => "decoder_attention_heads",
+        "n_encoder_layers" => "encoder_layers",
+        "n_decoder_layers" => "decoder_layers",
+        "d_ff" => "encoder_ffn_dim",
+        "decoder_d_ff" => "decoder_ffn_dim",
+        "max_len" => "max_position_embeddings",
+        "pad_id" => "pad_token_id",
+        "bos_id" => "decoder_start_token_id",
+        "eos_id" => "eos_token_id",
+        other => other,
+    }
+}
+
+/// Keys that may be absent, because the class has a default, but not null.
+const NEVER_NULL: [&str; 8] = [
+    "activation_dropout",
+    "activation_function",
+    "attention_dropout",
+    "dropout",
+    "hidden_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "pad_token_id",
+];
+
+/// Refuses keys that ask for another model than the type's, or than ours can be.
+fn refuse_other_models(model_type: ModelType, keys: &Keys) -> Result<(), ModelError> {
+    // Keys of earlier versions of the library, which had one class for several types.
+    let pre_norm = model_type.norm() == NormPlacement::Pre;
+    let facts = [
+        ("normalize_before", pre_norm),
+        ("add_final_layer_norm", pre_norm),
+        ("normalize_embedding", model_type.has_embedding_norm()),
+        (
+            "static_position_embeddings",
+            !model_type.has_learned_positions(),
+        ),
+        ("is_encoder_decoder", true),
+        ("is_decoder", false),
+        ("tie_encoder_decoder", false),
+    ];
+    for (key, fact) in facts {
+        if keys.flag_or(key, fact)? != fact {
+            let name = model_type.name();
+            return Err(keys.refusal(key, format!("but {fact} in each model of type {name}")));
+        }
+    }
+    let same = [
+        ("num_attention_heads", "encoder_attention_heads"),
+        ("hidden_size", "d_model"),
+    ];
+    for (key, other) in same {
+        let (value, expected) = (keys.size(key)?, keys.size(other)?);
+        if value.is_some() && value != expected {
+            let expected = shown(keys.value(other));
+            return Err(keys.refusal(key, format!("but `{other}` is {expected}")));
+        }
+    }
+    for key in NEVER_NULL {
+        if keys.is_null(key) {
+            return Err(keys.refusal(key, "but each model has a value of it"));
+        }
+    }
+    let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
+    for key in ["pruned_heads", "quantization_config"] {
+        if keys.value(key).is_some_and(|value| !is_empty(value)) {
+            return Err(keys.refusal(key, "which cannot be read"));
+        }
+    }
+    Ok(())
+}
+
+fn tying(model_type: ModelType, keys: &Keys) -> Result<WeightTying, ModelError> {
+    let ties_generator = keys.flag_or("tie_word_embeddings", true)?;
+    let ties_source_target = match model_type {
+        ModelType::Marian => keys.flag_or("share_encoder_decoder_embeddings", true)?,
+        _ => true,
+    };
+    Ok(match (ties_source_target, ties_generator) {
+        (true, true) => WeightTying::All,
+        (true, false) => WeightTying::SourceTarget,
+        (false, true) => WeightTying::TargetGenerator,
+        (false, false) => WeightTying::None,
+    })
+}
+
+fn activation(model_type: ModelType, keys: &Keys) -> Result<Activation, ModelError> {
+    let default = match model_type {
+        ModelType::M2m100 => "relu",
+        _ => "gelu",
+    };
+    match keys.text("activation_function")?.unwrap_or(default) {
+        "relu" => Ok(Activation::Relu),
+        "gelu" => Ok(Activation::Gelu),
+        "silu" | "swish" => Ok(Activation::Silu),
+        _ => Err(keys.refusal("activation_function", "not one of relu, gelu, silu, swish")),
+    }
+}
+
+/// The keys of the decoder's first input: the first that is there counts.
+const START_TOKENS: [&str; 2] = ["decoder_start_token_id", "bos_token_id"];
+
+/// The decoder's first input, as `generate` chooses it. Where the keys in force have none, Hugging Face fails, and the
+/// token of `config.json` is used here.
+pub(crate) fn start_token(keys: &Keys, generation: Option<&Keys>) -> Result<u32, ModelError> {
+    let [start, _] = START_TOKENS;
+    let of_generation = generation.into_iter();
+    let of_generation = of_generation.flat_map(|keys| START_TOKENS.map(|name| (keys, name)));
+    for (keys, name) in of_generation.chain([(keys, start)]) {
+        if let Some(token) = keys.token(name)? {
+            return Ok(token);
+        }
+    }
+    Err(keys.refusal(start, "not one token"))
+}
+
+fn end_token(
+    model_type: ModelType,
+    keys: &Keys,
+    generation: Option<&Keys>,
+) -> Result<u32, ModelError> {
+    let token = token_of_all(model_type, keys, "eos_token_id")?;
+    if let Some(generation) = generation
+        && generation.token("eos_token_id")?.unwrap_or(token) != token
+    {
+        return Err(generation.refusal("eos_token_id", format!("but {token} in config.json")));
+    }
+    Ok(token)
+}
+
+/// A token that every model has.
+pub(crate) fn token_of_all(
+    model_type: ModelType,
+    keys: &Keys,
+    key: &str,
+) -> Result<u32, ModelError> {
+    let token = keys.token(key)?.or(model_type.default_token(key));
+    token.ok_or_else(|| keys.refusal(key, "not one token"))
+}

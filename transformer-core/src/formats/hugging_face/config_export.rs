@@ -1,0 +1,152 @@
+//! Our configuration as `config.json` of the type that can have it.
+
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+use crate::formats::error::ModelError;
+use crate::formats::hugging_face::config::{MAX_POSITIONS, ModelType, config};
+use crate::formats::hugging_face::keys::{Keys, shown};
+use crate::models::config::TransformerConfig;
+use crate::models::config::WeightTying;
+use crate::nn::positions::Positions;
+use crate::nn::sublayer::NormPlacement;
+use transformer_kernels::Activation;
+
+/// The keys of a `config.json` at `path` for a configuration, from which [`config()`] reads it back. Those that are no
+/// part of a configuration are as in `original`, which the model was read from.
+///
+/// # Errors
+/// When no type can have it; the key that does not fit is named.
+pub(crate) fn to_keys(
+    path: PathBuf,
+    config: &TransformerConfig,
+    original: Option<&Keys>,
+) -> Result<(ModelType, Keys), ModelError> {
+    let model_type = match (config.positions, config.norm) {
+        (Positions::SinesThenCosines { inclusive, .. }, _) => match inclusive {
+            true => ModelType::M2m100,
+            false => ModelType::Marian,
+        },
+        (Positions::Learned { .. }, NormPlacement::Post) => ModelType::Bart,
+        (Positions::Learned { .. }, NormPlacement::Pre) => ModelType::Mbart,
+        (Positions::Sinusoidal, _) => {
+            return Err(ModelError::Unsupported {
+                path,
+                key: "positions".to_owned(),
+                value: shown(Some(&json!(config.positions))),
+                problem: "which no model of Hugging Face's has that we can write".to_owned(),
+            });
+        }
+    };
+    let activation = match config.activation {
+        Activation::Relu => "relu",
+        Activation::Gelu => "gelu",
+        Activation::Silu => "swish",
+    };
+    let layerdrop = |key| match original {
+        Some(original) => original.number(key),
+        None => Ok(None),
+    };
+    let mut keys = vec![
+        ("model_type", json!(model_type.name())),
+        ("architectures", json!([model_type.class()])),
+        ("is_encoder_decoder", json!(true)),
+        ("vocab_size", json!(config.src_vocab_size)),
+        ("d_model", json!(config.d_model)),
+        ("encoder_layers", json!(config.n_encoder_layers)),
+        ("decoder_layers", json!(config.n_decoder_layers)),
+        ("num_hidden_layers", json!(config.n_encoder_layers)),
+        ("encoder_attention_heads", json!(config.n_heads)),
+        ("decoder_attention_heads", json!(config.decoder_n_heads())),
+        ("encoder_ffn_dim", json!(config.d_ff)),
+        ("decoder_ffn_dim", json!(config.decoder_d_ff())),
+        ("activation_function", json!(activation)),
+        ("dropout", json!(config.dropout)),
+        ("attention_dropout", json!(config.attention_dropout)),
+        ("activation_dropout", json!(config.activation_dropout)),
+        (
+            "encoder_layerdrop",
+            json!(layerdrop("encoder_layerdrop")?.unwrap_or(0.0)),
+        ),
+        (
+            "decoder_layerdrop",
+            json!(layerdrop("decoder_layerdrop")?.unwrap_or(0.0)),
+        ),
+        ("scale_embedding", json!(config.embedding_scale)),
+        ("tie_word_embeddings", json!(config.tying.ties_generator())),
+        ("pad_token_id", json!(config.pad_id)),
+        ("eos_token_id", json!(config.eos_id)),
+        ("decoder_start_token_id", json!(config.bos_id)),
+        ("torch_dtype", json!("float32")),
+    ];
+    let max_len = match (config.max_len(), original) {
+        (Some(learned), _) => learned,
+        (None, Some(original)) => original
+            .size("max_position_embeddings")?
+            .unwrap_or(MAX_POSITIONS),
+        (None, None) => MAX_POSITIONS,
+    };
+    keys.push(("max_position_embeddings", json!(max_len)));
+    if model_type == ModelType::Marian {
+        let is_shared = config.tying.ties_source_target();
+        keys.extend([
+            ("decoder_vocab_size", json!(config.tgt_vocab_size)),
+            ("share_encoder_decoder_embeddings", json!(is_shared)),
+            ("static_position_embeddings", json!(true)),
+        ]);
+    }
+    let keys = keys.into_iter().map(|(key, value)| (key.to_owned(), value));
+    let keys = keys.collect();
+    let keys = Keys::new(path, keys);
+    refuse_another(&keys, model_type, config)?;
+    Ok((model_type, keys))
+}
+
+/// Refuses a configuration that the written keys do not express in full: the error names the first of its own keys
+/// that would be read as another value.
+fn refuse_another(
+    keys: &Keys,
+    model_type: ModelType,
+    written: &TransformerConfig,
+) -> Result<(), ModelError> {
+    let (_, read) = config(keys, None)?;
+    let read = TransformerConfig {
+        // In the weights.
+        generator_bias: written.generator_bias && model_type.has_generator_bias(),
+        tying: match (read.tying, written.tying) {
+            (WeightTying::SourceTarget, WeightTying::None) => WeightTying::None,
+            (read, _) => read,
+        },
+        ..read
+    };
+    // Widths and heads that are given, and equal their defaults.
+    let share = Some(written.d_model / written.n_heads);
+    let is_share = |width| width == share && written.decoder_n_heads() == written.n_heads;
+    let other_heads = |&n_heads: &usize| n_heads != written.n_heads;
+    let written = TransformerConfig {
+        decoder_n_heads: written.decoder_n_heads.filter(other_heads),
+        d_k: written.d_k.filter(|_| !is_share(written.d_k)),
+        d_v: written.d_v.filter(|_| !is_share(written.d_v)),
+        decoder_d_ff: written.decoder_d_ff.filter(|&d_ff| d_ff != written.d_ff),
+        ..written.clone()
+    };
+    let (written, read) = (json!(written), json!(read));
+    let all = [&written, &read].into_iter().filter_map(Value::as_object);
+    let mut differing = all
+        .flat_map(Map::keys)
+        .filter(|&key| written.get(key) != read.get(key));
+    match differing.next() {
+        None => Ok(()),
+        Some(key) => Err(ModelError::Unsupported {
+            path: keys.path().to_owned(),
+            key: key.clone(),
+            value: shown(written.get(key)),
+            problem: format!(
+                "which a model of type {} cannot have: it would be read as {}",
+                model_type.name(),
+                shown(read.get(key))
+            ),
+        }),
+    }
+}

@@ -1,0 +1,125 @@
+//! Models, written as Hugging Face's classes read them.
+
+use std::cell::Cell;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use burn::tensor::TensorData;
+use burn::tensor::backend::Backend;
+
+use crate::formats::error::ModelError;
+use crate::formats::files::replace_file;
+use crate::formats::fill::collected;
+use crate::formats::hugging_face::config::ModelType;
+use crate::formats::hugging_face::keys::Keys;
+use crate::formats::hugging_face::{config_export, full_map, names};
+use crate::formats::name_map::TiedNames;
+use crate::formats::options;
+use crate::formats::options::GENERATION_FILE;
+use crate::formats::own::config::{CONFIG_FILE, is_of_hugging_face};
+use crate::formats::own::weights::WEIGHTS_FILE;
+use crate::formats::state_dict::write_safetensors;
+use crate::models::config::TransformerConfig;
+use crate::models::config::WeightTying;
+use crate::models::transformer::Transformer;
+
+impl TransformerConfig {
+    /// Checks that a model with this configuration, which the `config.json` of `directory` has, can be written by
+    /// [`Transformer::save_hugging_face`], before anything is.
+    ///
+    /// # Errors
+    /// When no type of Hugging Face's can have the configuration: then the error names the file and the key that does
+    /// not fit.
+    pub fn check_hugging_face(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
+        config_export::to_keys(directory.as_ref().join(CONFIG_FILE), self, None).map(drop)
+    }
+}
+
+impl<B: Backend> Transformer<B> {
+    /// Writes the model into a directory, which is created if missing, as Hugging Face's `transformers` has it:
+    /// `config.json`, `generation_config.json` with the special tokens, and `model.safetensors` in single
+    /// precision. Its `from_pretrained` reads it, and computes the same. The type (`marian`, `m2m_100`, `bart` or
+    /// `mbart`) is that which can have the configuration.
+    ///
+    /// [`DecodeOptions::save`](crate::DecodeOptions::save) writes how it is to be decoded, too; its tokenizer's
+    /// files belong beside these.
+    ///
+    /// # Errors
+    /// When no type can have the configuration: then the error names the key that does not fit. When a file cannot
+    /// be written: older ones then stay as they were.
+    pub fn save_hugging_face(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
+        self.write_hugging_face(directory.as_ref(), None)
+    }
+
+    /// [`save_hugging_face`](Self::save_hugging_face), with the keys of `config.json` that are no part of our
+    /// configuration as the directory `original` has them, which the model was read from: `max_position_embeddings` of
+    /// a type that computes its positions, `encoder_layerdrop`, `decoder_layerdrop`. A directory of ours has none.
+    ///
+    /// # Errors
+    /// As [`save_hugging_face`](Self::save_hugging_face), and when `config.json` of `original` cannot be read.
+    pub fn save_hugging_face_as(
+        &self,
+        directory: impl AsRef<Path>,
+        original: impl AsRef<Path>,
+    ) -> Result<(), ModelError> {
+        let original = original.as_ref();
+        let keys = match is_of_hugging_face(original)? {
+            true => Some(Keys::read(&original.join(CONFIG_FILE))?),
+            false => None,
+        };
+        self.write_hugging_face(directory.as_ref(), keys.as_ref())
+    }
+
+    fn write_hugging_face(
+        &self,
+        directory: &Path,
+        original: Option<&Keys>,
+    ) -> Result<(), ModelError> {
+        let paths = [CONFIG_FILE, GENERATION_FILE, WEIGHTS_FILE].map(|name| directory.join(name));
+        let [config_path, generation_path, weights_path] = &paths;
+        let (model_type, config_keys) =
+            config_export::to_keys(config_path.clone(), self.config(), original)?;
+        let generation_keys = options::to_keys(generation_path, None, self.config())?;
+        let map = full_map(self.config(), usize::MAX).map_err(|unnamed| ModelError::Weights {
+            path: weights_path.clone(),
+            problem: format!("no names for `{}`", unnamed.join("`, `")),
+        })?;
+        let tying = self.config().tying;
+        let mut tensors = map.export(
+            &collected(self),
+            match tying {
+                // Since version 5, matrices that are not the logits' are not tied by the class.
+                WeightTying::SourceTarget => TiedNames::Every,
+                _ => TiedNames::First,
+            },
+        );
+        let [source, _] = names::EMBEDDINGS;
+        if tying == WeightTying::None
+            && model_type != ModelType::Marian
+            && let Some(source) = tensors.get(source).cloned()
+        {
+            // The class has it, and does not use it.
+            tensors.insert(names::SHARED.to_owned(), source);
+        }
+        if model_type.has_generator_bias() && !self.config().generator_bias {
+            let vocab_size = self.config().tgt_vocab_size;
+            let zeros = TensorData::new(vec![0_f32; vocab_size], [1, vocab_size]);
+            tensors.insert(names::LOGITS_BIAS.to_owned(), zeros);
+        }
+        fs::create_dir_all(directory).map_err(ModelError::io(directory))?;
+        // All are on the disk before one replaces an older file.
+        let at_work = Cell::new(config_path);
+        replace_file(config_path, |side| -> io::Result<()> {
+            fs::write(side, config_keys.to_json())?;
+            at_work.set(generation_path);
+            replace_file(generation_path, |side| -> io::Result<()> {
+                fs::write(side, generation_keys.to_json())?;
+                at_work.set(weights_path);
+                let tensors = tensors.iter().map(|(name, data)| (name.as_str(), data));
+                replace_file(weights_path, |side| write_safetensors(side, tensors))
+            })
+        })
+        .map_err(|source| ModelError::io(at_work.get())(source))
+    }
+}

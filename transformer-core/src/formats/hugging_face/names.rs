@@ -1,0 +1,123 @@
+//! The table of the family's names. All four types have these; a line serves those that have its parameters:
+//! learned positions BART and mBART, norms of the embeddings the same, final norms M2M100 and mBART.
+
+use crate::formats::pytorch::names::{
+    CROSS_NORM, CROSS_PROJECTION, DECODER_NORM, ENCODER_NORM, FEED_FORWARD_NORM, GENERATOR, INNER,
+    KEY_VALUE, Layer, Layout, Line, Names, OUTER, PositionTable, QUERY, QUERY_KEY_VALUE, SELF_NORM,
+    SELF_PROJECTION, SRC_EMBEDDING, SRC_POSITIONS, TGT_EMBEDDING, TGT_POSITIONS, TensorNames, line,
+    linear, matrix, norm, tensor,
+};
+
+/// The prefix of all names but those of the projection to logits. Some files lack it: they were saved by the
+/// class without this projection, such as `BartModel`.
+pub(super) const PREFIX: &str = "model.";
+
+/// The matrix of all embeddings. A model with a vocabulary for each side has none.
+pub(super) const SHARED: &str = "model.shared.weight";
+
+/// The matrices of a model with one for each vocabulary.
+pub(super) const EMBEDDINGS: [&str; 2] = [OF_SOURCE, OF_TARGET];
+const OF_SOURCE: &str = "model.encoder.embed_tokens.weight";
+const OF_TARGET: &str = "model.decoder.embed_tokens.weight";
+
+/// The bias of the logits, `[1, vocab_size]`; a buffer in PyTorch.
+pub(super) const LOGITS_BIAS: &str = "final_logits_bias";
+
+/// Tensors of older files that mean nothing to the model: versions of fairseq's classes, and M2M100's tables of
+/// sines and cosines, which its class computes.
+pub(super) const IGNORED: [&str; 4] = [
+    "model.encoder.version",
+    "model.decoder.version",
+    "model.encoder.embed_positions.weights",
+    "model.decoder.embed_positions.weights",
+];
+
+/// Whether a tensor is one that no class of the family has, though files have it: a bias of the projection to logits,
+/// the head of a model that classifies, and a buffer of fairseq's. Hugging Face ignores it with a warning.
+pub(super) fn is_unused(name: &str) -> bool {
+    name == "lm_head.bias"
+        || name.starts_with("classification_head.")
+        || name.ends_with(".embed_positions._float_tensor")
+}
+
+/// BART's and mBART's first position is at row 2.
+const POSITIONS: &[TensorNames] = &[tensor("", "", Layout::AfterRows(2))];
+
+const LOGITS: &[TensorNames] = &[
+    tensor(".weight", "lm_head.weight", Layout::Transposed),
+    tensor(".bias", LOGITS_BIAS, Layout::Row),
+];
+
+const SRC_EMBEDDING_NORM: &[&str] = &["src_embedding_norm"];
+const TGT_EMBEDDING_NORM: &[&str] = &["tgt_embedding_norm"];
+
+/// The queries, keys and values of self-attention, in the order of our one matrix.
+const SELF_ATTENTION: &[&str] = &[
+    "self_attn.q_proj.",
+    "self_attn.k_proj.",
+    "self_attn.v_proj.",
+];
+
+/// Marian's tables, which its older files have.
+const fn table(name: &'static str) -> PositionTable {
+    PositionTable {
+        name,
+        dimensions: 2,
+        positions: 0,
+    }
+}
+
+pub(super) const NAMES: Names = Names {
+    outside: &[
+        Line {
+            also: &[OF_SOURCE],
+            ..matrix(SRC_EMBEDDING, &[SHARED])
+        },
+        matrix(TGT_EMBEDDING, &[OF_TARGET]),
+        line(
+            POSITIONS,
+            SRC_POSITIONS,
+            &["model.encoder.embed_positions.weight"],
+        ),
+        line(
+            POSITIONS,
+            TGT_POSITIONS,
+            &["model.decoder.embed_positions.weight"],
+        ),
+        norm(SRC_EMBEDDING_NORM, &["model.encoder.layernorm_embedding."]),
+        norm(TGT_EMBEDDING_NORM, &["model.decoder.layernorm_embedding."]),
+        norm(ENCODER_NORM, &["model.encoder.layer_norm."]),
+        norm(DECODER_NORM, &["model.decoder.layer_norm."]),
+        line(LOGITS, GENERATOR, &[""]),
+    ],
+    encoder: Layer {
+        theirs: "model.encoder.layers.{}.",
+        lines: &[
+            linear(QUERY_KEY_VALUE, SELF_ATTENTION),
+            linear(SELF_PROJECTION, &["self_attn.out_proj."]),
+            norm(SELF_NORM, &["self_attn_layer_norm."]),
+            linear(INNER, &["fc1."]),
+            linear(OUTER, &["fc2."]),
+            norm(FEED_FORWARD_NORM, &["final_layer_norm."]),
+        ],
+    },
+    decoder: Layer {
+        theirs: "model.decoder.layers.{}.",
+        lines: &[
+            linear(QUERY_KEY_VALUE, SELF_ATTENTION),
+            linear(SELF_PROJECTION, &["self_attn.out_proj."]),
+            norm(SELF_NORM, &["self_attn_layer_norm."]),
+            linear(QUERY, &["encoder_attn.q_proj."]),
+            linear(KEY_VALUE, &["encoder_attn.k_proj.", "encoder_attn.v_proj."]),
+            linear(CROSS_PROJECTION, &["encoder_attn.out_proj."]),
+            norm(CROSS_NORM, &["encoder_attn_layer_norm."]),
+            linear(INNER, &["fc1."]),
+            linear(OUTER, &["fc2."]),
+            norm(FEED_FORWARD_NORM, &["final_layer_norm."]),
+        ],
+    },
+    position_tables: &[
+        table("model.encoder.embed_positions.weight"),
+        table("model.decoder.embed_positions.weight"),
+    ],
+};

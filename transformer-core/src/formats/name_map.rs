@@ -1,0 +1,618 @@
+//! A map of names for one configuration.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+use std::rc::Rc;
+
+use burn::tensor::{DType, TensorData};
+
+use crate::formats::error::TensorProblem;
+use crate::formats::fill::Readable;
+use crate::formats::pytorch::names::{Layer, Layout, Line, Names, PositionTable};
+use crate::formats::state_dict::StateDict;
+use crate::formats::state_dict::stored::{ElementType, StoredTensor};
+use crate::models::config::TransformerConfig;
+use crate::nn::layer::LayerConfig;
+use crate::nn::parameters::Parameter;
+use crate::nn::positions::{Positions, sine_then_cosine, sinusoid};
+
+/// Every tensor of ours is in single precision.
+const ELEMENT: usize = size_of::<f32>();
+
+/// Tolerances for a table of sines and cosines: at its first position, and in addition for each
+/// further one. PyTorch computes the angles in single precision.
+const POSITION_TOLERANCE: [f64; 2] = [1e-5, 4e-7];
+
+/// The largest rounding error of a number from -1 to 1 in a file's type.
+fn rounding(element: &ElementType) -> f64 {
+    match element {
+        ElementType::F16 => 2_f64.powi(-12),
+        ElementType::Bf16 => 2_f64.powi(-9),
+        _ => 0.0,
+    }
+}
+
+/// The correspondence between our tensors and theirs.
+pub(crate) struct Map {
+    groups: Vec<Group>,
+    position_tables: Vec<PositionTable>,
+    /// Tensors that mean nothing to the model.
+    ignored: Vec<String>,
+    positions: Positions,
+    d_model: usize,
+}
+
+/// Tensors of ours that hold the same numbers as some of theirs, each concatenated.
+struct Group {
+    ours: Vec<Parameter>,
+    theirs: Vec<Theirs>,
+    layout: Layout,
+}
+
+/// A tensor of theirs.
+struct Theirs {
+    /// Its name; where weights are tied, all its names.
+    names: Vec<String>,
+    shape: Vec<usize>,
+}
+
+/// The names under which a tied tensor is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TiedNames {
+    Every,
+    First,
+}
+
+impl Map {
+    /// The map of a whole model.
+    ///
+    /// Of a stack, at most `max_layers` are mapped.
+    ///
+    /// # Errors
+    /// The parameters that have no name.
+    pub fn transformer(
+        names: &Names,
+        config: &TransformerConfig,
+        max_layers: usize,
+    ) -> Result<Self, Vec<String>> {
+        let mut builder = Builder::default();
+        builder.add_tied(config, names.outside);
+        for (stack, config, names) in [
+            ("encoder", config.encoder(), &names.encoder),
+            ("decoder", config.decoder(), &names.decoder),
+        ] {
+            builder.attention = Some(config.layer.self_attention.widths());
+            let parameters = config.layer.parameters();
+            let n_layers = config.n_layers.min(max_layers);
+            builder.add_layers(stack, n_layers, names, &parameters);
+        }
+        let position_tables = match config.positions {
+            Positions::Sinusoidal | Positions::SinesThenCosines { .. } => names.position_tables,
+            Positions::Learned { .. } => &[],
+        };
+        if !builder.unnamed.is_empty() {
+            return Err(builder.unnamed);
+        }
+        Ok(Self {
+            groups: builder.groups,
+            position_tables: position_tables.to_vec(),
+            ignored: Vec::new(),
+            positions: config.positions,
+            d_model: config.d_model,
+        })
+    }
+
+    /// The map of an encoder layer on its own.
+    pub fn encoder_layer(names: &Layer, layer: &LayerConfig) -> Self {
+        let mut builder = Builder {
+            attention: Some(layer.self_attention.widths()),
+            ..Builder::default()
+        };
+        builder.add("", "", names.lines, &layer.parameters());
+        Self {
+            groups: builder.groups,
+            position_tables: Vec::new(),
+            ignored: Vec::new(),
+            positions: Positions::Sinusoidal,
+            d_model: layer.d_model(),
+        }
+    }
+
+    /// The map, with tensors of these names ignored.
+    pub fn ignoring(mut self, names: &[&str]) -> Self {
+        self.ignored
+            .extend(names.iter().map(|&name| name.to_owned()));
+        self
+    }
+
+    /// The map, without this name of a tensor that has others.
+    pub fn without_name(mut self, name: &str) -> Self {
+        for theirs in self.theirs_mut() {
+            theirs.names.retain(|own| own != name);
+        }
+        self
+    }
+
+    /// The map, with names that do not begin with `prefix`.
+    pub fn without_prefix(mut self, prefix: &str) -> Self {
+        let strip = |name: &mut String| {
+            if let Some(rest) = name.strip_prefix(prefix) {
+                *name = rest.to_owned();
+            }
+        };
+        self.theirs_mut()
+            .flat_map(|theirs| &mut theirs.names)
+            .for_each(strip);
+        self.ignored.iter_mut().for_each(strip);
+        for table in &mut self.position_tables {
+            table.name = table.name.strip_prefix(prefix).unwrap_or(table.name);
+        }
+        self
+    }
+
+    fn theirs_mut(&mut self) -> impl Iterator<Item = &mut Theirs> {
+        self.groups.iter_mut().flat_map(|group| &mut group.theirs)
+    }
+
+    /// The names and shapes of a state dict, tied tensors under each of their names.
+    pub fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
+        let theirs = self.groups.iter().flat_map(|group| &group.theirs);
+        theirs
+            .flat_map(|tensor| {
+                let names = tensor.names.iter();
+                names.map(|name| (name.clone(), tensor.shape.clone()))
+            })
+            .collect()
+    }
+
+    /// Our tensors, to be read from theirs, which have no [problems](Self::problems).
+    pub fn imports(&self, dict: &StateDict) -> Vec<Import> {
+        let mut imports = Vec::new();
+        for group in &self.groups {
+            let found = group
+                .theirs
+                .iter()
+                .flat_map(|tensor| tensor.found(dict).next());
+            let theirs: Rc<[(String, StoredTensor)]> = found
+                .map(|(name, tensor)| (name.to_owned(), tensor.clone()))
+                .collect();
+            let mut first = match (group.layout, group.ours.first()) {
+                (Layout::AfterRows(rows), Some((_, shape))) => rows * shape[1],
+                _ => 0,
+            };
+            for (path, shape) in &group.ours {
+                imports.push(Import {
+                    path: path.clone(),
+                    shape: shape.clone(),
+                    layout: group.layout,
+                    first,
+                    theirs: Rc::clone(&theirs),
+                });
+                first += shape.iter().product::<usize>();
+            }
+        }
+        imports
+    }
+
+    /// Their tensors by name, from ours by path.
+    pub fn export(
+        &self,
+        ours: &HashMap<String, TensorData>,
+        tied: TiedNames,
+    ) -> BTreeMap<String, TensorData> {
+        let mut exported = BTreeMap::new();
+        for group in &self.groups {
+            let mut bytes = Vec::new();
+            for (path, shape) in &group.ours {
+                group
+                    .layout
+                    .export(ours[path].as_bytes(), shape, &mut bytes);
+            }
+            let mut rest = bytes.as_slice();
+            for tensor in &group.theirs {
+                let size = tensor.shape.iter().product::<usize>() * ELEMENT;
+                let (own, after) = rest.split_at(size);
+                rest = after;
+                let names = match tied {
+                    TiedNames::Every => &tensor.names[..],
+                    TiedNames::First => &tensor.names[..1],
+                };
+                for name in names {
+                    exported.insert(name.clone(), f32_data(own.to_vec(), &tensor.shape));
+                }
+            }
+        }
+        exported
+    }
+
+    /// The tables of sines and cosines of the system's classes, with `len` positions.
+    pub fn position_tables(&self, len: usize) -> Vec<(String, TensorData)> {
+        let values: Vec<f32> = (0..len * self.d_model)
+            .map(|at| self.encoding(at / self.d_model, at % self.d_model) as f32)
+            .collect();
+        self.position_tables
+            .iter()
+            .map(|table| {
+                let data = TensorData::new(values.clone(), self.table_shape(table, len));
+                (table.name.to_owned(), data)
+            })
+            .collect()
+    }
+
+    fn table_shape(&self, table: &PositionTable, len: usize) -> Vec<usize> {
+        let mut shape = vec![1; table.dimensions];
+        shape[table.positions] = len;
+        shape[table.dimensions - 1] = self.d_model;
+        shape
+    }
+
+    /// A number of the tables.
+    fn encoding(&self, position: usize, dimension: usize) -> f64 {
+        match self.positions {
+            Positions::SinesThenCosines { inclusive, .. } => {
+                sine_then_cosine(position, dimension, self.d_model, inclusive)
+            }
+            // Learned ones have no tables.
+            Positions::Sinusoidal | Positions::Learned { .. } => {
+                sinusoid(position, dimension, self.d_model)
+            }
+        }
+    }
+
+    /// Everything that is wrong with their tensors, by name.
+    pub fn problems(&self, dict: &StateDict) -> Vec<TensorProblem> {
+        let mut problems = self.wrong_kinds(dict);
+        problems.extend(self.wrong_numbers(dict));
+        problems.sort_by_cached_key(ToString::to_string);
+        problems
+    }
+
+    /// Tensors that are missing, unknown, or of another type or shape. No number is read.
+    pub fn wrong_kinds(&self, dict: &StateDict) -> Vec<TensorProblem> {
+        let not_a_tensor = |name: &String| TensorProblem::NotATensor { name: name.clone() };
+        let mut problems: Vec<_> = dict.others.iter().map(not_a_tensor).collect();
+        let mut known: HashSet<&str> = self.ignored.iter().map(String::as_str).collect();
+        for theirs in self.groups.iter().flat_map(|group| &group.theirs) {
+            known.extend(theirs.names.iter().map(String::as_str));
+            problems.extend(theirs.wrong_kinds(dict));
+        }
+        let unknown = |name: &str| !known.contains(name);
+        for (name, tensor) in dict.tensors.iter().filter(|(name, _)| unknown(name)) {
+            problems.extend(match self.table(name) {
+                Some(table) => self.wrong_table_kind(table, tensor),
+                None => Some(TensorProblem::Unknown { name: name.clone() }),
+            });
+        }
+        problems.sort_by_cached_key(ToString::to_string);
+        problems
+    }
+
+    /// Tied tensors that differ, and tables that are not of sines and cosines, among the tensors of the
+    /// right type and shape.
+    pub fn wrong_numbers(&self, dict: &StateDict) -> Vec<TensorProblem> {
+        let theirs = self.groups.iter().flat_map(|group| &group.theirs);
+        let mut problems: Vec<_> = theirs.flat_map(|theirs| theirs.not_tied(dict)).collect();
+        for (name, tensor) in &dict.tensors {
+            if let Some(table) = self.table(name)
+                && self.wrong_table_kind(table, tensor).is_none()
+            {
+                problems.extend(self.wrong_table(table, tensor));
+            }
+        }
+        problems
+    }
+
+    fn table(&self, name: &str) -> Option<&PositionTable> {
+        self.position_tables.iter().find(|table| table.name == name)
+    }
+
+    fn wrong_table_kind(
+        &self,
+        table: &PositionTable,
+        tensor: &StoredTensor,
+    ) -> Option<TensorProblem> {
+        // As many positions as the tensor has.
+        let len = tensor.shape.get(table.positions).copied().unwrap_or(1);
+        wrong_kind(table.name, tensor, &self.table_shape(table, len))
+    }
+
+    /// The problem of a table that does not hold our sines and cosines.
+    fn wrong_table(&self, table: &PositionTable, tensor: &StoredTensor) -> Option<TensorProblem> {
+        match self.is_table(tensor) {
+            Ok(true) => None,
+            Ok(false) => Some(TensorProblem::NotPositions {
+                name: table.name.to_owned(),
+            }),
+            Err(error) => Some(TensorProblem::unreadable(table.name, &error)),
+        }
+    }
+
+    fn is_table(&self, tensor: &StoredTensor) -> io::Result<bool> {
+        let [first, further] = POSITION_TOLERANCE;
+        let first = first + rounding(&tensor.element);
+        let mut parts = tensor.parts()?;
+        let mut at = 0;
+        while let Some(part) = parts.read()? {
+            for &number in part {
+                let position = at / self.d_model;
+                let expected = self.encoding(position, at % self.d_model);
+                let tolerance = first + further * position as f64;
+                let is_close = (f64::from(number) - expected).abs() <= tolerance;
+                // Not-a-number is close to nothing.
+                if !is_close {
+                    return Ok(false);
+                }
+                at += 1;
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// A tensor of ours, to be read from theirs.
+pub(crate) struct Import {
+    path: String,
+    shape: Vec<usize>,
+    layout: Layout,
+    /// Elements of theirs, one after the other, before ours.
+    first: usize,
+    theirs: Rc<[(String, StoredTensor)]>,
+}
+
+impl Readable for Import {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn read(&self) -> Result<TensorData, TensorProblem> {
+        let mut numbers = vec![0.0; self.shape.iter().product()];
+        let mut at = 0;
+        for (name, tensor) in self.theirs.iter() {
+            let mut read = || -> io::Result<()> {
+                let mut parts = tensor.parts()?;
+                while let Some(part) = parts.read()? {
+                    self.place(&mut numbers, at, part);
+                    at += part.len();
+                }
+                Ok(())
+            };
+            read().map_err(|error| TensorProblem::unreadable(name, &error))?;
+        }
+        Ok(TensorData::new(numbers, self.shape.clone()))
+    }
+}
+
+impl Import {
+    /// A tensor that a file has under our path, in our layout.
+    pub fn own(path: String, tensor: StoredTensor) -> Self {
+        Self {
+            shape: tensor.shape.clone(),
+            layout: Layout::Same,
+            first: 0,
+            theirs: Rc::from([(path.clone(), tensor)]),
+            path,
+        }
+    }
+
+    /// Copies a part of theirs, from their element `at` on, to where it belongs.
+    fn place(&self, numbers: &mut [f32], at: usize, part: &[f32]) {
+        if let (Layout::Transposed, &[columns, width]) = (self.layout, &self.shape[..]) {
+            // Their rows are our columns.
+            let (row, first) = (at / columns, self.first / columns);
+            let begin = row.max(first);
+            let end = (row + part.len() / columns).min(first + width);
+            if begin < end {
+                for column in 0..columns {
+                    let own = &mut numbers[column * width + begin - first..][..end - begin];
+                    let theirs = part[(begin - row) * columns + column..].iter();
+                    for (own, &number) in own.iter_mut().zip(theirs.step_by(columns)) {
+                        *own = number;
+                    }
+                }
+            }
+        } else {
+            let begin = at.max(self.first);
+            let end = (at + part.len()).min(self.first + numbers.len());
+            if begin < end {
+                numbers[begin - self.first..end - self.first]
+                    .copy_from_slice(&part[begin - at..end - at]);
+            }
+        }
+    }
+}
+
+impl Theirs {
+    /// The tensors under its names.
+    fn found<'a>(
+        &'a self,
+        dict: &'a StateDict,
+    ) -> impl Iterator<Item = (&'a str, &'a StoredTensor)> {
+        let names = self.names.iter().map(String::as_str);
+        names.filter_map(|name| Some((name, dict.tensors.get(name)?)))
+    }
+
+    fn wrong_kinds(&self, dict: &StateDict) -> Vec<TensorProblem> {
+        if self.found(dict).next().is_none() {
+            let missing = !self.names.iter().any(|name| dict.others.contains(name));
+            let name = self.names[0].clone();
+            return Vec::from_iter(missing.then_some(TensorProblem::Missing { name }));
+        }
+        self.found(dict)
+            .filter_map(|(name, tensor)| wrong_kind(name, tensor, &self.shape))
+            .collect()
+    }
+
+    /// The problems of tensors that differ from the one that they are tied to.
+    fn not_tied(&self, dict: &StateDict) -> Vec<TensorProblem> {
+        let mut right = self
+            .found(dict)
+            .filter(|(name, tensor)| wrong_kind(name, tensor, &self.shape).is_none());
+        let Some((other, first)) = right.next() else {
+            return Vec::new();
+        };
+        let problem = |(name, tensor): (&str, &StoredTensor)| match first.equals(tensor) {
+            Ok(true) => None,
+            Ok(false) => Some(TensorProblem::NotTied {
+                name: name.to_owned(),
+                other: other.to_owned(),
+            }),
+            Err(error) => Some(TensorProblem::unreadable(name, &error)),
+        };
+        right.filter_map(problem).collect()
+    }
+}
+
+fn wrong_kind(name: &str, tensor: &StoredTensor, shape: &[usize]) -> Option<TensorProblem> {
+    let name = name.to_owned();
+    if !tensor.element.is_float() {
+        return Some(TensorProblem::Type {
+            name,
+            found: tensor.element.name().to_owned(),
+        });
+    }
+    let found = tensor.shape.clone();
+    (found != shape).then(|| TensorProblem::Shape {
+        name,
+        found,
+        expected: shape.to_vec(),
+    })
+}
+
+fn f32_data(bytes: Vec<u8>, shape: &[usize]) -> TensorData {
+    TensorData::from_bytes_vec(bytes, shape, DType::F32)
+}
+
+impl Layout {
+    /// Appends a tensor of ours, of that shape, in their layout.
+    fn export(self, bytes: &[u8], shape: &[usize], theirs: &mut Vec<u8>) {
+        match (self, shape) {
+            (Self::Transposed, &[rows, columns]) => {
+                for column in 0..columns {
+                    for row in 0..rows {
+                        let at = (row * columns + column) * ELEMENT;
+                        theirs.extend_from_slice(&bytes[at..at + ELEMENT]);
+                    }
+                }
+            }
+            (Self::AfterRows(unused), &[_, columns]) => {
+                theirs.resize(theirs.len() + unused * columns * ELEMENT, 0);
+                theirs.extend_from_slice(bytes);
+            }
+            _ => theirs.extend_from_slice(bytes),
+        }
+    }
+}
+
+/// Builds a map, line by line.
+#[derive(Default)]
+struct Builder {
+    /// Widths of keys and values of the layers that are added.
+    attention: Option<[usize; 2]>,
+    groups: Vec<Group>,
+    unnamed: Vec<String>,
+}
+
+impl Builder {
+    /// Adds the parameters outside the layers, some of which may be tied.
+    fn add_tied(&mut self, config: &TransformerConfig, lines: &[Line]) {
+        self.add("", "", lines, &config.parameters(0));
+        let target = if config.tying.ties_source_target() {
+            self.add_names("src_embedding.weight", "tgt_embedding.weight", lines);
+            "src_embedding.weight"
+        } else {
+            "tgt_embedding.weight"
+        };
+        if config.tying.ties_generator() {
+            self.add_names(target, "generator.weight", lines);
+        }
+    }
+
+    /// Adds to the tensor at `path` the names of the one that is tied to it.
+    fn add_names(&mut self, path: &str, tied: &str, lines: &[Line]) {
+        let names: Vec<String> = lines
+            .iter()
+            .flat_map(|line| line.tensors.iter().map(move |tensor| (line, tensor)))
+            .filter(|(line, tensor)| format!("{}{}", line.ours[0], tensor.ours) == tied)
+            .map(|(line, tensor)| format!("{}{}", line.theirs[0], tensor.theirs))
+            .collect();
+        let group = self.groups.iter_mut().find(|group| group.ours[0].0 == path);
+        if let Some(group) = group {
+            group.theirs[0].names.extend(names);
+        }
+    }
+
+    fn add_layers(&mut self, stack: &str, n: usize, names: &Layer, parameters: &[Parameter]) {
+        for index in 0..n {
+            let ours = format!("{stack}.layers.{index}.");
+            let theirs = names.theirs.replace("{}", &index.to_string());
+            self.add(&ours, &theirs, names.lines, parameters);
+        }
+    }
+
+    /// Adds the lines whose parameters the model has, and records the parameters without a line.
+    fn add(&mut self, ours: &str, theirs: &str, lines: &[Line], parameters: &[Parameter]) {
+        let mut named = Vec::new();
+        for line in lines {
+            for tensor in line.tensors {
+                let group: Vec<Parameter> = line
+                    .ours
+                    .iter()
+                    .map(|module| format!("{module}{}", tensor.ours))
+                    .filter_map(|path| parameters.iter().find(|(own, _)| *own == path).cloned())
+                    .collect();
+                if group.is_empty() {
+                    continue;
+                }
+                named.extend(group.iter().map(|(path, _)| path.clone()));
+                let names = line
+                    .theirs
+                    .iter()
+                    .map(|module| format!("{theirs}{module}{}", tensor.theirs));
+                let group = group
+                    .into_iter()
+                    .map(|(path, shape)| (format!("{ours}{path}"), shape));
+                let mut group = self.group(group.collect(), names.collect(), tensor.layout);
+                let also = line.also.iter();
+                let also = also.map(|module| format!("{theirs}{module}{}", tensor.theirs));
+                group.theirs[0].names.extend(also);
+                self.groups.push(group);
+            }
+        }
+        let unnamed = parameters.iter().filter(|(path, _)| !named.contains(path));
+        self.unnamed
+            .extend(unnamed.map(|(path, _)| format!("{ours}{path}")));
+    }
+
+    fn group(&self, ours: Vec<Parameter>, names: Vec<String>, layout: Layout) -> Group {
+        let shape = |width: usize| match (ours[0].1.as_slice(), layout) {
+            (&[d_input, _], Layout::Transposed) => vec![width, d_input],
+            (&[rows, _], Layout::AfterRows(unused)) => vec![unused + rows, width],
+            (&[rows, _], _) => vec![rows, width],
+            (_, Layout::Row) => vec![1, width],
+            _ => vec![width],
+        };
+        let all = ours.iter().map(|(_, shape)| shape[shape.len() - 1]).sum();
+        let widths = match (names.len(), self.attention) {
+            (2, Some([keys, values])) => vec![keys, values],
+            (3, Some([keys, values])) => vec![keys, keys, values],
+            _ => vec![all],
+        };
+        let theirs = names
+            .into_iter()
+            .zip(widths)
+            .map(|(name, width)| Theirs {
+                names: vec![name],
+                shape: shape(width),
+            })
+            .collect();
+        Group {
+            ours,
+            theirs,
+            layout,
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! `config.json`: a configuration after two keys for its format and type.
+//!
+//! ```json
+//! {
+//!   "format": 1,
+//!   "model": "transformer",
+//!   "src_vocab_size": 8000,
+//!   …
+//! }
+//! ```
+//!
+//! `format` numbers the layout of the whole model directory, 1 with weights in 32 bits and 2 with matrices in 8
+//! ([`quantize`](crate::quantize)), and `model` names the type of model.
+//! A file without them was written before they existed, by a [`Transformer`](crate::Transformer), unless it is
+//! one of Hugging Face's, which has the key `model_type`.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use serde::de::value::StringDeserializer;
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::formats::error::ModelError;
+use crate::formats::files::{read_json, replace_file_with};
+use crate::formats::hugging_face;
+use crate::models::config::{TransformerConfig, WeightTying};
+use crate::nn::error::ConfigError;
+
+/// The configuration's file in a model directory.
+pub const CONFIG_FILE: &str = "config.json";
+
+/// The format of a directory whose weights are in single precision.
+pub(crate) const FORMAT: u64 = 1;
+
+/// The format of a directory whose matrices are in 8 bits ([`quantize`](crate::quantize)): the newest that is read.
+pub(crate) const QUANTIZED_FORMAT: u64 = 2;
+
+/// The `model` of a [`Transformer`](crate::Transformer), and of files without this key.
+pub(crate) const TRANSFORMER: &str = "transformer";
+
+/// The `model` of a [`LanguageModel`](crate::LanguageModel).
+pub(crate) const LANGUAGE_MODEL: &str = "language-model";
+
+/// The keys that do not belong to the configuration itself.
+const HEADER_KEYS: [&str; 2] = ["format", "model"];
+
+#[derive(Deserialize)]
+struct Header {
+    format: Option<u64>,
+    model: Option<String>,
+    /// The type of model in a file of Hugging Face's.
+    model_type: Option<String>,
+    /// A key of Hugging Face's.
+    architectures: Option<IgnoredAny>,
+}
+
+impl Header {
+    fn of(text: &str, path: &Path) -> Result<Self, ModelError> {
+        serde_json::from_str(text).map_err(|source| ModelError::Json {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    fn is_of_hugging_face(&self) -> bool {
+        self.format.is_none() && self.model.is_none() && self.model_type.is_some()
+    }
+
+    /// Whether the file is one of Hugging Face's, but for the type of its model.
+    fn lacks_type(&self) -> bool {
+        let has_type = self.model.is_some() || self.model_type.is_some();
+        !has_type && self.format.is_none() && self.architectures.is_some()
+    }
+}
+
+/// Whether a model directory is one of Hugging Face's.
+pub(crate) fn is_of_hugging_face(directory: &Path) -> Result<bool, ModelError> {
+    let format = DirectoryFormat::of(directory)?;
+    Ok(matches!(format, DirectoryFormat::HuggingFace(_)))
+}
+
+/// Whether the matrices of a model directory are in 8 bits, as [`quantize`](crate::quantize) writes them.
+///
+/// # Errors
+/// When `config.json` is missing or damaged.
+pub fn is_quantized(directory: impl AsRef<Path>) -> Result<bool, ModelError> {
+    Ok(DirectoryFormat::of(directory)?.is_quantized())
+}
+
+/// How the files of a model directory are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DirectoryFormat {
+    /// As this crate writes them: 1 with weights in 32 bits, 2 with matrices in 8, and `None` where they were
+    /// written before formats were numbered.
+    Own(Option<u64>),
+    /// As Hugging Face's libraries do, for a model of this type.
+    HuggingFace(String),
+}
+
+impl DirectoryFormat {
+    /// The format of a model directory, whether this version reads it or not.
+    ///
+    /// # Errors
+    /// When `config.json` is missing or damaged.
+    pub fn of(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
+        let header = read_header(directory.as_ref())?;
+        Ok(match (header.is_of_hugging_face(), header.model_type) {
+            (true, Some(model_type)) => Self::HuggingFace(model_type),
+            _ => Self::Own(header.format),
+        })
+    }
+
+    /// Whether it has matrices in 8 bits, as [`quantize`](crate::quantize) writes them.
+    pub fn is_quantized(&self) -> bool {
+        *self == Self::Own(Some(QUANTIZED_FORMAT))
+    }
+}
+
+fn read_header(directory: &Path) -> Result<Header, ModelError> {
+    let path = directory.join(CONFIG_FILE);
+    let text = read_json(&path).map_err(ModelError::io(&path))?;
+    Header::of(&text, &path)
+}
+
+#[derive(Serialize)]
+struct File<'a, T> {
+    format: u64,
+    model: &'a str,
+    #[serde(flatten)]
+    config: &'a T,
+}
+
+/// Writes the configuration of a model of type `model` as `config.json` into a directory, which is
+/// created if missing.
+///
+/// ```
+/// use serde::{Deserialize, Serialize};
+/// use transformer_core::{load_config, save_config};
+///
+/// #[derive(Debug, PartialEq, Serialize, Deserialize)]
+/// #[serde(deny_unknown_fields)]
+/// struct Tagger {
+///     n_tags: usize,
+/// }
+///
+/// # fn main() -> Result<(), transformer_core::ModelError> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let directory = folder.path().join("tagger");
+/// save_config(&directory, "tagger", &Tagger { n_tags: 17 })?;
+/// assert_eq!(load_config::<Tagger>(&directory, "tagger")?, Tagger { n_tags: 17 });
+/// assert!(load_config::<Tagger>(&directory, "parser").is_err());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// When the file cannot be written; an older one then stays as it was.
+pub fn save_config(
+    directory: impl AsRef<Path>,
+    model: &str,
+    config: &impl Serialize,
+) -> Result<(), ModelError> {
+    let directory = directory.as_ref();
+    fs::create_dir_all(directory).map_err(ModelError::io(directory))?;
+    let path = directory.join(CONFIG_FILE);
+    let json = to_json(FORMAT, model, config, &path)?;
+    replace_file_with(&path, json).map_err(ModelError::io(path))
+}
+
+/// Reads `config.json` from the directory of a model of type `model`.
+///
+/// # Errors
+/// When the file is missing, is in a newer format, describes a model of another type, or is not
+/// such a configuration.
+pub fn load_config<T: DeserializeOwned>(
+    directory: impl AsRef<Path>,
+    model: &str,
+) -> Result<T, ModelError> {
+    load_config_up_to(FORMAT, directory.as_ref(), model)
+}
+
+/// [`load_config`], of formats up to `newest`.
+fn load_config_up_to<T: DeserializeOwned>(
+    newest: u64,
+    directory: &Path,
+    model: &str,
+) -> Result<T, ModelError> {
+    let path = directory.join(CONFIG_FILE);
+    let text = read_json(&path).map_err(ModelError::io(&path))?;
+    // First the header alone: a newer format may have keys that this version does not know.
+    let header = Header::of(&text, &path)?;
+    let lacks_type = header.lacks_type();
+    let found = header.model.or(header.model_type);
+    let found = found.unwrap_or_else(|| TRANSFORMER.to_owned());
+    if found != model {
+        return Err(ModelError::OtherModel {
+            path,
+            found,
+            expected: model.to_owned(),
+        });
+    }
+    let format = header.format.unwrap_or(FORMAT);
+    if !(FORMAT..=newest).contains(&format) {
+        return Err(ModelError::Format {
+            path,
+            found: format,
+            supported: newest,
+        });
+    }
+    let mut deserializer = serde_json::Deserializer::from_str(&text);
+    let config = T::deserialize(WithoutHeader(&mut deserializer));
+    config.map_err(|source| match lacks_type && source.is_data() {
+        true => ModelError::Unsupported {
+            path,
+            key: "model_type".to_owned(),
+            value: "absent".to_owned(),
+            problem: "though the other keys are Hugging Face's".to_owned(),
+        },
+        false => ModelError::Json { path, source },
+    })
+}
+
+/// The text of `config.json`; `path` is for the error.
+pub(crate) fn to_json(
+    format: u64,
+    model: &str,
+    config: &impl Serialize,
+    path: &Path,
+) -> Result<String, ModelError> {
+    let file = File {
+        format,
+        model,
+        config,
+    };
+    match serde_json::to_string_pretty(&file) {
+        Ok(json) => Ok(json + "\n"),
+        Err(source) => Err(ModelError::Json {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+impl TransformerConfig {
+    /// Reads the configuration of a model directory: `config.json`. In a directory of Hugging Face's, whose type is
+    /// `marian`, `m2m_100`, `bart` or `mbart`, a part of it follows from the weights, whose names and shapes are then
+    /// checked.
+    ///
+    /// # Errors
+    /// When the file is missing, is in a newer format, describes another type of model, is not a
+    /// configuration, or contradicts itself; when a key of Hugging Face's asks for a model that ours cannot be, or
+    /// the weights are not those of the configuration.
+    pub fn load(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
+        let directory = directory.as_ref();
+        if is_of_hugging_face(directory)? {
+            return Ok(hugging_face::Directory::open(directory)?.config);
+        }
+        let config: Self = load_config_up_to(QUANTIZED_FORMAT, directory, TRANSFORMER)?;
+        sound(directory, config.validate())?;
+        Ok(config)
+    }
+
+    /// Reads the configuration of a language model's directory.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_language_model(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
+        let directory = directory.as_ref();
+        let LanguageModelFile(config) = load_config(directory, LANGUAGE_MODEL)?;
+        sound(directory, config.validate())?;
+        Ok(config)
+    }
+
+    /// Writes `config.json` into a model directory, which is created if missing.
+    ///
+    /// # Errors
+    /// When the file cannot be written; an older one then stays as it was.
+    pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
+        save_config(directory, self.kind(), self)
+    }
+
+    /// The `model` of its file.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.is_language_model() {
+            true => LANGUAGE_MODEL,
+            false => TRANSFORMER,
+        }
+    }
+}
+
+/// The configuration of a language model, with the names that three keys had in files of version 0.1.
+#[derive(Deserialize)]
+#[serde(try_from = "Map<String, Value>")]
+struct LanguageModelFile(TransformerConfig);
+
+impl TryFrom<Map<String, Value>> for LanguageModelFile {
+    type Error = serde_json::Error;
+
+    fn try_from(mut keys: Map<String, Value>) -> Result<Self, serde_json::Error> {
+        if let Some(vocab_size) = keys.remove("vocab_size") {
+            keys.insert("src_vocab_size".to_owned(), vocab_size.clone());
+            keys.insert("tgt_vocab_size".to_owned(), vocab_size);
+        }
+        if let Some(n_layers) = keys.remove("n_layers") {
+            keys.insert("n_decoder_layers".to_owned(), n_layers);
+        }
+        let tied = keys
+            .remove("tied")
+            .map(serde_json::from_value::<bool>)
+            .transpose()?;
+        keys.entry("n_encoder_layers").or_insert(Value::from(0));
+        let mut config: TransformerConfig = serde_json::from_value(Value::Object(keys))?;
+        match tied {
+            Some(true) => config.tying = WeightTying::TargetGenerator,
+            Some(false) => config.tying = WeightTying::None,
+            None => {}
+        }
+        Ok(Self(config))
+    }
+}
+
+/// Adds the file to the error of a configuration that contradicts itself.
+fn sound(directory: &Path, validated: Result<(), ConfigError>) -> Result<(), ModelError> {
+    validated.map_err(|source| ModelError::Config {
+        path: directory.join(CONFIG_FILE),
+        source,
+    })
+}
+
+/// Passes on all keys of a map but the header's.
+///
+/// The configuration's own type then refuses unknown keys, and the parser reports their line.
+/// (`serde(flatten)` would accept unknown keys.)
+struct WithoutHeader<T>(T);
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for WithoutHeader<D> {
+    type Error = D::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.0.deserialize_any(WithoutHeader(visitor))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
+        unit unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier
+        ignored_any
+    }
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for WithoutHeader<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.expecting(formatter)
+    }
+
+    fn visit_seq<A: serde::de::SeqAccess<'de>>(self, seq: A) -> Result<V::Value, A::Error> {
+        self.0.visit_seq(seq)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
+        self.0.visit_map(WithoutHeader(map))
+    }
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for WithoutHeader<A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, A::Error> {
+        while let Some(key) = self.0.next_key::<String>()? {
+            if !HEADER_KEYS.contains(&key.as_str()) {
+                let key: StringDeserializer<A::Error> =
+                    serde::de::IntoDeserializer::into_deserializer(key);
+                return seed.deserialize(key).map(Some);
+            }
+            self.0.next_value::<IgnoredAny>()?;
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, A::Error> {
+        self.0.next_value_seed(seed)
+    }
+}

@@ -1,0 +1,5 @@
+//! Our own model directories.
+
+pub mod config;
+pub mod quantized;
+pub mod weights;

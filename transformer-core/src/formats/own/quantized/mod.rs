@@ -1,0 +1,85 @@
+//! Model directories whose matrices are in 8 bits, for decoding: a quarter of the size.
+//!
+//! | tensor in `model.safetensors` | type | shape |
+//! |---|---|---|
+//! | a matrix of a linear map, by its path | I8 | `[d_output, d_input]` |
+//! | a table of embeddings, by its path | I8 | `[vocab_size, d_model]` |
+//! | `PATH.scale` of each | F32 | `[d_output]`, `[vocab_size]` |
+//! | norms, biases and learned positions, by their paths | F32 | as in every directory |
+//!
+//! A weight is `scale · q`, with one scale for each row and q from −127 to 127. `config.json` says format 2.
+//!
+//! The `PackedTransformer` of flex and ndarray multiplies the integers as they are; a
+//! [`Transformer`](crate::Transformer) is given the numbers that they stand for.
+
+mod matrix;
+
+use transformer_kernels::WeightLayout;
+
+pub(crate) use matrix::QuantizedMatrix;
+
+/// How the matrix at a path lies in a module; `None` for parameters that stay in 32 bits: norms, biases and learned
+/// positions.
+pub(crate) fn layout(path: &str) -> Option<WeightLayout> {
+    let module = path.strip_suffix(".weight")?;
+    Some(match module.ends_with("embedding") {
+        true => WeightLayout::OutputByInput,
+        false => WeightLayout::InputByOutput,
+    })
+}
+
+/// The name of the scales of a matrix.
+pub(crate) fn scale_name(path: &str) -> String {
+    format!("{path}.scale")
+}
+
+/// The shape `[d_output, d_input]` of a matrix that has this shape in a module.
+pub(crate) fn rows_by_width(shape: &[usize], layout: WeightLayout) -> [usize; 2] {
+    match (layout, shape) {
+        (WeightLayout::InputByOutput, &[d_input, d_output]) => [d_output, d_input],
+        (WeightLayout::OutputByInput, &[d_output, d_input]) => [d_output, d_input],
+        _ => panic!("a matrix of shape {shape:?}"),
+    }
+}
+
+/// `[rows, columns]` as `[columns, rows]`.
+pub(crate) fn transposed(numbers: &[f32], columns: usize) -> Vec<f32> {
+    let mut transposed = Vec::with_capacity(numbers.len());
+    for column in 0..columns {
+        transposed.extend(numbers[column..].iter().step_by(columns));
+    }
+    transposed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models::config::TransformerConfig;
+    use crate::models::config::WeightTying;
+    use crate::nn::positions::Positions;
+
+    /// Every parameter with two dimensions but the learned positions.
+    #[test]
+    fn matrices_are_quantized_and_nothing_else() {
+        let config = TransformerConfig {
+            positions: Positions::Learned { max_len: 7 },
+            tying: WeightTying::None,
+            attention_bias: true,
+            generator_bias: true,
+            final_norm: true,
+            embedding_norm: true,
+            n_encoder_layers: 1,
+            n_decoder_layers: 1,
+            ..TransformerConfig::base(11)
+        };
+        for (path, shape) in config.parameters(usize::MAX) {
+            let is_matrix = shape.len() == 2 && !path.ends_with("_positions.learned");
+            assert_eq!(layout(&path).is_some(), is_matrix, "{path}");
+            if path.contains("embedding.weight") {
+                assert_eq!(layout(&path), Some(WeightLayout::OutputByInput), "{path}");
+            }
+        }
+        let generator = layout("generator.weight");
+        assert_eq!(generator, Some(WeightLayout::InputByOutput));
+    }
+}

@@ -1,0 +1,218 @@
+//! Packed models of model directories, read tensor by tensor.
+
+use std::path::Path;
+
+use crate::formats::error::ModelError;
+use crate::formats::fill::Readable;
+use crate::formats::weights::{StoredParameter, WeightFiles};
+use crate::packed::PackedModel;
+use crate::packed::model::Model;
+use crate::packed::weights::NamedWeights;
+use transformer_cpu::{PackedMatrix, PackedPrecision};
+use transformer_kernels::WeightLayout;
+
+impl PackedModel {
+    /// Reads a model directory, as [`Transformer::load`](crate::Transformer::load) does, and packs the model.
+    ///
+    /// Each tensor is packed as soon as it is read, so that beside the packed model there is never more than one. The
+    /// integers of a directory in 8 bits ([`quantize`](crate::quantize)) are packed as they are, where `precision` is
+    /// [`PackedPrecision::Int8`].
+    ///
+    /// # Errors
+    /// As [`Transformer::load`](crate::Transformer::load).
+    pub fn load(
+        directory: impl AsRef<Path>,
+        precision: PackedPrecision,
+    ) -> Result<Self, ModelError> {
+        let files = WeightFiles::open(directory.as_ref())?;
+        let config = files.config.clone();
+        let model = Model::read(&mut DirectoryWeights { files, precision }, &config)?;
+        Ok(Self::of(model, precision))
+    }
+}
+
+/// The weights of a model directory.
+struct DirectoryWeights {
+    files: WeightFiles,
+    precision: PackedPrecision,
+}
+
+impl DirectoryWeights {
+    fn read(&self, parameter: &StoredParameter, count: usize) -> Result<Vec<f32>, ModelError> {
+        let numbers = parameter.numbers();
+        let numbers = numbers.map_err(|problem| self.files.error(&problem))?;
+        assert_eq!(numbers.len(), count, "numbers of `{}`", parameter.path());
+        Ok(numbers)
+    }
+}
+
+impl NamedWeights for DirectoryWeights {
+    type Error = ModelError;
+
+    fn matrix(
+        &mut self,
+        name: &str,
+        sizes: [usize; 2],
+        layout: WeightLayout,
+    ) -> Result<PackedMatrix, ModelError> {
+        let parameter = self.files.take(name);
+        if let (StoredParameter::Quantized(matrix), PackedPrecision::Int8) =
+            (&parameter, self.precision)
+        {
+            let rows = matrix.rows().map_err(|problem| self.files.error(&problem));
+            let (weights, scales) = rows?;
+            return Ok(PackedMatrix::from_int8(&weights, &scales, sizes));
+        }
+        let [d_input, d_output] = sizes;
+        let numbers = self.read(&parameter, d_input * d_output)?;
+        Ok(PackedMatrix::new(&numbers, sizes, layout, self.precision))
+    }
+
+    fn numbers(&mut self, name: &str, count: usize) -> Result<Vec<f32>, ModelError> {
+        let parameter = self.files.take(name);
+        self.read(&parameter, count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_ndarray::NdArray;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::decoding::{
+        DecodeOptions, MaxLength, NextToken, Request, Search, SourceTarget, score,
+    };
+    use crate::formats::quantize::quantize;
+    use crate::models::config::TransformerConfig;
+    use crate::models::config::WeightTying;
+    use crate::models::transformer::Transformer;
+    use crate::nn::positions::Positions;
+
+    fn config() -> TransformerConfig {
+        TransformerConfig {
+            d_model: 24,
+            n_heads: 3,
+            d_k: Some(5),
+            d_ff: 36,
+            n_encoder_layers: 1,
+            n_decoder_layers: 2,
+            attention_bias: true,
+            ..TransformerConfig::base(17)
+        }
+    }
+
+    fn configs() -> [TransformerConfig; 3] {
+        [
+            config(),
+            TransformerConfig {
+                tying: WeightTying::None,
+                generator_bias: true,
+                positions: Positions::Learned { max_len: 12 },
+                final_norm: true,
+                embedding_norm: true,
+                ..config()
+            },
+            TransformerConfig {
+                tying: WeightTying::TargetGenerator,
+                ..config()
+            },
+        ]
+    }
+
+    /// Directories with a model and with the same in 8 bits.
+    fn saved(config: &TransformerConfig) -> (TempDir, Transformer<NdArray>) {
+        let folder = tempfile::tempdir().unwrap();
+        let model: Transformer<NdArray> = config.init(3, &Default::default()).unwrap();
+        model.save(folder.path().join("model")).unwrap();
+        quantize(folder.path().join("model"), folder.path().join("int8")).unwrap();
+        (folder, model)
+    }
+
+    /// The log-probabilities of a few targets, to the last bit.
+    fn bits(model: &impl NextToken) -> Vec<u32> {
+        let pairs = [
+            SourceTarget::new([5, 4, 9], [8, 3, 12, 7]),
+            SourceTarget::new([16], [4]),
+        ];
+        let scores = score(model, &pairs, 64).unwrap();
+        let log_probs = scores.iter().flat_map(|score| &score.log_probs);
+        log_probs.map(|log_prob| log_prob.to_bits()).collect()
+    }
+
+    #[test]
+    fn a_directory_is_packed_as_a_model_in_memory() {
+        for config in configs() {
+            let (folder, model) = saved(&config);
+            for precision in [PackedPrecision::F32, PackedPrecision::Int8] {
+                let expected = bits(&PackedModel::new(model.clone(), precision));
+                let loaded = PackedModel::load(folder.path().join("model"), precision).unwrap();
+                assert_eq!(loaded.config(), &config);
+                assert_eq!(bits(&loaded), expected, "{precision:?}");
+            }
+        }
+    }
+
+    /// In 8 bits a quantized directory is packed with its integers, and in 32 bits with the numbers that they stand
+    /// for.
+    #[test]
+    fn a_quantized_directory_is_packed_as_its_integers_or_as_their_numbers() {
+        let device = Default::default();
+        for config in configs() {
+            let (folder, model) = saved(&config);
+            let directory = folder.path().join("int8");
+            let loaded = PackedModel::load(&directory, PackedPrecision::Int8).unwrap();
+            assert_eq!(
+                bits(&loaded),
+                bits(&PackedModel::new(model, PackedPrecision::Int8))
+            );
+
+            let expanded = Transformer::<NdArray>::load(&directory, &device).unwrap();
+            let expected = bits(&PackedModel::new(expanded, PackedPrecision::F32));
+            let loaded = PackedModel::load(&directory, PackedPrecision::F32).unwrap();
+            assert_eq!(bits(&loaded), expected);
+        }
+    }
+
+    #[test]
+    fn a_damaged_number_is_named_with_its_file() {
+        let (folder, _) = saved(&config());
+        let path = folder.path().join("int8/model.safetensors");
+        let mut bytes = std::fs::read(&path).unwrap();
+        // Numbers in 32 bits come first, and integers last.
+        let last = bytes.len() - 1;
+        bytes[last] = 0x80;
+        std::fs::write(&path, bytes).unwrap();
+        let directory = folder.path().join("int8");
+        let error = PackedModel::load(&directory, PackedPrecision::Int8);
+        let message = error.err().unwrap().to_string();
+        let start = format!("{}: `", path.display());
+        assert!(message.starts_with(&start), "{message}");
+        assert!(
+            message.ends_with(" holds -128; weights in 8 bits are from -127 to 127"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_quantized_directory_is_searched() {
+        let (folder, model) = saved(&config());
+        let directory = folder.path().join("int8");
+        let loaded = PackedModel::load(directory, PackedPrecision::Int8).unwrap();
+        let options = DecodeOptions {
+            max_length: MaxLength::Tokens(6),
+            ..DecodeOptions::beam(3)
+        };
+        let requests = [Request::new([5, 4, 9]), Request::new([16])];
+        let found = Search::new(&loaded, options.clone())
+            .unwrap()
+            .run(&requests)
+            .unwrap();
+        let packed = PackedModel::new(model, PackedPrecision::Int8);
+        let expected = Search::new(&packed, options)
+            .unwrap()
+            .run(&requests)
+            .unwrap();
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,176 @@
+//! Writing a model directory whose matrices are in 8 bits.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensorError};
+
+use crate::decoding::DecodeOptions;
+use crate::formats::error::{ModelError, TensorProblem};
+use crate::formats::files::{self, replace_file_with};
+use crate::formats::fill::Readable;
+use crate::formats::names::TOKENIZER_FILES;
+use crate::formats::own::config::{CONFIG_FILE, QUANTIZED_FORMAT, TRANSFORMER, is_quantized};
+use crate::formats::own::quantized::{layout, rows_by_width, scale_name, transposed};
+use crate::formats::own::weights::{WEIGHTS_FILE, run_of_checkpoint, save_files};
+use crate::formats::weights::WeightFiles;
+use transformer_cpu::quantized_rows;
+use transformer_kernels::WeightLayout;
+
+/// Writes the [`Transformer`](crate::Transformer) in a directory into another one, which is created if missing, with its
+/// matrices in 8-bit integers: for decoding, in a quarter of the size.
+///
+/// Each output of a linear map, and each token's embedding, has a scale of its own: its largest magnitude / 127. Norms,
+/// biases and learned positions stay in 32 bits. The tokenizers and the options of decoding, which for a checkpoint are
+/// those of its run, come along. The model may be ours or one of Hugging Face's; the new directory is ours, and read by
+/// [`Transformer::load`](crate::Transformer::load), which computes with the numbers that the integers stand for, and by
+/// `PackedTransformer::load`, which computes with the integers.
+///
+/// In memory are the quantized model and one tensor in 32 bits.
+///
+/// ```no_run
+/// # fn main() -> Result<(), transformer_core::ModelError> {
+/// transformer_core::quantize("model", "model-int8")?;
+/// assert!(transformer_core::is_quantized("model-int8")?);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// When the model cannot be read, is in 8 bits already, or has a matrix with a number that is not finite; when the other
+/// directory holds a model, or a file cannot be written.
+pub fn quantize(directory: impl AsRef<Path>, out: impl AsRef<Path>) -> Result<(), ModelError> {
+    let (directory, out) = (directory.as_ref(), out.as_ref());
+    if is_quantized(directory)? {
+        return Err(ModelError::Weights {
+            path: directory.join(CONFIG_FILE),
+            problem: "the model is in 8 bits already".to_owned(),
+        });
+    }
+    let holds_model = [CONFIG_FILE, WEIGHTS_FILE]
+        .iter()
+        .any(|name| out.join(name).exists());
+    if holds_model {
+        let error = io::Error::new(ErrorKind::AlreadyExists, "already holds a model");
+        return Err(ModelError::io(out)(error));
+    }
+    let files = WeightFiles::open(directory)?;
+    let config = files.config.clone();
+    let tokenizers = tokenizers(directory)?;
+    let options = options(directory)?;
+    let tensors = quantized(files)?;
+
+    fs::create_dir_all(out).map_err(ModelError::io(out))?;
+    for (name, bytes) in tokenizers {
+        let path = out.join(name);
+        replace_file_with(&path, bytes).map_err(ModelError::io(path))?;
+    }
+    if let Some(options) = options {
+        options.save(out, &config)?;
+    }
+    // Last the configuration and the weights, so that an incomplete directory is no model.
+    save_files(QUANTIZED_FORMAT, TRANSFORMER, &config, out, |side| {
+        write(&tensors, side)
+    })
+}
+
+/// A tensor to be written.
+struct NewTensor {
+    name: String,
+    dtype: Dtype,
+    shape: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
+impl NewTensor {
+    fn f32(name: String, shape: Vec<usize>, numbers: &[f32]) -> Self {
+        Self {
+            name,
+            dtype: Dtype::F32,
+            shape,
+            bytes: numbers.iter().copied().flat_map(f32::to_le_bytes).collect(),
+        }
+    }
+}
+
+/// The tensors of a model, read one by one.
+fn quantized(files: WeightFiles) -> Result<Vec<NewTensor>, ModelError> {
+    let mut tensors = Vec::new();
+    let (path, parameters) = files.into_parts();
+    for parameter in parameters {
+        let numbers = parameter.numbers();
+        let numbers = numbers.map_err(|problem| ModelError::tensor(&path, &problem))?;
+        let (name, shape) = (parameter.path().to_owned(), parameter.shape().to_vec());
+        let Some(layout) = layout(&name) else {
+            tensors.push(NewTensor::f32(name, shape, &numbers));
+            continue;
+        };
+        if let Some(number) = numbers.iter().find(|number| !number.is_finite()) {
+            let problem = TensorProblem::Number {
+                name,
+                found: number.to_string(),
+                rule: "only finite numbers have a place in 8 bits",
+            };
+            return Err(ModelError::tensor(&path, &problem));
+        }
+        let [rows, width] = rows_by_width(&shape, layout);
+        let numbers = match layout {
+            WeightLayout::OutputByInput => numbers,
+            WeightLayout::InputByOutput => transposed(&numbers, rows),
+        };
+        let (weights, scales) = quantized_rows(&numbers, width);
+        tensors.push(NewTensor::f32(scale_name(&name), vec![rows], &scales));
+        tensors.push(NewTensor {
+            name,
+            dtype: Dtype::I8,
+            shape: vec![rows, width],
+            bytes: weights.into_iter().map(i8::cast_unsigned).collect(),
+        });
+    }
+    Ok(tensors)
+}
+
+fn write(tensors: &[NewTensor], path: &Path) -> io::Result<()> {
+    let views = tensors
+        .iter()
+        .map(|tensor| {
+            let view = TensorView::new(tensor.dtype, tensor.shape.clone(), &tensor.bytes)?;
+            Ok((tensor.name.as_str(), view))
+        })
+        .collect::<Result<Vec<_>, SafeTensorError>>()
+        .map_err(io::Error::other)?;
+    safetensors::serialize_to_file(views, None, path).map_err(files::system_error)
+}
+
+/// The tokenizers' files of a model, by name, as they are.
+fn tokenizers(directory: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, ModelError> {
+    let homes = [Some(directory.to_owned()), run_of_checkpoint(directory)];
+    for home in homes.into_iter().flatten() {
+        let mut files = Vec::new();
+        for name in TOKENIZER_FILES {
+            let path = home.join(name);
+            match files::read(&path) {
+                Ok(bytes) => files.push((name, bytes)),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(ModelError::io(path)(error)),
+            }
+        }
+        if !files.is_empty() {
+            return Ok(files);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// The options of decoding of a model, if its directory has some.
+fn options(directory: &Path) -> Result<Option<DecodeOptions>, ModelError> {
+    match (
+        DecodeOptions::of_directory(directory)?,
+        run_of_checkpoint(directory),
+    ) {
+        (None, Some(run)) => DecodeOptions::of_directory(run),
+        (options, _) => Ok(options),
+    }
+}

@@ -1,0 +1,146 @@
+//! The tensors of a model directory under the names that they have in its files, for tools that work on files: no
+//! configuration is needed, and no model is built.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::formats::error::{ModelError, TensorProblem};
+use crate::formats::hugging_face::open_weights;
+use crate::formats::own::config::is_of_hugging_face;
+use crate::formats::own::weights::WEIGHTS_FILE;
+use crate::formats::state_dict::StateDict;
+use crate::formats::state_dict::stored::StoredTensor;
+
+/// The tensors of a model directory, ours or one of Hugging Face's, whose numbers are left in the files until they are
+/// asked for.
+///
+/// ```
+/// use burn::nn::LinearConfig;
+/// use burn_ndarray::NdArray;
+/// use transformer_core::{StoredWeights, WEIGHTS_FILE, save_weights};
+///
+/// # fn main() -> Result<(), transformer_core::ModelError> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let directory = folder.path();
+/// let linear = LinearConfig::new(2, 3).init::<NdArray>(&Default::default());
+/// save_weights(&linear, directory.join(WEIGHTS_FILE))?;
+///
+/// let weights = StoredWeights::open(directory)?;
+/// assert_eq!(weights.names().collect::<Vec<_>>(), ["bias", "weight"]);
+/// let kind = weights.kind("weight").unwrap();
+/// assert_eq!(kind.to_string(), "F32 [2, 3]");
+/// assert_eq!(weights.bytes("weight")?.len(), 2 * 3 * 4);
+/// # Ok(())
+/// # }
+/// ```
+pub struct StoredWeights {
+    path: PathBuf,
+    weights: StateDict,
+    is_of_hugging_face: bool,
+}
+
+/// The type and the shape of a tensor, displayed as `F32 [2, 3]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorKind {
+    /// The type of its numbers, as safetensors files name it: `F32`, `BF16`, `I64`.
+    pub dtype: String,
+    /// Its dimensions.
+    pub shape: Vec<usize>,
+}
+
+impl fmt::Display for TensorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.dtype, self.shape)
+    }
+}
+
+impl StoredWeights {
+    /// Opens the weights of a directory: `model.safetensors`, or in one of Hugging Face's any of the files that
+    /// [`Transformer::load`](crate::Transformer::load) reads. The directory need not have a configuration.
+    ///
+    /// # Errors
+    /// When the weights are missing or damaged, or the configuration is damaged.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
+        let directory = directory.as_ref();
+        let is_of_hugging_face = match is_of_hugging_face(directory) {
+            Err(ModelError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => false,
+            found => found?,
+        };
+        let (path, weights) = match is_of_hugging_face {
+            true => open_weights(directory)?,
+            false => {
+                let path = directory.join(WEIGHTS_FILE);
+                let weights = StateDict::read_safetensors(&path);
+                let weights = weights.map_err(|error| error.into_model(&path))?;
+                (path, weights)
+            }
+        };
+        let others = weights.others.iter().cloned();
+        let problems: Vec<_> = others
+            .map(|name| TensorProblem::NotATensor { name })
+            .collect();
+        match problems.is_empty() {
+            true => Ok(Self {
+                path,
+                weights,
+                is_of_hugging_face,
+            }),
+            false => Err(ModelError::tensors(&path, problems)),
+        }
+    }
+
+    /// The file that names the tensors: the weights' own, or the index of their parts.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The names of the tensors, in their alphabetical order. A tensor that a file has under several names has them here.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.weights.tensors.keys().map(String::as_str)
+    }
+
+    /// The type and the shape of a tensor; `None` if there is none of that name.
+    pub fn kind(&self, name: &str) -> Option<TensorKind> {
+        let tensor = self.weights.tensors.get(name)?;
+        Some(TensorKind {
+            dtype: tensor.element.name().to_uppercase(),
+            shape: tensor.shape.clone(),
+        })
+    }
+
+    /// The numbers of a tensor, in the order of their indices, in little endian.
+    ///
+    /// # Errors
+    /// When there is none of that name, or its numbers are damaged or cannot be read.
+    pub fn bytes(&self, name: &str) -> Result<Vec<u8>, ModelError> {
+        let tensor = self.weights.tensors.get(name);
+        let problem = match tensor.map(StoredTensor::bytes) {
+            Some(Ok(bytes)) => return Ok(bytes),
+            Some(Err(error)) => TensorProblem::unreadable(name, &error),
+            None => TensorProblem::Missing {
+                name: name.to_owned(),
+            },
+        };
+        Err(ModelError::tensor(&self.path, &problem))
+    }
+
+    /// The library whose conventions the file follows, as the header of a safetensors file says it: `pt` in all of Hugging
+    /// Face's directories, `burn` in ours.
+    pub fn format(&self) -> Option<&str> {
+        match self.is_of_hugging_face {
+            true => Some("pt"),
+            false => self.weights.format.as_deref(),
+        }
+    }
+}
+
+impl fmt::Debug for StoredWeights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.names().collect();
+        f.debug_struct("StoredWeights")
+            .field("path", &self.path)
+            .field("names", &names)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,603 @@
+//! The configuration of a Transformer: everything in which the paper's models and its
+//! descendants differ, checked once.
+
+use serde::{Deserialize, Serialize};
+
+use transformer_kernels::Activation;
+
+use crate::nn::attention::AttentionConfig;
+use crate::nn::embedding::EmbeddingConfig;
+use crate::nn::feed_forward::FeedForwardConfig;
+use crate::nn::generator::GeneratorConfig;
+use crate::nn::layer::LayerConfig;
+use crate::nn::norm::{NormConfig, NormKind};
+use crate::nn::parameters::count;
+use crate::nn::positions::{PositionalEncodingConfig, Positions};
+use crate::nn::stack::StackConfig;
+use crate::nn::sublayer::{NormPlacement, SublayerConfig};
+use crate::special_tokens::SpecialTokens;
+
+/// Which of the three matrices of shape `[vocab_size, d_model]` are shared (§3.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WeightTying {
+    /// No matrix is shared.
+    None,
+    /// Source and target embeddings are one.
+    SourceTarget,
+    /// Target embedding and generator are one.
+    TargetGenerator,
+    /// All three are one, as in the paper.
+    All,
+}
+
+impl WeightTying {
+    /// Whether source and target tokens share their embeddings.
+    pub fn ties_source_target(self) -> bool {
+        matches!(self, Self::SourceTarget | Self::All)
+    }
+
+    /// Whether the generator is the target embedding, transposed.
+    pub fn ties_generator(self) -> bool {
+        matches!(self, Self::TargetGenerator | Self::All)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::SourceTarget => "source-target",
+            Self::TargetGenerator => "target-generator",
+            Self::All => "all",
+        }
+    }
+}
+
+/// The configuration of a [`Transformer`](crate::Transformer), or, without an encoder, of a
+/// [`LanguageModel`](crate::LanguageModel).
+///
+/// A key that is missing in `config.json` has the value of the paper's base model (Table 3), which is the
+/// [`Default`]; its vocabularies are empty.
+///
+/// ```
+/// use transformer_core::{NormPlacement, TransformerConfig};
+///
+/// let config = TransformerConfig {
+///     norm: NormPlacement::Pre,
+///     ..TransformerConfig::base(37_000)
+/// };
+/// assert!(config.validate().is_ok());
+///
+/// let bad = TransformerConfig { n_heads: 7, ..config };
+/// assert_eq!(
+///     bad.validate().unwrap_err().to_string(),
+///     "`d_model` 512 is not divisible by `n_heads` 7; choose another or set `d_k` and `d_v`",
+/// );
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TransformerConfig {
+    /// Entries of the source vocabulary; in a language model, of the only one.
+    pub src_vocab_size: usize,
+    /// Entries of the target vocabulary.
+    pub tgt_vocab_size: usize,
+    /// Width of the residual stream: 512.
+    pub d_model: usize,
+    /// Attention heads: 8.
+    pub n_heads: usize,
+    /// Attention heads of the decoder's layers; `n_heads` when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decoder_n_heads: Option<usize>,
+    /// Width of a head's queries and keys; `d_model / n_heads` when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub d_k: Option<usize>,
+    /// Width of a head's values; `d_model / n_heads` when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub d_v: Option<usize>,
+    /// Inner width of the feed-forward network: 2048.
+    pub d_ff: usize,
+    /// Inner width of the decoder's feed-forward networks; `d_ff` when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decoder_d_ff: Option<usize>,
+    /// Layers of the encoder: 6. With 0, the decoder alone is a language model.
+    pub n_encoder_layers: usize,
+    /// Layers of the decoder: 6.
+    pub n_decoder_layers: usize,
+    /// Placement of layer normalisation: after the residual.
+    pub norm: NormPlacement,
+    /// Whether each stack ends in one more layer normalisation. The paper's does not; a pre-norm
+    /// stack needs it.
+    pub final_norm: bool,
+    /// The formula of layer normalisation: by the variance.
+    pub layer_norm: NormKind,
+    /// ε of layer normalisation: 1e-5.
+    pub layer_norm_eps: f64,
+    /// Kind of positional encoding: sinusoidal.
+    pub positions: Positions,
+    /// Whether the attention projections have biases: no.
+    pub attention_bias: bool,
+    /// Whether the generator has a bias: no.
+    pub generator_bias: bool,
+    /// Whether embeddings are multiplied by √d_model: yes.
+    pub embedding_scale: bool,
+    /// Whether the sum of embedding and position is normed before dropout, on each side: no.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub embedding_norm: bool,
+    /// Which matrices are shared: all three.
+    pub tying: WeightTying,
+    /// Non-linearity of the feed-forward network: ReLU.
+    pub activation: Activation,
+    /// Dropout on sub-layer outputs and on the sum of embedding and position: 0.1.
+    pub dropout: f64,
+    /// Dropout on the attention weights: none.
+    pub attention_dropout: f64,
+    /// Dropout inside the feed-forward network: none.
+    pub activation_dropout: f64,
+    /// Pads a batch; never attended to: 0.
+    pub pad_id: u32,
+    /// The decoder's first input: 1. It may be `pad_id` or `eos_id`: as the first token of a target it is attended
+    /// to in any case.
+    pub bos_id: u32,
+    /// Ends a sentence: 2.
+    pub eos_id: u32,
+    /// Target tokens without a probability: decoding takes them out before the softmax, so that the others share all
+    /// of it. [`Transformer::forward`](crate::Transformer::forward) and the loss of training know all tokens.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub excluded_tokens: Vec<u32>,
+}
+
+impl Default for TransformerConfig {
+    /// The paper's base model (Table 3), without a vocabulary.
+    fn default() -> Self {
+        let SpecialTokens { pad, bos, eos } = SpecialTokens::default();
+        Self {
+            src_vocab_size: 0,
+            tgt_vocab_size: 0,
+            d_model: 512,
+            n_heads: 8,
+            decoder_n_heads: None,
+            d_k: None,
+            d_v: None,
+            d_ff: 2048,
+            decoder_d_ff: None,
+            n_encoder_layers: 6,
+            n_decoder_layers: 6,
+            norm: NormPlacement::Post,
+            final_norm: false,
+            layer_norm: NormKind::Variance,
+            layer_norm_eps: 1e-5,
+            positions: Positions::Sinusoidal,
+            attention_bias: false,
+            generator_bias: false,
+            embedding_scale: true,
+            embedding_norm: false,
+            tying: WeightTying::All,
+            activation: Activation::Relu,
+            dropout: 0.1,
+            attention_dropout: 0.0,
+            activation_dropout: 0.0,
+            pad_id: pad,
+            bos_id: bos,
+            eos_id: eos,
+            excluded_tokens: Vec::new(),
+        }
+    }
+}
+
+impl TransformerConfig {
+    /// Whether the model is a decoder alone, a [`LanguageModel`](crate::LanguageModel).
+    pub fn is_language_model(&self) -> bool {
+        self.n_encoder_layers == 0
+    }
+
+    /// Width of a head's queries and keys, in the encoder.
+    pub fn d_k(&self) -> usize {
+        self.d_k.unwrap_or_else(|| self.share_of_head())
+    }
+
+    /// Width of a head's values, in the encoder.
+    pub fn d_v(&self) -> usize {
+        self.d_v.unwrap_or_else(|| self.share_of_head())
+    }
+
+    /// 0 without heads, which [`validate`](Self::validate) refuses.
+    fn share_of_head(&self) -> usize {
+        self.d_model.checked_div(self.n_heads).unwrap_or(0)
+    }
+
+    /// Attention heads of the decoder's layers.
+    pub fn decoder_n_heads(&self) -> usize {
+        self.decoder_n_heads.unwrap_or(self.n_heads)
+    }
+
+    /// Inner width of the feed-forward network of the decoder's layers.
+    pub fn decoder_d_ff(&self) -> usize {
+        self.decoder_d_ff.unwrap_or(self.d_ff)
+    }
+
+    /// The longest sequence that the model accepts, or `None` where there is no limit.
+    pub fn max_len(&self) -> Option<usize> {
+        match self.positions {
+            Positions::Sinusoidal | Positions::SinesThenCosines { .. } => None,
+            Positions::Learned { max_len } => Some(max_len),
+        }
+    }
+
+    /// The encoder's stack.
+    pub fn encoder(&self) -> StackConfig {
+        self.stack(self.layer(self.n_heads, self.d_ff), self.n_encoder_layers)
+    }
+
+    /// The decoder's stack, with attention to a memory unless the model is a language model.
+    pub fn decoder(&self) -> StackConfig {
+        let layer = self.layer(self.decoder_n_heads(), self.decoder_d_ff());
+        let layer = match self.is_language_model() {
+            true => layer,
+            false => layer.with_memory(),
+        };
+        self.stack(layer, self.n_decoder_layers)
+    }
+
+    fn stack(&self, layer: LayerConfig, n_layers: usize) -> StackConfig {
+        StackConfig::new(layer, n_layers).with_final_norm(self.final_norm)
+    }
+
+    fn layer(&self, n_heads: usize, d_ff: usize) -> LayerConfig {
+        LayerConfig {
+            self_attention: AttentionConfig::new(self.d_model, n_heads)
+                .with_d_k(self.d_k)
+                .with_d_v(self.d_v)
+                .with_bias(self.attention_bias)
+                .with_dropout(self.attention_dropout),
+            cross_attention: None,
+            feed_forward: FeedForwardConfig::new(self.d_model, d_ff)
+                .with_activation(self.activation)
+                .with_dropout(self.activation_dropout),
+            sublayer: SublayerConfig::new(self.norm_config())
+                .with_placement(self.norm)
+                .with_dropout(self.dropout),
+        }
+    }
+
+    /// Every norm of the model.
+    pub(crate) fn norm_config(&self) -> NormConfig {
+        NormConfig::new(self.d_model)
+            .with_epsilon(self.layer_norm_eps)
+            .with_kind(self.layer_norm)
+    }
+
+    /// The embedding of a vocabulary of this size.
+    pub fn embedding(&self, vocab_size: usize) -> EmbeddingConfig {
+        EmbeddingConfig::new(vocab_size, self.d_model)
+            .with_scaled(self.embedding_scale)
+            .with_tied(self.tying.ties_generator())
+    }
+
+    /// The positional encoding of either side.
+    pub fn positional_encoding(&self) -> PositionalEncodingConfig {
+        PositionalEncodingConfig::new(self.d_model).with_positions(self.positions)
+    }
+
+    /// The projection to logits.
+    pub fn generator(&self) -> GeneratorConfig {
+        GeneratorConfig::new(self.d_model, self.tgt_vocab_size)
+            .with_tied(self.tying.ties_generator())
+            .with_bias(self.generator_bias)
+    }
+
+    /// The ids of the special tokens.
+    pub fn special_tokens(&self) -> SpecialTokens {
+        SpecialTokens {
+            pad: self.pad_id,
+            bos: self.bos_id,
+            eos: self.eos_id,
+        }
+    }
+
+    /// Trainable parameters of a model of this configuration, tied ones counted once.
+    ///
+    /// ```
+    /// use transformer_core::TransformerConfig;
+    ///
+    /// // The figure that the reference system paper-readme prints.
+    /// let config = TransformerConfig::paper_readme(10_000, 10_000);
+    /// assert_eq!(config.num_params(), 59_463_680);
+    /// ```
+    pub fn num_params(&self) -> u128 {
+        let layers = |stack: StackConfig| stack.n_layers as u128 * count(&stack.layer.parameters());
+        count(&self.parameters(0)) + layers(self.encoder()) + layers(self.decoder())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models::presets::Table3;
+
+    #[test]
+    fn a_config_with_only_vocabularies_is_the_paper_s_base_model() {
+        let config: TransformerConfig =
+            serde_json::from_str(r#"{"src_vocab_size": 100, "tgt_vocab_size": 100}"#).unwrap();
+        assert_eq!(config, TransformerConfig::base(100));
+    }
+
+    /// The keys that pretrained models need, none of them at its default.
+    fn pretrained() -> TransformerConfig {
+        TransformerConfig {
+            decoder_n_heads: Some(4),
+            decoder_d_ff: Some(1024),
+            embedding_norm: true,
+            positions: Positions::SinesThenCosines {
+                inclusive: true,
+                first: 2,
+            },
+            bos_id: 0,
+            excluded_tokens: vec![0, 7],
+            ..TransformerConfig::base(100)
+        }
+    }
+
+    /// Files without these keys stay the same.
+    #[test]
+    fn keys_of_pretrained_models_are_written_where_they_are_set() {
+        let keys = [
+            "decoder_n_heads",
+            "decoder_d_ff",
+            "embedding_norm",
+            "excluded_tokens",
+        ];
+        for (config, written) in [(TransformerConfig::base(100), false), (pretrained(), true)] {
+            let json = serde_json::to_value(config).unwrap();
+            for key in keys {
+                assert_eq!(json.get(key).is_some(), written, "{key}");
+            }
+        }
+        let json = serde_json::to_value(pretrained()).unwrap();
+        let positions = serde_json::json!({"sines-then-cosines": {"inclusive": true, "first": 2}});
+        assert_eq!(json["positions"], positions);
+    }
+
+    #[test]
+    fn the_start_token_may_be_that_which_pads_or_ends() {
+        for bos_id in [0, 2] {
+            let config = TransformerConfig {
+                bos_id,
+                ..TransformerConfig::base(100)
+            };
+            config.validate().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_decoder_s_layer_may_have_other_heads_and_another_inner_width() {
+        let config = pretrained();
+        let [encoder, decoder] = [config.encoder().layer, config.decoder().layer];
+        let d_ff = |layer: &LayerConfig| layer.feed_forward.d_ff;
+        assert_eq!((d_ff(&encoder), d_ff(&decoder)), (2048, 1024));
+        let heads = |layer: &LayerConfig| {
+            let heads = layer.self_attention.heads();
+            (heads.n_heads, heads.d_k, heads.d_v)
+        };
+        assert_eq!(
+            (heads(&encoder), heads(&decoder)),
+            ((8, 64, 64), (4, 128, 128))
+        );
+        let same = TransformerConfig::base(100);
+        assert_eq!(same.encoder().layer.with_memory(), same.decoder().layer);
+        // Each of six layers has two matrices and a bias of that width.
+        let narrower = TransformerConfig {
+            decoder_d_ff: Some(1024),
+            ..same.clone()
+        };
+        let difference = same.num_params() - narrower.num_params();
+        assert_eq!(difference, 6 * 1024 * (2 * 512 + 1));
+    }
+
+    #[test]
+    fn json_round_trip_keeps_every_preset() {
+        let presets = [
+            TransformerConfig::base(100),
+            TransformerConfig::big(100),
+            TransformerConfig::notebook_mini(100),
+            TransformerConfig::paper_readme(100, 90),
+            TransformerConfig::prenorm_notebook(100, 90),
+            TransformerConfig::learned_positions(100, 90, 10),
+            TransformerConfig::torch_nn(100, 90),
+            TransformerConfig::annotated(100, 90),
+            TransformerConfig::table3(Table3::Heads(32), 100),
+            TransformerConfig::table3(Table3::KeySize(16), 100),
+            TransformerConfig::table3(Table3::Layers(8), 100),
+            TransformerConfig::table3(Table3::Width(1024), 100),
+            TransformerConfig::table3(Table3::FeedForward(1024), 100),
+            TransformerConfig::table3(Table3::DropoutPercent(20), 100),
+            TransformerConfig::table3(Table3::LearnedPositions(256), 100),
+            pretrained(),
+        ];
+        for preset in presets {
+            preset.validate().unwrap();
+            let json = serde_json::to_string(&preset).unwrap();
+            assert_eq!(
+                serde_json::from_str::<TransformerConfig>(&json).unwrap(),
+                preset
+            );
+        }
+    }
+
+    #[test]
+    fn each_contradiction_is_named_with_its_numbers() {
+        let base = TransformerConfig::base(100);
+        let cases = [
+            (
+                TransformerConfig {
+                    d_ff: 0,
+                    ..base.clone()
+                },
+                "`d_ff` is 0",
+            ),
+            (
+                TransformerConfig {
+                    n_heads: 7,
+                    ..base.clone()
+                },
+                "512 is not divisible by `n_heads` 7",
+            ),
+            (
+                TransformerConfig {
+                    decoder_n_heads: Some(7),
+                    ..base.clone()
+                },
+                "512 is not divisible by `decoder_n_heads` 7",
+            ),
+            (
+                TransformerConfig {
+                    decoder_n_heads: Some(0),
+                    ..base.clone()
+                },
+                "`decoder_n_heads` is 0",
+            ),
+            (
+                TransformerConfig {
+                    d_model: 9,
+                    n_heads: 3,
+                    ..base.clone()
+                },
+                "`d_model` 9 is odd",
+            ),
+            (
+                TransformerConfig {
+                    dropout: 1.0,
+                    ..base.clone()
+                },
+                "`dropout` is 1",
+            ),
+            (
+                TransformerConfig {
+                    attention_dropout: f64::NAN,
+                    ..base.clone()
+                },
+                "`attention_dropout` is NaN",
+            ),
+            (
+                TransformerConfig {
+                    layer_norm_eps: 0.0,
+                    ..base.clone()
+                },
+                "`layer_norm_eps` is 0",
+            ),
+            (
+                TransformerConfig {
+                    tgt_vocab_size: 99,
+                    ..base.clone()
+                },
+                "`src_vocab_size` is 100 and `tgt_vocab_size` is 99",
+            ),
+            (
+                TransformerConfig {
+                    eos_id: 100,
+                    ..base.clone()
+                },
+                "`eos_id` is 100, outside the vocabulary of 100",
+            ),
+            (
+                TransformerConfig {
+                    pad_id: 2,
+                    ..base.clone()
+                },
+                "`pad_id` and `eos_id` are both 2",
+            ),
+            (
+                TransformerConfig {
+                    decoder_d_ff: Some(0),
+                    ..base.clone()
+                },
+                "`decoder_d_ff` is 0",
+            ),
+            (
+                TransformerConfig {
+                    excluded_tokens: vec![0, 100],
+                    ..base.clone()
+                },
+                "`excluded_tokens` has 100, outside the vocabulary of 100",
+            ),
+            (
+                TransformerConfig {
+                    excluded_tokens: vec![0, 2],
+                    ..base.clone()
+                },
+                "`excluded_tokens` has 2, which is `eos_id`",
+            ),
+            (
+                TransformerConfig {
+                    d_model: 2,
+                    n_heads: 1,
+                    decoder_n_heads: None,
+                    ..pretrained()
+                },
+                "`d_model` 2 has one frequency",
+            ),
+            (
+                TransformerConfig {
+                    positions: Positions::SinesThenCosines {
+                        inclusive: false,
+                        first: 1 << 25,
+                    },
+                    ..base.clone()
+                },
+                "`first` is 33554432; at most 16777216",
+            ),
+            (
+                TransformerConfig {
+                    d_model: usize::MAX - 1,
+                    n_heads: 1,
+                    ..base
+                },
+                "at most 16777216",
+            ),
+        ];
+        for (config, expected) in cases {
+            let message = config.validate().unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn heads_need_not_divide_when_their_widths_are_given() {
+        let config = TransformerConfig {
+            n_heads: 7,
+            d_k: Some(16),
+            d_v: Some(24),
+            ..TransformerConfig::base(100)
+        };
+        config.validate().unwrap();
+        assert_eq!((config.d_k(), config.d_v()), (16, 24));
+    }
+
+    #[test]
+    fn sines_before_cosines_may_be_of_an_odd_width() {
+        for inclusive in [false, true] {
+            let config = TransformerConfig {
+                d_model: 9,
+                n_heads: 3,
+                decoder_n_heads: None,
+                positions: Positions::SinesThenCosines {
+                    inclusive,
+                    first: 0,
+                },
+                ..pretrained()
+            };
+            config.validate().unwrap();
+        }
+    }
+
+    /// Only `validate` says what is wrong with it.
+    #[test]
+    fn a_config_without_heads_can_be_asked_for_its_sizes() {
+        let config = TransformerConfig {
+            n_heads: 0,
+            ..TransformerConfig::base(100)
+        };
+        assert_eq!((config.d_k(), config.d_v()), (0, 0));
+        assert!(config.num_params() > 0);
+        let message = config.validate().unwrap_err().to_string();
+        assert_eq!(message, "`n_heads` is 0; it must be at least 1");
+    }
+}

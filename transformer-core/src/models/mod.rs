@@ -1,0 +1,10 @@
+//! Models made of the layers.
+
+pub mod attention_maps;
+pub mod config;
+pub mod language_model;
+pub mod parameters;
+pub mod precision;
+pub mod presets;
+pub mod transformer;
+pub mod validation;

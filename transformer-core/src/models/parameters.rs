@@ -1,0 +1,147 @@
+//! Every parameter of a model, by path and shape, without building it.
+
+use crate::models::config::TransformerConfig;
+use crate::nn::parameters::{Parameter, linear_parameters, within};
+
+impl TransformerConfig {
+    /// The names of the trainable parameters of a model of this configuration, as `model.safetensors` has them,
+    /// tied ones once. The model need not be built.
+    ///
+    /// ```
+    /// use transformer_core::TransformerConfig;
+    ///
+    /// let names = TransformerConfig::base(1000).parameter_names();
+    /// assert!(names.contains(&"encoder.layers.5.feed_forward.inner.weight".to_owned()));
+    /// ```
+    pub fn parameter_names(&self) -> Vec<String> {
+        let parameters = self.parameters(usize::MAX).into_iter();
+        parameters.map(|(name, _)| name).collect()
+    }
+
+    /// The parameters of the model; of each stack, those of at most `max_layers` layers.
+    pub(crate) fn parameters(&self, max_layers: usize) -> Vec<Parameter> {
+        let mut parameters = self.parameters_outside_stacks();
+        if !self.is_language_model() {
+            parameters.extend(within("encoder", self.encoder().parameters(max_layers)));
+        }
+        parameters.extend(within("decoder", self.decoder().parameters(max_layers)));
+        parameters
+    }
+
+    /// The parameters of the model that are in no stack.
+    fn parameters_outside_stacks(&self) -> Vec<Parameter> {
+        let mut parameters = match self.is_language_model() {
+            true => self.side_parameters("", self.tgt_vocab_size, true),
+            false => {
+                let tied = self.tying.ties_source_target();
+                let mut sides = self.side_parameters("src_", self.src_vocab_size, true);
+                sides.extend(self.side_parameters("tgt_", self.tgt_vocab_size, !tied));
+                sides
+            }
+        };
+        let mut generator =
+            linear_parameters(self.d_model, self.tgt_vocab_size, self.generator_bias);
+        if self.tying.ties_generator() {
+            generator.remove(0);
+        }
+        parameters.extend(within("generator", generator));
+        parameters
+    }
+
+    /// Embedding, positions and norm of one side, whose names begin with a prefix.
+    fn side_parameters(
+        &self,
+        side: &str,
+        vocab_size: usize,
+        has_embedding: bool,
+    ) -> Vec<Parameter> {
+        let table = |path: &str, rows| (format!("{side}{path}"), vec![rows, self.d_model]);
+        let mut parameters = Vec::new();
+        if has_embedding {
+            parameters.push(table("embedding.weight", vocab_size));
+        }
+        if let Some(max_len) = self.max_len() {
+            parameters.push(table("positions.learned", max_len));
+        }
+        if self.embedding_norm {
+            let norm = self.norm_config().parameters();
+            parameters.extend(within(&format!("{side}embedding_norm"), norm));
+        }
+        parameters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models::config::WeightTying;
+    use crate::nn::init::WeightInit;
+    use crate::nn::parameters::count;
+    use crate::nn::positions::Positions;
+    use burn_ndarray::NdArray;
+    use burn_store::ModuleSnapshot;
+
+    /// The parameters of a model that is built.
+    fn built(config: &TransformerConfig) -> Vec<Parameter> {
+        let model = config
+            .init_from::<NdArray>(&mut WeightInit::zeros(), &Default::default())
+            .unwrap();
+        let mut parameters: Vec<_> = model
+            .collect(None, None, false)
+            .into_iter()
+            .map(|tensor| (tensor.full_path(), tensor.shape.iter().copied().collect()))
+            .collect();
+        parameters.sort();
+        parameters
+    }
+
+    fn listed(config: &TransformerConfig) -> Vec<Parameter> {
+        let mut parameters = config.parameters(usize::MAX);
+        parameters.sort();
+        parameters
+    }
+
+    #[test]
+    fn they_are_those_of_a_built_model() {
+        let base = TransformerConfig {
+            d_model: 6,
+            n_heads: 3,
+            d_ff: 5,
+            n_encoder_layers: 1,
+            n_decoder_layers: 2,
+            ..TransformerConfig::base(11)
+        };
+        let configs = [
+            TransformerConfig {
+                d_k: Some(4),
+                d_v: Some(3),
+                tying: WeightTying::None,
+                tgt_vocab_size: 13,
+                ..base.clone()
+            },
+            TransformerConfig {
+                tying: WeightTying::SourceTarget,
+                attention_bias: true,
+                ..base.clone()
+            },
+            TransformerConfig {
+                tying: WeightTying::TargetGenerator,
+                generator_bias: true,
+                final_norm: true,
+                ..base.clone()
+            },
+            TransformerConfig {
+                positions: Positions::Learned { max_len: 7 },
+                decoder_n_heads: Some(1),
+                decoder_d_ff: Some(4),
+                embedding_norm: true,
+                ..base
+            },
+        ];
+        for config in configs {
+            let expected = built(&config);
+            assert_eq!(listed(&config), expected);
+            assert_eq!(config.num_params(), count(&expected));
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The projection to vocabulary logits (§3.4).
+
+use burn::config::Config;
+use burn::module::{Module, Param};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use crate::nn::embedding::TokenEmbedding;
+use crate::nn::error::assert_sizes;
+use crate::nn::init::WeightInit;
+use transformer_kernels::{self as ops, ProductPrecision, WeightLayout};
+
+/// The configuration of [`Generator`].
+#[derive(Config, Debug)]
+pub struct GeneratorConfig {
+    /// Width of the hidden states.
+    pub d_model: usize,
+    /// Entries of the vocabulary.
+    pub vocab_size: usize,
+    /// Whether its matrix is that of an embedding.
+    #[config(default = false)]
+    pub tied: bool,
+    /// Whether logits have a bias; the paper's have none.
+    #[config(default = false)]
+    pub bias: bool,
+}
+
+impl GeneratorConfig {
+    /// A projection with weights drawn from the backend's random number generator.
+    ///
+    /// # Panics
+    /// When a size is zero.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Generator<B> {
+        self.init_from(&mut WeightInit::from_backend::<B>(device), device)
+    }
+
+    /// A projection with weights from `init`.
+    ///
+    /// # Panics
+    /// As [`init`](Self::init).
+    pub fn init_from<B: Backend>(&self, init: &mut WeightInit, device: &B::Device) -> Generator<B> {
+        assert_sizes(&[("d_model", self.d_model), ("vocab_size", self.vocab_size)]);
+        let zeros = || Param::from_tensor(Tensor::zeros([self.vocab_size], device));
+        Generator {
+            weight: (!self.tied).then(|| {
+                let linear = init.linear(self.d_model, self.vocab_size, false, device);
+                linear.weight
+            }),
+            bias: self.bias.then(zeros),
+            precision: ProductPrecision::F32,
+        }
+    }
+}
+
+/// Maps the decoder's output to one logit per entry of the target vocabulary (§3.4).
+///
+/// If it is tied it stores no matrix, but uses that of an embedding, transposed and not scaled.
+#[derive(Module, Debug)]
+pub struct Generator<B: Backend> {
+    /// `[d_model, vocab_size]`; `None` when tied.
+    pub weight: Option<Param<Tensor<B, 2>>>,
+    /// `[vocab_size]`; `None` without bias.
+    pub bias: Option<Param<Tensor<B, 1>>>,
+    /// The precision of the product, in training.
+    #[module(skip)]
+    pub(crate) precision: ProductPrecision,
+}
+
+impl<B: Backend> Generator<B> {
+    /// Logits, before the softmax.
+    ///
+    /// # Shapes
+    /// - hidden: `[.., d_model]`, such as `[batch, len, d_model]`, or chosen rows `[rows, d_model]`
+    /// - embedding: the one that a tied generator uses; an untied one needs none
+    /// - output: `[.., vocab_size]`
+    ///
+    /// # Panics
+    /// When the generator is tied and there is no embedding, or `hidden` is not `d_model` wide.
+    pub fn forward<const D: usize>(
+        &self,
+        hidden: Tensor<B, D>,
+        embedding: Option<&TokenEmbedding<B>>,
+    ) -> Tensor<B, D> {
+        let bias = self.bias.as_ref().map(Param::val);
+        let (weight, layout) = match (&self.weight, embedding) {
+            (Some(weight), _) => (weight.val(), WeightLayout::InputByOutput),
+            (None, Some(embedding)) => (embedding.weight.val(), WeightLayout::OutputByInput),
+            (None, None) => panic!("a tied generator without the embedding that it is tied to"),
+        };
+        ops::linear(hidden, weight, bias, layout, self.precision)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nn::embedding::EmbeddingConfig;
+    use burn_ndarray::NdArray;
+
+    fn generator(tied: bool) -> Generator<NdArray> {
+        let config = GeneratorConfig::new(4, 5).with_tied(tied);
+        config.init_from(&mut WeightInit::new(1), &Default::default())
+    }
+
+    fn hidden() -> Tensor<NdArray, 3> {
+        Tensor::ones([2, 3, 4], &Default::default())
+    }
+
+    #[test]
+    fn an_untied_generator_needs_no_embedding() {
+        let logits = generator(false).forward(hidden(), None);
+        assert_eq!(logits.dims(), [2, 3, 5]);
+    }
+
+    /// Each logit is the sum of an entry's vector, since the hidden states are ones.
+    #[test]
+    fn a_tied_generator_multiplies_by_its_embedding() {
+        let config = EmbeddingConfig::new(5, 4).with_tied(true);
+        let init = &mut WeightInit::new(1);
+        let embedding: TokenEmbedding<NdArray> = config.init_from(init, &Default::default());
+        let logits = generator(true).forward(hidden(), Some(&embedding));
+        let sums = embedding.weight.val().sum_dim(1).into_data();
+        let sums: Vec<f32> = sums.iter().collect();
+        for row in logits.into_data().iter().collect::<Vec<f32>>().chunks(5) {
+            for (logit, sum) in row.iter().zip(&sums) {
+                assert!((logit - sum).abs() < 1e-6);
+            }
+        }
+    }
+
+    #[test]
+    fn chosen_rows_have_the_logits_of_their_positions() {
+        let (generator, hidden) = (generator(false), hidden().cumsum(1));
+        let all = generator.forward(hidden.clone(), None);
+        let rows = hidden.slice([1..2, 1..3]).squeeze_dim::<2>(0);
+        let expected = all.slice([1..2, 1..3]).squeeze_dim::<2>(0);
+        let difference = (generator.forward(rows, None) - expected).abs().max();
+        assert!(difference.into_scalar() < 1e-6);
+    }
+
+    #[test]
+    #[should_panic(expected = "a tied generator without the embedding")]
+    fn a_tied_generator_needs_its_embedding() {
+        generator(true).forward(hidden(), None);
+    }
+}

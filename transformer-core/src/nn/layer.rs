@@ -1,0 +1,304 @@
+//! The layers of the encoder and of the decoder (§3.1).
+
+use burn::module::Module;
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor};
+use serde::{Deserialize, Serialize};
+use transformer_kernels::AttentionWeights;
+
+use crate::nn::attention::AttentionConfig;
+use crate::nn::cache::LayerState;
+use crate::nn::error::ConfigError;
+use crate::nn::feed_forward::{FeedForward, FeedForwardConfig};
+use crate::nn::init::WeightInit;
+use crate::nn::multi_head_attention::MultiHeadAttention;
+use crate::nn::norm::NormConfig;
+use crate::nn::parameters::{Parameter, within};
+use crate::nn::self_attention::SelfAttention;
+use crate::nn::sublayer::{Sublayer, SublayerConfig};
+use transformer_kernels::Mask;
+
+/// The configuration of a [`Layer`]: the configurations of its parts, all of one `d_model`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LayerConfig {
+    /// Self-attention.
+    pub self_attention: AttentionConfig,
+    /// Attention to a memory, as in the decoder of an encoder–decoder; `None` in an encoder, and in a decoder alone.
+    pub cross_attention: Option<AttentionConfig>,
+    /// The feed-forward network.
+    pub feed_forward: FeedForwardConfig,
+    /// The connection around each sub-layer.
+    pub sublayer: SublayerConfig,
+}
+
+impl LayerConfig {
+    /// An encoder layer as in the paper: post-norm, ReLU, no attention biases, `d_k = d_v = d_model / n_heads`, dropout
+    /// 0.1 on the sub-layers.
+    ///
+    /// # Errors
+    /// When a size is zero or above 2²⁴, or the heads do not divide `d_model`.
+    pub fn new(d_model: usize, n_heads: usize, d_ff: usize) -> Result<Self, ConfigError> {
+        let config = Self {
+            self_attention: AttentionConfig::new(d_model, n_heads),
+            cross_attention: None,
+            feed_forward: FeedForwardConfig::new(d_model, d_ff),
+            sublayer: SublayerConfig::new(NormConfig::new(d_model)),
+        };
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// The same layer with attention to a memory, configured as its self-attention: a decoder layer.
+    pub fn with_memory(self) -> Self {
+        Self {
+            cross_attention: Some(self.self_attention.clone()),
+            ..self
+        }
+    }
+
+    /// Width of the residual stream.
+    pub fn d_model(&self) -> usize {
+        self.self_attention.d_model
+    }
+
+    /// Checks that the configuration describes a layer.
+    ///
+    /// # Errors
+    /// The first contradiction found, with its values.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.self_attention.validate()?;
+        if let Some(attention) = &self.cross_attention {
+            attention.validate()?;
+        }
+        self.feed_forward.validate()?;
+        self.sublayer.validate()?;
+        let expected = self.d_model();
+        let widths = [
+            ("feed_forward", self.feed_forward.d_model),
+            ("sublayer", self.sublayer.norm.d_model),
+            (
+                "cross_attention",
+                self.cross_attention
+                    .as_ref()
+                    .map_or(expected, |attention| attention.d_model),
+            ),
+        ];
+        for (part, d_model) in widths {
+            if d_model != expected {
+                return Err(ConfigError::OtherWidth {
+                    part,
+                    d_model,
+                    expected,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// A layer with weights drawn from the backend's generator.
+    ///
+    /// # Panics
+    /// When the configuration is not [valid](Self::validate).
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Layer<B> {
+        self.init_from(&mut WeightInit::from_backend::<B>(device), device)
+    }
+
+    /// A layer with weights from `init`.
+    ///
+    /// # Panics
+    /// As [`init`](Self::init).
+    pub fn init_from<B: Backend>(&self, init: &mut WeightInit, device: &B::Device) -> Layer<B> {
+        if let Err(error) = self.validate() {
+            panic!("{error}");
+        }
+        let cross_attention = self.cross_attention.as_ref();
+        Layer {
+            self_attention: self.self_attention.init_self_from(init, device),
+            self_attention_sublayer: self.sublayer.init(device),
+            cross_attention: cross_attention.map(|attention| attention.init_from(init, device)),
+            cross_attention_sublayer: cross_attention.map(|_| self.sublayer.init(device)),
+            feed_forward: self.feed_forward.init_from(init, device),
+            feed_forward_sublayer: self.sublayer.init(device),
+        }
+    }
+
+    /// The parameters of a [`Layer`].
+    pub(crate) fn parameters(&self) -> Vec<Parameter> {
+        let norm = |part| within(part, self.sublayer.norm.parameters());
+        let mut parameters = within("self_attention", self.self_attention.self_parameters());
+        parameters.extend(norm("self_attention_sublayer.norm"));
+        if let Some(attention) = &self.cross_attention {
+            parameters.extend(within("cross_attention", attention.parameters()));
+            parameters.extend(norm("cross_attention_sublayer.norm"));
+        }
+        parameters.extend(within("feed_forward", self.feed_forward.parameters()));
+        parameters.extend(norm("feed_forward_sublayer.norm"));
+        parameters
+    }
+}
+
+/// What a layer's sub-layers attend to, and which attention weights are returned. The default is self-attention
+/// without a mask, and no weights.
+#[derive(Debug)]
+pub struct Context<'a, B: Backend> {
+    /// Blocks keys of self-attention: `[batch or 1, n_heads or 1, query_len or 1, key_len]`.
+    pub mask: Option<&'a Mask<B>>,
+    /// The memory, `[batch, src_len, d_model]`, unless a state has its keys and values.
+    pub memory: Option<&'a Tensor<B, 3>>,
+    /// Blocks keys of the memory: `[batch or 1, n_heads or 1, len or 1, src_len]`, with a state `[sources, 1, 1, src_len]`.
+    pub memory_mask: Option<&'a Mask<B>>,
+    /// Whether attention weights are returned.
+    pub weights: AttentionWeights,
+}
+
+impl<B: Backend> Clone for Context<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Backend> Copy for Context<'_, B> {}
+
+impl<B: Backend> Default for Context<'_, B> {
+    fn default() -> Self {
+        Self {
+            mask: None,
+            memory: None,
+            memory_mask: None,
+            weights: AttentionWeights::Discard,
+        }
+    }
+}
+
+/// The output of a [`Block`].
+#[derive(Debug, Clone)]
+pub struct BlockOutput<B: Backend> {
+    /// `[batch, len, d_model]`
+    pub hidden: Tensor<B, 3>,
+    /// Weights of self-attention, `[batch, n_heads, len, key_len]`; `None` unless asked for.
+    pub self_attention: Option<Tensor<B, 4>>,
+    /// Weights of attention to the memory, `[batch, n_heads, len, src_len]`; `None` unless asked for, and without a
+    /// memory.
+    pub cross_attention: Option<Tensor<B, 4>>,
+}
+
+/// What a [`Stack`](crate::Stack) is made of: a [`Layer`], or a layer of your own.
+pub trait Block<B: Backend>: Module<B> {
+    /// What the layer remembers of each row so far, when sequences are read step by step: keys and values, or a
+    /// recurrent sum.
+    type State: BlockState<B>;
+
+    /// The state before the first position.
+    ///
+    /// # Shapes
+    /// - memory: `[sources, src_len, d_model]`; `None` if the layer attends to none
+    fn start(&self, memory: Option<&Tensor<B, 3>>) -> Self::State;
+
+    /// Applies the layer to whole sequences, or to the positions after those in a state, which then remembers them,
+    /// too.
+    ///
+    /// # Shapes
+    /// - x: `[batch, len, d_model]`
+    /// - output: see [`BlockOutput`]
+    fn forward(
+        &self,
+        x: Tensor<B, 3>,
+        at: &Context<'_, B>,
+        state: Option<&mut Self::State>,
+    ) -> BlockOutput<B>;
+}
+
+/// The state of a [`Block`].
+pub trait BlockState<B: Backend>: Clone {
+    /// Keeps the given rows, and of the memory the given sources, in the given order; indices may repeat. `None` keeps
+    /// all as they are.
+    fn select(&mut self, sources: Option<&Tensor<B, 1, Int>>, rows: Option<&Tensor<B, 1, Int>>);
+}
+
+/// Self-attention, attention to the memory where there is one, then the feed-forward network, each inside its
+/// [`Sublayer`] (§3.1). Without a memory it is the encoder's layer, with one the decoder's.
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use burn_ndarray::NdArray;
+/// use transformer_core::{Block, Context, LayerConfig};
+///
+/// # fn main() -> Result<(), transformer_core::ConfigError> {
+/// let device = Default::default();
+/// let layer = LayerConfig::new(32, 4, 64)?.init::<NdArray>(&device);
+///
+/// let x = Tensor::zeros([2, 5, 32], &device);
+/// let y = layer.forward(x, &Context::default(), None);
+/// assert_eq!(y.hidden.dims(), [2, 5, 32]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Module, Debug)]
+pub struct Layer<B: Backend> {
+    /// Each position attends to the positions that the mask does not block.
+    pub self_attention: SelfAttention<B>,
+    /// The connection around the self-attention.
+    pub self_attention_sublayer: Sublayer<B>,
+    /// Each position attends to the memory; `None` in a layer without one.
+    pub cross_attention: Option<MultiHeadAttention<B>>,
+    /// The connection around the attention to the memory.
+    pub cross_attention_sublayer: Option<Sublayer<B>>,
+    /// Applied to each position by itself.
+    pub feed_forward: FeedForward<B>,
+    /// The connection around the feed-forward network.
+    pub feed_forward_sublayer: Sublayer<B>,
+}
+
+impl<B: Backend> Block<B> for Layer<B> {
+    type State = LayerState<B>;
+
+    /// # Panics
+    /// When there is a memory and the layer attends to none, or the reverse.
+    fn start(&self, memory: Option<&Tensor<B, 3>>) -> LayerState<B> {
+        let memory = match (&self.cross_attention, memory) {
+            (Some(attention), Some(memory)) => Some(attention.key_value(memory.clone())),
+            (None, None) => None,
+            (Some(_), None) => panic!("a layer that attends to a memory, but no memory"),
+            (None, Some(_)) => panic!("a memory, but a layer that attends to none"),
+        };
+        LayerState {
+            memory,
+            ..LayerState::default()
+        }
+    }
+
+    /// # Panics
+    /// When the layer attends to a memory and there is none; when the shapes do not agree.
+    fn forward(
+        &self,
+        x: Tensor<B, 3>,
+        at: &Context<'_, B>,
+        mut state: Option<&mut LayerState<B>>,
+    ) -> BlockOutput<B> {
+        let (x, self_attention) = self.self_attention_sublayer.forward_with(x, |x| {
+            let attended = match &mut state {
+                Some(state) => self.self_attention.forward_after(x, at, &mut state.rows),
+                None => self.self_attention.forward(x, at.mask, at.weights),
+            };
+            (attended.output, attended.weights)
+        });
+        let (x, cross_attention) = match (&self.cross_attention, &self.cross_attention_sublayer) {
+            (Some(attention), Some(sublayer)) => sublayer.forward_with(x, |x| {
+                let attended = match state.and_then(|state| state.memory.as_ref()) {
+                    Some(memory) => attention.forward_to(memory, x, at),
+                    None => attention.forward_at(x, at),
+                };
+                (attended.output, attended.weights)
+            }),
+            _ => (x, None),
+        };
+        let hidden = self
+            .feed_forward_sublayer
+            .forward(x, |x| self.feed_forward.forward(x));
+        BlockOutput {
+            hidden,
+            self_attention,
+            cross_attention,
+        }
+    }
+}

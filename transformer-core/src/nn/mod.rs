@@ -1,0 +1,20 @@
+//! The layers, one file per section of the paper, and what they share. They know no model, no file and no search.
+
+pub mod attention;
+pub mod cache;
+pub mod dropout;
+pub mod embedding;
+pub mod error;
+pub mod feed_forward;
+pub mod generator;
+pub mod init;
+pub mod layer;
+pub mod linear;
+pub mod mask;
+pub mod multi_head_attention;
+pub mod norm;
+pub mod parameters;
+pub mod positions;
+pub mod self_attention;
+pub mod stack;
+pub mod sublayer;

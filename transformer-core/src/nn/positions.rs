@@ -1,0 +1,427 @@
+//! Positional encodings (§3.5).
+
+use burn::config::Config;
+use burn::module::{Module, Param};
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+
+use crate::nn::error::{ConfigError, assert_sizes};
+use crate::nn::init::WeightInit;
+
+/// Positions whose sines and cosines are stored; longer sequences compute theirs.
+pub(crate) const TABLE_LEN: usize = 512;
+
+/// Kind of positional encoding (§3.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Positions {
+    /// Fixed sines and cosines, for any length, the sine and the cosine of a frequency side by side.
+    Sinusoidal,
+    /// Fixed sines in the first half of the features, cosines in the second, for any length.
+    ///
+    /// The frequency i of each half is `10000^(-i/n)`, from 0 on.
+    SinesThenCosines {
+        /// Whether n is `⌊d_model/2⌋ - 1`, so that the last frequency is exactly 1/10000, as in tensor2tensor and
+        /// fairseq; the last feature of an odd `d_model` is then 0. Otherwise n is `d_model/2`, as in the paper; an odd
+        /// `d_model` has one sine more than cosines.
+        inclusive: bool,
+        /// The position of the first token.
+        first: usize,
+    },
+    /// One learned vector per position (Table 3 row E).
+    Learned {
+        /// Number of positions; no sequence may be longer.
+        max_len: usize,
+    },
+}
+
+impl Positions {
+    /// The position of the first token.
+    pub(crate) fn first(self) -> usize {
+        match self {
+            Self::Sinusoidal | Self::Learned { .. } => 0,
+            Self::SinesThenCosines { first, .. } => first,
+        }
+    }
+
+    /// Checks that they have features for vectors of this width.
+    pub(crate) fn check(self, d_model: usize) -> Result<(), ConfigError> {
+        match self {
+            Self::Sinusoidal if !d_model.is_multiple_of(2) => {
+                Err(ConfigError::OddWidth { d_model })
+            }
+            Self::SinesThenCosines { inclusive, .. } if inclusive && d_model < 4 => {
+                Err(ConfigError::OneFrequency { d_model })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Sines and cosines of geometrically decreasing frequencies (§3.5):
+///
+/// `PE(pos, 2i) = sin(pos / 10000^(2i/d_model))`,
+/// `PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model))`.
+///
+/// The frequencies are computed in log space, in double precision.
+///
+/// # Shapes
+/// - output: `[len, d_model]`, the positions from `first` on
+///
+/// ```
+/// use burn_ndarray::NdArray;
+/// use transformer_core::sinusoidal_encoding;
+///
+/// // Position 1, d_model 4: sin 1, cos 1, sin 1/100, cos 1/100.
+/// let encoding = sinusoidal_encoding::<NdArray>(1, 1, 4, &Default::default());
+/// let expected = [0.841471, 0.540302, 0.0099998, 0.99995];
+/// for (value, expected) in encoding.into_data().iter::<f64>().zip(expected) {
+///     assert!((value - expected).abs() < 1e-6);
+/// }
+/// ```
+pub fn sinusoidal_encoding<B: Backend>(
+    first: usize,
+    len: usize,
+    d_model: usize,
+    device: &B::Device,
+) -> Tensor<B, 2> {
+    let sinusoid = |position, feature| sinusoid(position, feature, d_model);
+    let values = encoding(first, len, d_model, sinusoid);
+    tensor(values, [len, d_model], device)
+}
+
+/// The value of each feature of the positions from `first` on: `[len, d_model]`.
+fn encoding(
+    first: usize,
+    len: usize,
+    d_model: usize,
+    value: impl Fn(usize, usize) -> f64,
+) -> Vec<f32> {
+    let mut values = Vec::with_capacity(len * d_model);
+    for position in first..first + len {
+        values.extend((0..d_model).map(|feature| value(position, feature) as f32));
+    }
+    values
+}
+
+fn tensor<B: Backend>(values: Vec<f32>, shape: [usize; 2], device: &B::Device) -> Tensor<B, 2> {
+    let data = TensorData::new(values, shape).convert::<B::FloatElem>();
+    Tensor::from_data(data, device)
+}
+
+/// `PE(position, dimension)`.
+pub(crate) fn sinusoid(position: usize, dimension: usize, d_model: usize) -> f64 {
+    let pair = (dimension - dimension % 2) as f64;
+    let angle = position as f64 * (-pair * 10_000_f64.ln() / d_model as f64).exp();
+    if dimension.is_multiple_of(2) {
+        angle.sin()
+    } else {
+        angle.cos()
+    }
+}
+
+/// `PE(position, dimension)` of [`Positions::SinesThenCosines`].
+pub(crate) fn sine_then_cosine(
+    position: usize,
+    feature: usize,
+    d_model: usize,
+    inclusive: bool,
+) -> f64 {
+    let half = d_model as f64 / 2.0;
+    let (sines, n) = match inclusive {
+        true => (d_model / 2, half.floor() - 1.0),
+        false => (d_model.div_ceil(2), half),
+    };
+    let angle = |i: usize| position as f64 * (-(i as f64) * 10_000_f64.ln() / n).exp();
+    match feature.checked_sub(sines) {
+        None => angle(feature).sin(),
+        // Beyond the second half of an odd width.
+        Some(i) if inclusive && i >= sines => 0.0,
+        Some(i) => angle(i).cos(),
+    }
+}
+
+impl Positions {
+    /// The encodings of `len` tokens of a sequence, from token `first` on, counted from 0: `[len, d_model]`; `None`
+    /// where they are learned.
+    pub(crate) fn fixed_values(self, first: usize, len: usize, d_model: usize) -> Option<Vec<f32>> {
+        match self {
+            Self::Sinusoidal => {
+                let value = |position, feature| sinusoid(position, feature, d_model);
+                Some(encoding(first, len, d_model, value))
+            }
+            Self::SinesThenCosines { inclusive, .. } => {
+                let value =
+                    |position, feature| sine_then_cosine(position, feature, d_model, inclusive);
+                Some(encoding(first + self.first(), len, d_model, value))
+            }
+            Self::Learned { .. } => None,
+        }
+    }
+
+    /// [`fixed_values`](Self::fixed_values) as a tensor.
+    fn fixed<B: Backend>(
+        self,
+        first: usize,
+        len: usize,
+        d_model: usize,
+        device: &B::Device,
+    ) -> Option<Tensor<B, 2>> {
+        let values = self.fixed_values(first, len, d_model)?;
+        Some(tensor(values, [len, d_model], device))
+    }
+}
+
+/// The configuration of [`PositionalEncoding`].
+#[derive(Config, Debug)]
+pub struct PositionalEncodingConfig {
+    /// Width of the embeddings.
+    pub d_model: usize,
+    /// Fixed or learned; the paper's are sinusoidal.
+    #[config(default = "Positions::Sinusoidal")]
+    pub positions: Positions,
+}
+
+impl PositionalEncodingConfig {
+    /// A positional encoding; learned vectors are drawn from the backend's generator.
+    ///
+    /// # Panics
+    /// When a size is zero, or `d_model` is not one that [`Positions::SinesThenCosines`] can have.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> PositionalEncoding<B> {
+        self.init_from(&mut WeightInit::from_backend::<B>(device), device)
+    }
+
+    /// A positional encoding; learned vectors are drawn from `init`.
+    ///
+    /// Learned vectors are `N(0, 1)`, the variance of the embeddings that they are added to.
+    ///
+    /// # Panics
+    /// As [`init`](Self::init).
+    pub fn init_from<B: Backend>(
+        &self,
+        init: &mut WeightInit,
+        device: &B::Device,
+    ) -> PositionalEncoding<B> {
+        let Self { d_model, positions } = *self;
+        assert_sizes(&[("d_model", d_model)]);
+        let learned = match positions {
+            Positions::Sinusoidal => None,
+            Positions::SinesThenCosines { .. } => {
+                if let Err(error) = positions.check(d_model) {
+                    panic!("{error}");
+                }
+                None
+            }
+            Positions::Learned { max_len } => {
+                assert_sizes(&[("max_len", max_len)]);
+                Some(init.normal([max_len, d_model], 1.0, device))
+            }
+        };
+        PositionalEncoding {
+            learned,
+            fixed: positions.fixed(0, TABLE_LEN, d_model, device),
+            positions,
+        }
+    }
+}
+
+/// Adds the encoding of its position to each token's embedding (§3.5).
+#[derive(Module, Debug)]
+pub struct PositionalEncoding<B: Backend> {
+    /// One learned vector per position, `[max_len, d_model]`; `None` where positions are fixed.
+    pub learned: Option<Param<Tensor<B, 2>>>,
+    /// The first positions' sines and cosines, `[TABLE_LEN, d_model]`: a constant, not a weight.
+    fixed: Option<Tensor<B, 2>>,
+    #[module(skip)]
+    positions: Positions,
+}
+
+impl<B: Backend> PositionalEncoding<B> {
+    /// Adds the encodings of the positions from `first` on.
+    ///
+    /// # Shapes
+    /// - x: `[batch, len, d_model]`
+    /// - output: `[batch, len, d_model]`
+    ///
+    /// # Panics
+    /// When positions are learned and there are fewer than `first + len`, or `x` is not `d_model` wide.
+    pub fn forward(&self, x: Tensor<B, 3>, first: usize) -> Tensor<B, 3> {
+        let [_, len, d_model] = x.dims();
+        let end = first + len;
+        let encoding = match (&self.learned, &self.fixed) {
+            (Some(learned), _) => {
+                let [max_len, _] = learned.dims();
+                assert!(
+                    end <= max_len,
+                    "{end} positions asked of a model that has {max_len}"
+                );
+                learned.val().slice_dim(0, first..end)
+            }
+            (None, Some(table)) if end <= table.dims()[0] => table.clone().slice_dim(0, first..end),
+            (None, _) => self
+                .positions
+                .fixed(first, len, d_model, &x.device())
+                .expect("positions that are not learned are fixed"),
+        };
+        x + encoding.unsqueeze()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_ndarray::NdArray;
+
+    fn init(positions: Positions) -> PositionalEncoding<NdArray> {
+        let config = PositionalEncodingConfig::new(6).with_positions(positions);
+        config.init_from(&mut WeightInit::new(0), &Default::default())
+    }
+
+    fn encoded(positions: &PositionalEncoding<NdArray>, first: usize, len: usize) -> Vec<f32> {
+        let zeros = Tensor::zeros([1, len, 6], &Default::default());
+        values(positions.forward(zeros, first))
+    }
+
+    fn values<const D: usize>(tensor: Tensor<NdArray, D>) -> Vec<f32> {
+        tensor.into_data().iter().collect()
+    }
+
+    #[test]
+    fn sines_and_cosines_are_the_paper_s() {
+        let encoding = sinusoidal_encoding::<NdArray>(0, 5001, 6, &Default::default());
+        let found = values(encoding);
+        for position in [0, 1, 2, 511, 5000] {
+            for pair in 0..3 {
+                let angle = f64::from(position) / 10_000_f64.powf(2.0 * f64::from(pair) / 6.0);
+                let at = (position * 6 + 2 * pair) as usize;
+                assert!((f64::from(found[at]) - angle.sin()).abs() < 1e-6);
+                assert!((f64::from(found[at + 1]) - angle.cos()).abs() < 1e-6);
+            }
+        }
+    }
+
+    const MARIAN: Positions = Positions::SinesThenCosines {
+        inclusive: false,
+        first: 0,
+    };
+    const M2M100: Positions = Positions::SinesThenCosines {
+        inclusive: true,
+        first: 2,
+    };
+
+    #[test]
+    fn positions_after_the_table_continue_it() {
+        for kind in [Positions::Sinusoidal, MARIAN, M2M100] {
+            let positions = init(kind);
+            for (first, len) in [
+                (0, 3),
+                (TABLE_LEN - 3, 3),
+                (TABLE_LEN - 3, 4),
+                (TABLE_LEN, 1),
+                (900, 2),
+            ] {
+                let expected = kind.fixed::<NdArray>(first, len, 6, &Default::default());
+                let expected = values(expected.unwrap());
+                assert_eq!(encoded(&positions, first, len), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn sines_come_before_cosines() {
+        for (kind, n, shift) in [(MARIAN, 3.0, 0), (M2M100, 2.0, 2)] {
+            let positions = init(kind);
+            for first in [0_u16, 1, 5, 300, 5000] {
+                let found = encoded(&positions, usize::from(first), 1);
+                for i in 0..3 {
+                    let frequency = 10_000_f64.powf(-(i as f64) / n);
+                    let angle = f64::from(first + shift) * frequency;
+                    assert!((f64::from(found[i]) - angle.sin()).abs() < 1e-6);
+                    assert!((f64::from(found[3 + i]) - angle.cos()).abs() < 1e-6);
+                }
+            }
+        }
+    }
+
+    /// From `MarianSinusoidalPositionalEmbedding` and `M2M100SinusoidalPositionalEmbedding` of Hugging Face's
+    /// transformers 5.23, of width 6: the vectors of the eighth token.
+    #[test]
+    fn sines_then_cosines_are_hugging_face_s() {
+        let marian = [
+            0.656_986_6,
+            0.319_224_7,
+            0.015_080_5,
+            0.753_902_3,
+            0.947_679_0,
+            0.999_886_3,
+        ];
+        let m2m100 = [
+            0.412_118_49,
+            0.089_878_544,
+            0.000_899_999_81,
+            -0.911_130_25,
+            0.995_952_73,
+            0.999_999_58,
+        ];
+        for (kind, expected) in [(MARIAN, marian), (M2M100, m2m100)] {
+            let found = encoded(&init(kind), 7, 1);
+            for (found, expected) in found.into_iter().zip(expected) {
+                let found = f64::from(found);
+                assert!((found - expected).abs() < 2e-7, "{found}, not {expected}");
+            }
+        }
+    }
+
+    /// From the same classes, of width 7.
+    #[test]
+    fn odd_widths_are_hugging_face_s() {
+        let marian = [
+            0.656_986_594,
+            0.482_739_329,
+            0.036_248_378_5,
+            0.002_609_312_53,
+            0.753_902_256,
+            0.875_764_072,
+            0.999_342_799,
+        ];
+        let m2m100 = [
+            0.412_118_495,
+            0.089_878_544_2,
+            0.000_899_999_81,
+            -0.911_130_25,
+            0.995_952_725,
+            0.999_999_583,
+            0.0,
+        ];
+        for (kind, expected) in [(MARIAN, marian), (M2M100, m2m100)] {
+            let found = kind.fixed_values(7, 1, 7).unwrap();
+            for (found, expected) in found.into_iter().zip(expected) {
+                let found = f64::from(found);
+                assert!((found - expected).abs() < 2e-7, "{found}, not {expected}");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "`d_model` 2 has one frequency")]
+    fn inclusive_frequencies_are_two_at_least() {
+        let config = PositionalEncodingConfig::new(2).with_positions(M2M100);
+        config.init::<NdArray>(&Default::default());
+    }
+
+    #[test]
+    fn learned_positions_are_rows_of_their_table() {
+        let positions = init(Positions::Learned { max_len: 5 });
+        let table = values(positions.learned.as_ref().unwrap().val());
+        assert_eq!(encoded(&positions, 0, 5), table);
+        assert_eq!(encoded(&positions, 2, 3), table[12..]);
+    }
+
+    #[test]
+    #[should_panic(expected = "6 positions asked of a model that has 5")]
+    fn learned_positions_end() {
+        let positions = init(Positions::Learned { max_len: 5 });
+        encoded(&positions, 4, 2);
+    }
+}

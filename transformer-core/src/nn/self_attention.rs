@@ -1,0 +1,107 @@
+//! Multi-head attention of a sequence to itself (§3.2.3).
+
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use crate::nn::attention::{AttentionConfig, AttentionHeads, AttentionOutput};
+use crate::nn::cache::KeyValue;
+use crate::nn::init::WeightInit;
+use crate::nn::layer::Context;
+use crate::nn::linear::linear;
+use transformer_kernels::Mask;
+use transformer_kernels::{AttentionWeights, Heads, Operands};
+
+impl AttentionConfig {
+    /// Multi-head attention of a sequence to itself, with weights drawn from the backend's generator.
+    ///
+    /// # Panics
+    /// As [`init`](Self::init).
+    pub fn init_self<B: Backend>(&self, device: &B::Device) -> SelfAttention<B> {
+        self.init_self_from(&mut WeightInit::from_backend::<B>(device), device)
+    }
+
+    /// Multi-head attention of a sequence to itself, with weights from `init`.
+    ///
+    /// # Panics
+    /// As [`init`](Self::init).
+    pub fn init_self_from<B: Backend>(
+        &self,
+        init: &mut WeightInit,
+        device: &B::Device,
+    ) -> SelfAttention<B> {
+        let Heads { n_heads, d_k, d_v } = self.heads();
+        let [keys, values] = [n_heads * d_k, n_heads * d_v];
+        SelfAttention {
+            query_key_value: init.attention_projections(
+                self.d_model,
+                &[keys, keys, values],
+                self.bias,
+                device,
+            ),
+            heads: self.init_heads_from(init, device),
+        }
+    }
+}
+
+/// Multi-head attention whose queries, keys and values come from one sequence (§3.2.3): in the
+/// encoder, and masked in the decoder.
+///
+/// It is a [`MultiHeadAttention`](crate::MultiHeadAttention) with `W^Q`, `W^K` and `W^V` in one matrix.
+#[derive(Module, Debug)]
+pub struct SelfAttention<B: Backend> {
+    /// `W^Q`, `W^K` and `W^V` side by side, each by heads: `[d_model, n_heads · (2 d_k + d_v)]`.
+    pub query_key_value: Linear<B>,
+    /// The heads and `W^O`.
+    pub heads: AttentionHeads<B>,
+}
+
+impl<B: Backend> SelfAttention<B> {
+    /// Each position attends to the positions that the mask does not block.
+    ///
+    /// # Shapes
+    /// - x: `[batch, len, d_model]`
+    /// - mask: `[batch or 1, n_heads or 1, len or 1, len]`
+    /// - output: see [`AttentionOutput`], both lengths being `len`
+    ///
+    /// # Panics
+    /// When the shapes do not agree.
+    pub fn forward(
+        &self,
+        x: Tensor<B, 3>,
+        mask: Option<&Mask<B>>,
+        weights: AttentionWeights,
+    ) -> AttentionOutput<B> {
+        let packed = linear(&self.query_key_value, x, self.heads.precision);
+        let operands = Operands::SelfPacked(&packed);
+        self.heads.forward(operands, mask, weights)
+    }
+
+    /// [`forward`](Self::forward) for the positions after some whose keys and values are known; adds their own.
+    ///
+    /// # Shapes
+    /// - x: `[batch, new_len, d_model]`
+    /// - output: see [`AttentionOutput`], `query_len` being `new_len`
+    pub(crate) fn forward_after(
+        &self,
+        x: Tensor<B, 3>,
+        at: &Context<'_, B>,
+        known: &mut Option<KeyValue<B>>,
+    ) -> AttentionOutput<B> {
+        let packed = linear(&self.query_key_value, x, self.heads.precision);
+        let sizes = self.heads.sizes();
+        let new = KeyValue::of_rows(&packed, sizes.n_heads * sizes.d_k, sizes);
+        let all = match known.take() {
+            Some(known) => known.followed_by(new),
+            None => new,
+        };
+        let operands = Operands::Cached {
+            query: &packed,
+            parts: &[[&all.key, &all.value]],
+        };
+        let attended = self.heads.forward(operands, at.mask, at.weights);
+        *known = Some(all);
+        attended
+    }
+}

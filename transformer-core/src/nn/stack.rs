@@ -1,0 +1,187 @@
+//! The stacks of the encoder and of the decoder (§3.1).
+
+use burn::config::Config;
+use burn::module::Module;
+use burn::tensor::backend::Backend;
+use burn::tensor::{Bool, Int, Tensor};
+
+use crate::nn::cache::Cache;
+use crate::nn::init::WeightInit;
+use crate::nn::layer::{Block, BlockOutput, Context, Layer, LayerConfig};
+use crate::nn::norm::Norm;
+use crate::nn::parameters::{Parameter, within};
+use crate::special_tokens::SpecialTokens;
+use transformer_kernels::AttentionWeights;
+
+/// The encoder's output for a batch of sources, which the decoder attends to.
+#[derive(Debug, Clone)]
+pub struct Memory<B: Backend> {
+    /// `[batch, src_len, d_model]`
+    pub hidden: Tensor<B, 3>,
+    /// The source's padding, `[batch, src_len]`, `true` = blocked.
+    pub padding: Tensor<B, 2, Bool>,
+}
+
+/// The output of a [`Stack`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct StackOutput<B: Backend> {
+    /// `[batch, len, d_model]`
+    pub hidden: Tensor<B, 3>,
+    /// Each layer's weights of self-attention, `[batch, n_heads, len, key_len]`; empty unless asked for.
+    pub self_attention: Vec<Tensor<B, 4>>,
+    /// Each layer's weights of attention to the memory, `[batch, n_heads, len, src_len]`; empty unless asked for, and
+    /// without a memory.
+    pub cross_attention: Vec<Tensor<B, 4>>,
+}
+
+/// The configuration of a [`Stack`] of [`Layer`]s.
+#[derive(Config, Debug, PartialEq)]
+pub struct StackConfig {
+    /// The configuration of each layer.
+    pub layer: LayerConfig,
+    /// Number of layers.
+    pub n_layers: usize,
+    /// Whether the stack ends in a layer normalisation; a pre-norm stack needs it.
+    #[config(default = false)]
+    pub final_norm: bool,
+}
+
+impl StackConfig {
+    /// A stack with weights drawn from the backend's generator.
+    ///
+    /// # Panics
+    /// When the layers' configuration is not [valid](LayerConfig::validate).
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Stack<B, Layer<B>> {
+        self.init_from(&mut WeightInit::from_backend::<B>(device), device)
+    }
+
+    /// A stack with weights from `init`.
+    ///
+    /// # Panics
+    /// As [`init`](Self::init).
+    pub fn init_from<B: Backend>(
+        &self,
+        init: &mut WeightInit,
+        device: &B::Device,
+    ) -> Stack<B, Layer<B>> {
+        let layers = (0..self.n_layers).map(|_| self.layer.init_from(init, device));
+        Stack {
+            layers: layers.collect(),
+            final_norm: self
+                .final_norm
+                .then(|| self.layer.sublayer.norm.init(device)),
+        }
+    }
+
+    /// The parameters of the [`Stack`] in its first layers, `max_layers` at most.
+    pub(crate) fn parameters(&self, max_layers: usize) -> Vec<Parameter> {
+        let of_layer = self.layer.parameters();
+        let layers = 0..self.n_layers.min(max_layers);
+        let mut parameters: Vec<Parameter> = layers
+            .flat_map(|index| within(&format!("layers.{index}"), of_layer.clone()))
+            .collect();
+        if self.final_norm {
+            parameters.extend(within("final_norm", self.layer.sublayer.norm.parameters()));
+        }
+        parameters
+    }
+}
+
+/// Layers on top of each other (§3.1), with a final norm if the configuration has one.
+///
+/// It can be used alone: a stack without a memory is the encoder of a classifier, for example, or, with a causal mask,
+/// the decoder of a language model. A stack may be made of layers of your own ([`Block`]).
+#[derive(Module, Debug)]
+pub struct Stack<B: Backend, L> {
+    /// The layers, from the input up.
+    pub layers: Vec<L>,
+    /// The norm after the last layer.
+    pub final_norm: Option<Norm<B>>,
+}
+
+impl<B: Backend, L: Block<B>> Stack<B, L> {
+    /// Applies the stack to whole sequences.
+    ///
+    /// # Shapes
+    /// - x: `[batch, len, d_model]`
+    /// - output: see [`StackOutput`], `key_len` being `len`
+    ///
+    /// # Panics
+    /// When the layers attend to a memory and there is none; when the shapes do not agree.
+    pub fn forward(&self, x: Tensor<B, 3>, at: &Context<'_, B>) -> StackOutput<B> {
+        self.through(x, |layer, _, x| layer.forward(x, at, None))
+    }
+
+    /// An empty cache, to read sequences step by step: the targets of a memory's sources, or, without one, this many
+    /// sequences.
+    ///
+    /// # Panics
+    /// When the layers attend to a memory and there is none, or the reverse; when the memory has another number of
+    /// sources.
+    pub fn start(&self, memory: Option<&Memory<B>>, sources: usize) -> Cache<B, L::State> {
+        let hidden = memory.map(|memory| &memory.hidden);
+        let layers = self.layers.iter().map(|layer| layer.start(hidden));
+        Cache::new(layers.collect(), memory, sources)
+    }
+
+    /// Reads the tokens after those in the cache: one of each row, or several, such as a prompt. Each position attends
+    /// to itself and those before it, and to the memory if there is one. No position attends to `<pad>`, unless that is
+    /// `<bos>`, too, and begins a row.
+    ///
+    /// # Shapes
+    /// - tokens: `[rows, new_len]`, one or more rows of each source, those of a source together
+    /// - x: the embedded tokens, with positions from [`Cache::len`] on, `[rows, new_len, d_model]`
+    /// - output: see [`StackOutput`], with `batch` = rows, `len` = new_len, and `key_len` the length of the rows
+    ///
+    /// # Panics
+    /// When the number of rows differs from the cache's, or `new_len` is zero.
+    pub fn next(
+        &self,
+        tokens: Tensor<B, 2, Int>,
+        x: Tensor<B, 3>,
+        cache: &mut Cache<B, L::State>,
+        special_tokens: SpecialTokens,
+        weights: AttentionWeights,
+    ) -> StackOutput<B> {
+        let mask = cache.append(tokens, special_tokens);
+        let memory_mask = cache.memory_mask();
+        let at = Context {
+            mask: Some(&mask),
+            memory: None,
+            memory_mask: memory_mask.as_ref(),
+            weights,
+        };
+        assert_eq!(
+            cache.layers.len(),
+            self.layers.len(),
+            "layers of the cache and of the stack"
+        );
+        self.through(x, |layer, index, x| {
+            layer.forward(x, &at, Some(&mut cache.layers[index]))
+        })
+    }
+
+    /// All layers, each with its index, then the final norm.
+    fn through(
+        &self,
+        x: Tensor<B, 3>,
+        mut forward: impl FnMut(&L, usize, Tensor<B, 3>) -> BlockOutput<B>,
+    ) -> StackOutput<B> {
+        let mut output = StackOutput {
+            hidden: x,
+            self_attention: Vec::new(),
+            cross_attention: Vec::new(),
+        };
+        for (index, layer) in self.layers.iter().enumerate() {
+            let next = forward(layer, index, output.hidden);
+            output.hidden = next.hidden;
+            output.self_attention.extend(next.self_attention);
+            output.cross_attention.extend(next.cross_attention);
+        }
+        if let Some(norm) = &self.final_norm {
+            output.hidden = norm.forward(output.hidden);
+        }
+        output
+    }
+}

@@ -1,0 +1,382 @@
+//! Settings of Hugging Face's class of a tokenizer, `tokenizer_config.json`.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::formats::files;
+use crate::formats::names::{
+    SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TARGET_VOCABULARY_FILE,
+    TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE,
+};
+use crate::formats::own::config::CONFIG_FILE;
+use crate::text::added_tokens::AddedTokens;
+use crate::text::error::TextError;
+use crate::text::token_files::{TokenFiles, refused};
+
+/// Where a text has its language.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LanguagePlace {
+    /// Before all other tokens.
+    First,
+    /// Behind `<eos>`.
+    Last,
+}
+
+/// The settings of a model's tokenizers, which are kept as they are, but for the languages.
+#[derive(Debug, Clone, Default)]
+pub struct TokenizerSettings {
+    /// Its file, if there is one.
+    file: Option<Arc<[u8]>>,
+    keys: Keys,
+    tokens: TokenFiles,
+}
+
+/// The keys that are used. A key that is null is as one that is absent.
+#[derive(Debug, Clone, Default)]
+struct Keys {
+    tokenizer_class: Option<String>,
+    legacy_behaviour: Option<bool>,
+    add_prefix_space: Option<bool>,
+    clean_up_tokenization_spaces: Option<bool>,
+    split_special_tokens: Option<bool>,
+    separate_vocabs: Option<bool>,
+    /// What the class gives SentencePiece; `None` where that is nothing.
+    sp_model_kwargs: Option<Value>,
+    language_codes: Option<String>,
+    src_lang: Option<String>,
+    /// Ours: the token of a language, which is put before every source.
+    source_prefix: Option<String>,
+    /// Ours: the token of a language, with which every target begins.
+    target_prefix: Option<String>,
+}
+
+impl Keys {
+    fn of(settings: &Map<String, Value>) -> Result<Self, String> {
+        let value = |key: &str| settings.get(key).filter(|value| !value.is_null());
+        let text = |key: &str| match value(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(value) => Err(refused(key, value, "a text")),
+        };
+        let choice = |key: &str| match value(key) {
+            None => Ok(None),
+            Some(Value::Bool(choice)) => Ok(Some(*choice)),
+            Some(value) => Err(refused(key, value, "true or false")),
+        };
+        Ok(Self {
+            tokenizer_class: text("tokenizer_class")?,
+            legacy_behaviour: choice("legacy_behaviour")?,
+            add_prefix_space: choice("add_prefix_space")?,
+            clean_up_tokenization_spaces: choice("clean_up_tokenization_spaces")?,
+            split_special_tokens: choice("split_special_tokens")?,
+            separate_vocabs: choice("separate_vocabs")?,
+            sp_model_kwargs: value("sp_model_kwargs")
+                .filter(|value| value.as_object().is_none_or(|keys| !keys.is_empty()))
+                .cloned(),
+            language_codes: text("language_codes")?,
+            src_lang: text("src_lang")?,
+            source_prefix: text("source_prefix")?,
+            target_prefix: text("target_prefix")?,
+        })
+    }
+}
+
+/// The keys that may have the path of a file, and the file of a directory that is read whatever they have.
+const PATHS: [(&str, &[&str]); 7] = [
+    ("tokenizer_file", &[TOKENIZER_FILE]),
+    // M2M100's and BART's; NLLB's and mBART's.
+    ("vocab_file", &[VOCABULARY_FILE, SHARED_PIECES_FILE]),
+    ("spm_file", &[SHARED_PIECES_FILE]),
+    ("source_spm", &[SOURCE_PIECES_FILE]),
+    ("target_spm", &[TARGET_PIECES_FILE]),
+    ("vocab", &[VOCABULARY_FILE]),
+    ("target_vocab_file", &[TARGET_VOCABULARY_FILE]),
+];
+
+/// Checks that the class reads the files of the directory, by the names that they have in every directory.
+fn check_paths(settings: &Map<String, Value>) -> Result<(), String> {
+    for (key, names) in PATHS {
+        let value = settings.get(key).unwrap_or(&Value::Null);
+        let is_known = value.as_str().is_some_and(|path| {
+            let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
+            names.contains(&name)
+        });
+        if !value.is_null() && !is_known {
+            return Err(refused(key, value, &format!("a {}", names.join(" or "))));
+        }
+    }
+    let versions = &settings.get("fast_tokenizer_files").unwrap_or(&Value::Null);
+    let list = versions.as_array().map_or(&[][..], Vec::as_slice);
+    if list.iter().any(|name| name != TOKENIZER_FILE)
+        || !(versions.is_null() || versions.is_array())
+    {
+        let expected = format!("a list of {TOKENIZER_FILE} alone");
+        return Err(refused("fast_tokenizer_files", versions, &expected));
+    }
+    Ok(())
+}
+
+impl TokenizerSettings {
+    /// Reads the settings in a model directory, if it has some, and the files that belong to them.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is damaged, or a key has a value that is not supported.
+    pub fn load(directory: &Path) -> Result<Self, TextError> {
+        let path = directory.join(TOKENIZER_SETTINGS_FILE);
+        let file = match files::read(&path) {
+            Ok(file) => Some(file),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(TextError::file(path)(error)),
+        };
+        let mut settings = Map::new();
+        if file.is_some() {
+            let json = files::read_json(&path).map_err(TextError::file(&path))?;
+            settings = serde_json::from_str(&json).map_err(TextError::file(&path))?;
+        }
+        check_paths(&settings).map_err(TextError::file(&path))?;
+        let mut keys = Keys::of(&settings).map_err(TextError::file(&path))?;
+        if keys.tokenizer_class.is_none() {
+            keys.tokenizer_class = class_of_model(directory);
+        }
+        let mut loaded = Self {
+            keys,
+            tokens: TokenFiles::load(directory, &settings)?,
+            file: file.map(Arc::from),
+        };
+        // BART's class adds no space, whatever the file of the tokenizer says, unless the key is there.
+        if loaded.class() == Some("BartTokenizer") && !settings.contains_key("add_prefix_space") {
+            loaded.keys.add_prefix_space = Some(false);
+        }
+        Ok(loaded)
+    }
+
+    /// Names and contents of the files, as they are to be saved.
+    pub fn files(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+        let settings = self.file.as_deref();
+        let settings = settings.map(|file| (TOKENIZER_SETTINGS_FILE, file));
+        settings.into_iter().chain(self.tokens.files())
+    }
+
+    /// The special and the added tokens.
+    pub fn tokens(&self) -> &TokenFiles {
+        &self.tokens
+    }
+
+    /// The added tokens of a class that reads SentencePiece's model, whose special tokens have these names, unless the
+    /// settings name others.
+    ///
+    /// # Errors
+    /// When a file is damaged, or a token is none.
+    pub fn added_to_pieces(&mut self, roles: &[(&str, &str)]) -> Result<AddedTokens, TextError> {
+        self.tokens.add_those_beside_pieces()?;
+        let are_text = self.keys.split_special_tokens == Some(true);
+        self.tokens.added_tokens(roles, are_text)
+    }
+
+    /// Checks the settings of a class that reads SentencePiece's model, whose special tokens have these names.
+    ///
+    /// # Errors
+    /// When the special tokens have other names, or the class gives SentencePiece other settings.
+    pub fn check_pieces(&self, directory: &Path, roles: &[(&str, &str)]) -> Result<(), TextError> {
+        for (key, name) in roles {
+            self.tokens.check_role(key, name)?;
+        }
+        match &self.keys.sp_model_kwargs {
+            None => Ok(()),
+            Some(value) => {
+                let path = directory.join(TOKENIZER_SETTINGS_FILE);
+                let problem = refused("sp_model_kwargs", value, "empty");
+                Err(TextError::file(path)(problem))
+            }
+        }
+    }
+
+    /// The class of the tokenizer, without the ending that its faster variant has.
+    pub fn class(&self) -> Option<&str> {
+        let class = self.keys.tokenizer_class.as_deref()?;
+        Some(class.strip_suffix("Fast").unwrap_or(class))
+    }
+
+    /// Where the class puts the language of a text; `None` for a class that leaves it where its file has it.
+    pub fn language_place(&self) -> Option<LanguagePlace> {
+        match self.class()? {
+            "NllbTokenizer" => match self.keys.legacy_behaviour {
+                Some(true) => Some(LanguagePlace::Last),
+                _ => Some(LanguagePlace::First),
+            },
+            "MBartTokenizer" => Some(LanguagePlace::Last),
+            "MBart50Tokenizer" => Some(LanguagePlace::First),
+            _ => None,
+        }
+    }
+
+    /// The language of the source that the class has where no other is given.
+    pub fn default_source_language(&self) -> Option<&'static str> {
+        match self.class()? {
+            "NllbTokenizer" => Some("eng_Latn"),
+            "MBartTokenizer" | "MBart50Tokenizer" => Some("en_XX"),
+            _ => None,
+        }
+    }
+
+    /// Whether spaces before punctuation are removed from decoded text.
+    pub fn cleans_spaces(&self) -> bool {
+        self.keys.clean_up_tokenization_spaces == Some(true)
+    }
+
+    /// Whether the target has a vocabulary of its own, in Marian's class.
+    pub fn separates_vocabularies(&self) -> bool {
+        self.keys.separate_vocabs == Some(true)
+    }
+
+    /// The name of the list of M2M100's languages.
+    pub fn language_codes(&self) -> &str {
+        self.keys.language_codes.as_deref().unwrap_or("m2m100")
+    }
+
+    /// Whether a text is encoded as if a space were before it, where the tokenizer's pieces are bytes.
+    pub fn add_prefix_space(&self) -> Option<bool> {
+        self.keys.add_prefix_space
+    }
+
+    /// The language of the source, whatever the template has.
+    pub fn source_language(&self) -> Option<&str> {
+        self.keys.src_lang.as_deref()
+    }
+
+    /// The token of a language that is put before every source.
+    pub fn source_prefix(&self) -> Option<&str> {
+        self.keys.source_prefix.as_deref()
+    }
+
+    /// The token of a language with which every target begins.
+    pub fn target_prefix(&self) -> Option<&str> {
+        self.keys.target_prefix.as_deref()
+    }
+
+    /// Sets the token that is put before every source. A file is begun where there is none.
+    pub fn set_source_prefix(&mut self, token: &str) {
+        self.begin();
+        self.set("source_prefix", token);
+        self.keys.source_prefix = Some(token.to_owned());
+    }
+
+    /// Sets the token with which every target begins. A file is begun where there is none.
+    pub fn set_target_prefix(&mut self, token: &str) {
+        self.begin();
+        self.set("target_prefix", token);
+        self.keys.target_prefix = Some(token.to_owned());
+    }
+
+    /// Sets the language of the source, by which Hugging Face's class makes its template, if there is a file.
+    pub fn set_source_language(&mut self, language: &str) {
+        self.set("src_lang", language);
+        self.keys.src_lang = Some(language.to_owned());
+    }
+
+    /// Sets the language of the source. A file is begun where there is none.
+    pub fn save_source_language(&mut self, language: &str) {
+        self.begin();
+        self.set_source_language(language);
+    }
+
+    fn begin(&mut self) {
+        self.file.get_or_insert_with(|| Arc::from(&b"{}"[..]));
+    }
+
+    fn set(&mut self, key: &str, value: &str) {
+        let Some(file) = &self.file else {
+            return;
+        };
+        // It was read as an object, and is one.
+        let mut keys: Map<String, Value> = serde_json::from_slice(file).unwrap_or_default();
+        keys.insert(key.into(), value.into());
+        let text = format!("{:#}\n", Value::Object(keys));
+        self.file = Some(Arc::from(text.into_bytes()));
+    }
+}
+
+/// The class of the tokenizer that `config.json` names, if it does. Faults of that file are reported where the model is read.
+fn class_of_model(directory: &Path) -> Option<String> {
+    let json = files::read_json(&directory.join(CONFIG_FILE)).ok()?;
+    let config: Value = serde_json::from_str(&json).ok()?;
+    Some(config["tokenizer_class"].as_str()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(file: &str) -> Result<TokenizerSettings, TextError> {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(TOKENIZER_SETTINGS_FILE), file).unwrap();
+        TokenizerSettings::load(directory.path())
+    }
+
+    fn text(settings: &TokenizerSettings) -> Option<Value> {
+        let (_, file) = settings.files().next()?;
+        Some(serde_json::from_slice(file).unwrap())
+    }
+
+    #[test]
+    fn settings_are_kept_but_for_the_languages() {
+        let file = r#"{"model_max_length":512,   "src_lang": null}"#;
+        let mut settings = settings(file).unwrap();
+        let files = Vec::from_iter(settings.files());
+        assert_eq!(files, [(TOKENIZER_SETTINGS_FILE, file.as_bytes())]);
+        settings.set_source_language("deu_Latn");
+        let expected = serde_json::json!({"model_max_length": 512, "src_lang": "deu_Latn"});
+        assert_eq!(text(&settings).unwrap(), expected);
+    }
+
+    #[test]
+    fn only_a_prefix_begins_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut settings = TokenizerSettings::load(directory.path()).unwrap();
+        settings.set_source_language("deu_Latn");
+        assert_eq!(text(&settings), None);
+        settings.set_source_prefix(">>fra<<");
+        let expected = serde_json::json!({"source_prefix": ">>fra<<"});
+        assert_eq!(text(&settings).unwrap(), expected);
+        assert_eq!(settings.source_prefix(), Some(">>fra<<"));
+        settings.set_target_prefix("fra_Latn");
+        let expected = serde_json::json!({"source_prefix": ">>fra<<", "target_prefix": "fra_Latn"});
+        assert_eq!(text(&settings).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_class_says_where_the_language_is() {
+        use LanguagePlace::{First, Last};
+        for (file, expected) in [
+            (r#"{"tokenizer_class": "NllbTokenizer"}"#, Some(First)),
+            (
+                r#"{"tokenizer_class": "NllbTokenizerFast", "legacy_behaviour": false}"#,
+                Some(First),
+            ),
+            (
+                r#"{"tokenizer_class": "NllbTokenizer", "legacy_behaviour": true}"#,
+                Some(Last),
+            ),
+            (r#"{"tokenizer_class": "MBartTokenizer"}"#, Some(Last)),
+            (
+                r#"{"tokenizer_class": "MBart50TokenizerFast"}"#,
+                Some(First),
+            ),
+            (r#"{"tokenizer_class": "BartTokenizer"}"#, None),
+            ("{}", None),
+        ] {
+            assert_eq!(settings(file).unwrap().language_place(), expected, "{file}");
+        }
+    }
+
+    #[test]
+    fn damage_is_named_by_file() {
+        for file in ["", "[", r#"{"tokenizer_class": 5}"#, "null"] {
+            let error = settings(file).unwrap_err().to_string();
+            assert!(error.contains("tokenizer_config.json: "), "{error}");
+        }
+    }
+}

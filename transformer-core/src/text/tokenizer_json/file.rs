@@ -1,0 +1,587 @@
+//! Checks of a `tokenizer.json` for content that the crate `tokenizers` would accept by mistake, or panic on.
+
+use serde::Deserialize;
+use serde_json::Value;
+use tokenizers::utils::SysRegex;
+
+use crate::text::added_tokens;
+use crate::text::sentence_piece::CharacterMap;
+use crate::text::tokenizer_json::entries::Entries;
+use crate::text::tokenizer_json::parts::{
+    DECODER, NORMALIZER, PRE_TOKENIZER, UniqueKeys, growth, pattern_cost,
+};
+
+/// The parts of the file that are checked.
+#[derive(Debug, Deserialize)]
+pub(crate) struct TokenizerFile {
+    #[serde(default)]
+    added_tokens: Vec<AddedToken>,
+    #[serde(default)]
+    normalizer: UniqueKeys,
+    #[serde(default)]
+    pre_tokenizer: UniqueKeys,
+    #[serde(default)]
+    post_processor: UniqueKeys,
+    #[serde(default)]
+    decoder: UniqueKeys,
+    model: Model,
+}
+
+#[derive(Debug, Deserialize)]
+struct AddedToken {
+    id: u32,
+    content: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Model {
+    #[serde(default)]
+    vocab: Entries,
+    #[serde(default)]
+    merges: Value,
+    continuing_subword_prefix: Option<String>,
+}
+
+impl TokenizerFile {
+    /// Reads and checks the text of a file.
+    ///
+    /// # Errors
+    /// The problem, in a line that names no file.
+    pub fn check(text: &str) -> Result<Self, String> {
+        let file: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        file.model.vocab.check()?;
+        let added = file.added_tokens.iter();
+        added_tokens::check_lengths(added.map(|token| token.content.as_str()))?;
+        file.model.check_merges()?;
+        file.model.check_lengths()?;
+        let normalizers = NORMALIZER.parts(&file.normalizer.0)?;
+        let pre_tokenizers = PRE_TOKENIZER.parts(&file.pre_tokenizer.0)?;
+        let decoders = DECODER.parts(&file.decoder.0)?;
+        for &part in &normalizers {
+            check_normalizer(part)?;
+        }
+        pre_tokenizers
+            .iter()
+            .try_for_each(|part| check_pre_tokenizer(part))?;
+        decoders.iter().try_for_each(|part| check_decoder(part))?;
+        check_order_of_decoders(&decoders)?;
+        each_object(&file.post_processor.0, check_post_processor)?;
+        let both = [&normalizers[..], &pre_tokenizers].concat();
+        check_growth("normalizer", &normalizers)?;
+        check_growth("normalizer and pre-tokenizer", &both)?;
+        check_growth("decoder", &decoders)?;
+        check_patterns([both, decoders].concat())?;
+        Ok(file)
+    }
+
+    /// Checks that the tokenizer that was read from the file has its added tokens.
+    ///
+    /// # Errors
+    /// The first that has another id, in words.
+    pub fn check_added_tokens(&self, tokenizer: &tokenizers::Tokenizer) -> Result<(), String> {
+        for AddedToken { id, content } in &self.added_tokens {
+            let found = tokenizer.token_to_id(content);
+            if let Some(found) = found.filter(|found| found != id) {
+                return Err(format!(
+                    "its added token `{content}` has the id {id}, but is token {found}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The most bytes of a token of a unigram model.
+const MOST_TOKEN_BYTES: usize = 4096;
+
+impl Model {
+    /// The crate keeps a node for each byte of a unigram model's tokens, below that of the byte before it, and copies
+    /// and drops them by recursion.
+    fn check_lengths(&self) -> Result<(), String> {
+        let lengths = self.vocab.list.iter().map(|(token, _)| token.len());
+        let longest = lengths.max().unwrap_or(0);
+        match !self.vocab.has_ids && longest > MOST_TOKEN_BYTES {
+            true => Err(format!(
+                "its longest token has {longest} bytes; a unigram model's has at most {MOST_TOKEN_BYTES}"
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// The crate cuts the prefix off the second part of each merge, whether it is there or not.
+    fn check_merges(&self) -> Result<(), String> {
+        let prefix = self.continuing_subword_prefix.as_deref().unwrap_or("");
+        for merge in self.merges.as_array().into_iter().flatten() {
+            let second = match merge {
+                Value::String(parts) => parts.split_once(' ').map(|(_, second)| second),
+                parts => parts[1].as_str(),
+            };
+            if let Some(second) = second.filter(|second| !second.starts_with(prefix)) {
+                return Err(format!(
+                    "its `continuing_subword_prefix` is `{prefix}`, but a merge has `{second}` without it"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks an object, and all objects within it.
+fn each_object(json: &Value, check: fn(&Value) -> Result<(), String>) -> Result<(), String> {
+    match json {
+        Value::Object(keys) => {
+            check(json)?;
+            keys.values().try_for_each(|json| each_object(json, check))
+        }
+        Value::Array(all) => all.iter().try_for_each(|json| each_object(json, check)),
+        _ => Ok(()),
+    }
+}
+
+/// The crate reads a map without checking its pointers, and loses its position in a text where a rule puts something,
+/// or nothing, before the first character and replaces none.
+fn check_normalizer(part: &Value) -> Result<(), String> {
+    if part["type"] == "Prepend" && part["prepend"] == "" {
+        return Err("its normalizer puts an empty text before each text".into());
+    }
+    let pattern = &part["pattern"];
+    let matches_nothing = match pattern["Regex"].as_str() {
+        Some(pattern) => matches_nothing(pattern)?,
+        None => pattern["String"] == "",
+    };
+    if part["type"] == "Replace" && matches_nothing {
+        return Err(format!(
+            "its normalizer replaces {pattern}, which matches an empty text"
+        ));
+    }
+    if part["type"] != "Precompiled" {
+        return Ok(());
+    }
+    // The crate panics where there are none.
+    let rules = part["precompiled_charsmap"].as_str();
+    let rules = rules.ok_or("its normalizer has no `precompiled_charsmap`")?;
+    let rules = base64::decode(rules).map_err(|error| format!("its normalizer: {error}"))?;
+    let map = CharacterMap::from_bytes(&rules)?;
+    match map.is_text() {
+        true => Ok(()),
+        false => Err("a rule of its normalizer does not give a text".into()),
+    }
+}
+
+/// The most times that the parts of a tokenizer may multiply the length of a text. Below that, texts that would become
+/// too long are refused (`TextLength::check`).
+const MOST_GROWTH: f64 = 2000.0;
+
+/// A few replacements by longer texts, one after another, make a text of any size, and so do bytes that are written as
+/// characters again and again.
+fn check_growth(name: &str, parts: &[&Value]) -> Result<(), String> {
+    match growth(parts) > MOST_GROWTH {
+        true => Err(format!(
+            "its {name} can make a text more than {MOST_GROWTH} times as long"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// The most that all regular expressions of a file may cost. The largest that are known, with the classes of Unicode's
+/// characters, cost some 1500. A class of five bytes can take 100 kB once it is compiled.
+const MOST_PATTERN_COST: usize = 8192;
+
+fn check_patterns(parts: Vec<&Value>) -> Result<(), String> {
+    let costs = parts.into_iter().map(pattern_cost);
+    match costs.fold(0, usize::saturating_add) > MOST_PATTERN_COST {
+        true => Err(format!(
+            "its regular expressions are too many, too long, or repeat too much: more than {MOST_PATTERN_COST} bytes, \
+             counting what is repeated as often as it is"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Whether a regular expression has an empty match at the beginning of some text of one ASCII character.
+fn matches_nothing(pattern: &str) -> Result<bool, String> {
+    let regex = SysRegex::new(pattern).map_err(|error| format!("its normalizer: {error}"))?;
+    let mut texts = (0_u8..128).map(|byte| char::from(byte).to_string());
+    Ok(texts.any(|text| regex.find_iter(&text).next() == Some((0, 0))))
+}
+
+fn check_pre_tokenizer(part: &Value) -> Result<(), String> {
+    match part["type"] == "FixedLength" && part["length"] == 0 {
+        true => Err("its pre-tokenizer cuts text into parts of the length 0".into()),
+        false => Ok(()),
+    }
+}
+
+/// In a text that has no other characters, the crate goes on before the text's beginning to look for those to strip.
+fn check_decoder(part: &Value) -> Result<(), String> {
+    let stop = &part["stop"];
+    match part["type"] == "Strip" && *stop != 0 {
+        true => Err(format!(
+            "its decoder strips {stop} characters from the end of a text, which fails on an empty one; give `stop` 0"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// A `BPEDecoder` looks for the last token, and parts before it may leave none.
+fn check_order_of_decoders(decoders: &[&Value]) -> Result<(), String> {
+    let mut others = decoders.iter().skip(1);
+    match others.any(|part| part["type"] == "BPEDecoder") {
+        true => Err("its decoder has a `BPEDecoder` that is not its first part".into()),
+        false => Ok(()),
+    }
+}
+
+/// The crate would look for tokens that the file does not define, and for a second text, which does not exist.
+fn check_post_processor(part: &Value) -> Result<(), String> {
+    let templates = ["single", "pair"].map(|name| part[name].as_array());
+    for piece in templates.iter().flatten().copied().flatten() {
+        if let Some(name) = piece["SpecialToken"]["id"].as_str()
+            && part["special_tokens"].get(name).is_none()
+        {
+            return Err(format!("its template has `{name}`, which it gives no id"));
+        }
+    }
+    let mut single = templates[0].into_iter().flatten();
+    match single.any(|piece| piece["Sequence"]["id"] == "B") {
+        true => Err("its template for one text has a second one".into()),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::text::sentence_piece::map_of_bytes;
+
+    fn file() -> Value {
+        json!({
+            "version": "1.0",
+            "added_tokens": [
+                {"id": 0, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
+                 "normalized": false, "special": true}
+            ],
+            "normalizer": null,
+            "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "post_processor": {
+                "type": "TemplateProcessing",
+                "single": [
+                    {"SpecialToken": {"id": "<s>", "type_id": 0}},
+                    {"Sequence": {"id": "A", "type_id": 0}}
+                ],
+                "pair": [
+                    {"Sequence": {"id": "A", "type_id": 0}},
+                    {"Sequence": {"id": "B", "type_id": 0}}
+                ],
+                "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}
+            },
+            "model": {"type": "WordLevel", "vocab": {"<s>": 0, "a": 1}, "unk_token": "a"}
+        })
+    }
+
+    fn problem(change: impl FnOnce(&mut Value)) -> Option<String> {
+        let mut file = file();
+        change(&mut file);
+        TokenizerFile::check(&file.to_string()).err()
+    }
+
+    #[test]
+    fn a_file_without_faults_is_accepted() {
+        assert_eq!(problem(|_| {}), None);
+        let file = TokenizerFile::check(&file().to_string()).unwrap();
+        let tokenizer = self::file().to_string().parse().unwrap();
+        file.check_added_tokens(&tokenizer).unwrap();
+    }
+
+    #[test]
+    fn templates_have_the_tokens_that_they_name_and_one_text() {
+        let found = problem(|file| {
+            file["post_processor"]["special_tokens"] = json!({});
+        });
+        let expected = "its template has `<s>`, which it gives no id";
+        assert_eq!(found.unwrap(), expected);
+        // Below another one, too.
+        let found = problem(|file| {
+            let mut template = file["post_processor"].take();
+            template["special_tokens"] = json!({});
+            file["post_processor"] = json!({"type": "Sequence", "processors": [template]});
+        });
+        assert_eq!(found.unwrap(), expected);
+        let found = problem(|file| {
+            file["post_processor"]["single"][1]["Sequence"]["id"] = json!("B");
+        });
+        assert_eq!(found.unwrap(), "its template for one text has a second one");
+    }
+
+    #[test]
+    fn normalizers_have_rules() {
+        for normalizer in [
+            json!({"type": "Precompiled"}),
+            json!({"type": "Precompiled", "precompiled_charsmap": null}),
+        ] {
+            let found = problem(|file| file["normalizer"] = normalizer);
+            assert_eq!(
+                found.unwrap(),
+                "its normalizer has no `precompiled_charsmap`"
+            );
+        }
+    }
+
+    #[test]
+    fn normalizers_have_rules_that_point_into_the_file() {
+        for (rules, expected) in [
+            ("", "the length of its normalizer's rules is wrong"),
+            ("AAQAAA==", "the length of its normalizer's rules is wrong"),
+            ("????", "its normalizer: Invalid byte 63, offset 0."),
+        ] {
+            let normalizer = json!({"type": "Precompiled", "precompiled_charsmap": rules});
+            let sequence = json!({"type": "Sequence", "normalizers": [normalizer]});
+            let found = problem(|file| file["normalizer"] = sequence);
+            assert_eq!(found.unwrap(), expected);
+        }
+    }
+
+    /// The crate would panic when it translates.
+    #[test]
+    fn normalizers_replace_something() {
+        let replace =
+            |pattern: Value| json!({"type": "Replace", "pattern": pattern, "content": "xy"});
+        for (normalizer, expected) in [
+            (
+                json!({"type": "Prepend", "prepend": ""}),
+                "its normalizer puts an empty text before each text",
+            ),
+            (
+                replace(json!({"String": ""})),
+                r#"its normalizer replaces {"String":""}, which matches an empty text"#,
+            ),
+            (
+                replace(json!({"Regex": ""})),
+                r#"its normalizer replaces {"Regex":""}, which matches an empty text"#,
+            ),
+            (
+                replace(json!({"Regex": "x*"})),
+                r#"its normalizer replaces {"Regex":"x*"}, which matches an empty text"#,
+            ),
+            (
+                replace(json!({"Regex": "(?=W)"})),
+                r#"its normalizer replaces {"Regex":"(?=W)"}, which matches an empty text"#,
+            ),
+        ] {
+            let sequence = json!({"type": "Sequence", "normalizers": [normalizer]});
+            let found = problem(|file| file["normalizer"] = sequence);
+            assert_eq!(found.unwrap(), expected);
+        }
+        for normalizer in [
+            json!({"type": "Prepend", "prepend": "▁"}),
+            replace(json!({"String": " "})),
+            replace(json!({"Regex": " {2,}"})),
+        ] {
+            assert_eq!(problem(|file| file["normalizer"] = normalizer), None);
+        }
+        let found = problem(|file| file["normalizer"] = replace(json!({"Regex": "("})));
+        assert!(found.unwrap().starts_with("its normalizer: "));
+    }
+
+    /// The crate would panic when it decodes.
+    #[test]
+    fn decoders_strip_nothing_from_the_end() {
+        let strip = |stop: u64| json!({"type": "Strip", "content": " ", "start": 1, "stop": stop});
+        for (stop, number) in [(1, "1"), (u64::MAX, "18446744073709551615")] {
+            let sequence = json!({"type": "Sequence", "decoders": [strip(stop)]});
+            let expected = format!(
+                "its decoder strips {number} characters from the end of a text, which fails on an empty one; give `stop` 0"
+            );
+            assert_eq!(
+                problem(|file| file["decoder"] = sequence).unwrap(),
+                expected
+            );
+        }
+        assert_eq!(problem(|file| file["decoder"] = strip(0)), None);
+    }
+
+    #[test]
+    fn a_decoder_of_bpe_is_the_first() {
+        let bpe = json!({"type": "BPEDecoder", "suffix": "</w>"});
+        let fuse = json!({"type": "Fuse"});
+        let with = |decoders: [&Value; 2]| {
+            problem(|file| file["decoder"] = json!({"type": "Sequence", "decoders": decoders}))
+        };
+        assert_eq!(with([&bpe, &fuse]), None);
+        assert_eq!(
+            with([&fuse, &bpe]).unwrap(),
+            "its decoder has a `BPEDecoder` that is not its first part"
+        );
+    }
+
+    #[test]
+    fn texts_do_not_grow_without_measure() {
+        let replace = |from: &str, to: &str| json!({"type": "Replace", "pattern": {"String": from}, "content": to});
+        let repeated = |list, part: Value, times| {
+            let mut sequence = json!({"type": "Sequence"});
+            sequence[list] = vec![part; times].into();
+            sequence
+        };
+        for (key, list) in [("normalizer", "normalizers"), ("decoder", "decoders")] {
+            for (part, is_refused) in [
+                (repeated(list, replace("e", &"e".repeat(10)), 12), true),
+                (replace("e", &"z".repeat(1_000_000)), true),
+                (repeated(list, replace(" ", "▁"), 6), false),
+                (repeated(list, replace("''", "\""), 100), false),
+            ] {
+                let expected = format!("its {key} can make a text more than 2000 times as long");
+                let found = problem(|file| file[key] = part);
+                assert_eq!(found, is_refused.then_some(expected));
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_are_not_written_as_characters_again_and_again() {
+        let levels = |normalizers: usize, pre_tokenizers: usize, space: bool| {
+            problem(|file| {
+                let part =
+                    json!({"type": "ByteLevel", "add_prefix_space": space, "trim_offsets": true});
+                let normalizers = vec![json!({"type": "ByteLevel"}); normalizers];
+                let parts = vec![part; pre_tokenizers];
+                file["normalizer"] = json!({"type": "Sequence", "normalizers": normalizers});
+                file["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": parts});
+            })
+        };
+        for (normalizers, pre_tokenizers, space, named) in [
+            (0, 10, false, None),
+            (0, 11, false, Some("normalizer and pre-tokenizer")),
+            (0, 5, true, None),
+            (0, 6, true, Some("normalizer and pre-tokenizer")),
+            (2, 7, false, Some("normalizer and pre-tokenizer")),
+            (6, 0, false, Some("normalizer")),
+        ] {
+            let expected = named
+                .map(|named| format!("its {named} can make a text more than 2000 times as long"));
+            assert_eq!(levels(normalizers, pre_tokenizers, space), expected);
+        }
+    }
+
+    /// Each would make gigabytes of a letter.
+    #[test]
+    fn parts_that_begin_each_text_anew_are_counted() {
+        let rules = map_of_bytes(&[(b'a', &"a".repeat(900))]);
+        let map = json!({"type": "Precompiled", "precompiled_charsmap": base64::encode(rules)});
+        let prepend = json!({"type": "Prepend", "prepend": "x".repeat(900)});
+        for part in [map, prepend] {
+            for (times, is_refused) in [(1, false), (2, true)] {
+                let found = problem(|file| {
+                    file["normalizer"] =
+                        json!({"type": "Sequence", "normalizers": vec![part.clone(); times]});
+                });
+                assert_eq!(found.is_some(), is_refused, "{found:?}");
+            }
+        }
+        let spaces: Vec<Value> = (0..36)
+            .map(|at| {
+                let replacement = ["x", "y"][at % 2];
+                json!({"type": "Metaspace", "replacement": replacement})
+            })
+            .collect();
+        let found = problem(|file| {
+            file["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": spaces});
+        });
+        assert!(found.unwrap().contains("can make a text more than"));
+    }
+
+    /// Compiled, each would take a megabyte or more.
+    #[test]
+    fn patterns_do_not_repeat_classes_without_measure() {
+        let with = |pattern: &str, times| {
+            problem(|file| {
+                let part = json!({
+                    "type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false
+                });
+                file["pre_tokenizer"] =
+                    json!({"type": "Sequence", "pretokenizers": vec![part; times]});
+            })
+        };
+        // GPT-4o's.
+        let long = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+        for (pattern, times, is_refused) in [
+            (long, 3, false),
+            (r"\p{L}", 100, false),
+            (r"\p{L}", 130, true),
+            (r"\p{L}{60}", 20, true),
+            (r"((\p{L}{20}){20}){20}", 1, true),
+        ] {
+            let found = with(pattern, times);
+            assert_eq!(found.is_some(), is_refused, "{pattern}: {found:?}");
+        }
+    }
+
+    /// The crate would be busy for minutes.
+    #[test]
+    fn added_tokens_are_short() {
+        let with = |bytes: usize| {
+            problem(|file| file["added_tokens"][0]["content"] = "b".repeat(bytes).into())
+        };
+        assert_eq!(with(256), None);
+        assert_eq!(
+            with(257).unwrap(),
+            "its longest added token has 257 bytes; at most 256 are allowed"
+        );
+    }
+
+    /// The crate would overflow the stack.
+    #[test]
+    fn tokens_of_a_unigram_model_are_not_endless() {
+        let with = |bytes: usize| {
+            problem(|file| {
+                let vocab = json!([["a", 0.0], ["b".repeat(bytes), -1.0]]);
+                file["model"] = json!({"type": "Unigram", "unk_id": 0, "vocab": vocab});
+            })
+        };
+        assert_eq!(with(4096), None);
+        assert_eq!(
+            with(4097).unwrap(),
+            "its longest token has 4097 bytes; a unigram model's has at most 4096"
+        );
+    }
+
+    /// The crate would panic when it reads the file.
+    #[test]
+    fn merges_have_the_prefix_that_is_cut_off() {
+        let with = |prefix: Value, merges: Value| {
+            problem(|file| {
+                let vocab = json!({"a": 0, "##b": 1, "ab": 2});
+                file["model"] = json!({"type": "BPE", "vocab": vocab, "merges": merges});
+                file["model"]["continuing_subword_prefix"] = prefix;
+            })
+        };
+        for merges in [json!(["a ##b"]), json!([["a", "##b"]])] {
+            assert_eq!(with(json!("##"), merges.clone()), None);
+            assert_eq!(with(Value::Null, merges.clone()), None);
+            assert_eq!(
+                with(json!("é"), merges).unwrap(),
+                "its `continuing_subword_prefix` is `é`, but a merge has `##b` without it"
+            );
+        }
+    }
+
+    #[test]
+    fn other_faults_are_named() {
+        let found = problem(|file| {
+            file["pre_tokenizer"] = json!({"type": "FixedLength", "length": 0});
+        });
+        let expected = "its pre-tokenizer cuts text into parts of the length 0";
+        assert_eq!(found.unwrap(), expected);
+        let found = problem(|file| file["model"]["vocab"]["b"] = json!(1));
+        assert_eq!(found.unwrap(), "`a` and `b` are both token 1");
+        let mut other = file();
+        other["added_tokens"][0]["id"] = json!(7);
+        let file = TokenizerFile::check(&other.to_string()).unwrap();
+        let tokenizer = other.to_string().parse().unwrap();
+        assert_eq!(
+            file.check_added_tokens(&tokenizer).unwrap_err(),
+            "its added token `<s>` has the id 7, but is token 0"
+        );
+    }
+}

@@ -1,0 +1,624 @@
+//! The tokenizers of a model: one for source and target, or one for each.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rand::Rng;
+
+use crate::decoding::DecodeOptions;
+use crate::formats::files::replace_file_with;
+use crate::formats::names::{
+    SHARED_PIECES_FILE, SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE,
+    TARGET_TOKENIZER_FILE, TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE,
+    VOCABULARY_FILE,
+};
+use crate::formats::options::start_token_of_directory;
+use crate::formats::own::weights::run_of_checkpoint;
+use crate::special_tokens::SpecialTokens;
+use crate::text::error::TextError;
+use crate::text::languages::language;
+use crate::text::m2m100::{self, M2m100};
+use crate::text::marian::{Marian, begins_with_language};
+use crate::text::settings::TokenizerSettings;
+use crate::text::tokenizer::{Tokenizer, check_special};
+use crate::text::vocabulary::{END, PADDING, UNKNOWN, Vocabulary};
+
+/// The tokenizers of a model: one for source and target, or one for each.
+///
+/// In a model directory the former is `tokenizer.json`, the latter are `source_tokenizer.json` and
+/// `target_tokenizer.json`. Those of Marian's models are `source.spm`, `target.spm` and `vocab.json`, with
+/// `target_vocab.json` where the target has a vocabulary of its own; that of M2M100's is `sentencepiece.bpe.model` and
+/// `vocab.json`.
+///
+/// ```
+/// use transformer_core::{SpecialTokens, Tokenizer, Tokenizers};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let directory = folder.path();
+/// // Words; `transformer_train::train_bpe` makes a tokenizer of subwords.
+/// let words = r#"{
+///     "version": "1.0",
+///     "added_tokens": [],
+///     "pre_tokenizer": {"type": "WhitespaceSplit"},
+///     "model": {
+///         "type": "WordLevel",
+///         "vocab": {"<pad>": 0, "<bos>": 1, "<eos>": 2, "<unk>": 3, "a": 4, "cat": 5},
+///         "unk_token": "<unk>"
+///     }
+/// }"#;
+/// let file = directory.join("words.json");
+/// std::fs::write(&file, words)?;
+/// let tokenizers = Tokenizers::shared(Tokenizer::from_file(&file)?);
+/// assert_eq!(tokenizers.encode_source("a cat")?, [4, 5]);
+/// assert_eq!(tokenizers.target().decode(&[5, 4])?, "cat a");
+///
+/// // They fit a model with 6 entries for source and target. Beside the model's files they are loaded with it.
+/// tokenizers.check([6, 6], SpecialTokens::default(), directory)?;
+/// tokenizers.save(directory)?;
+/// assert!(Tokenizers::load(directory)?.have_vocabularies_of(&tokenizers));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # First tokens
+/// A `tokenizer.json` may have tokens that every text begins with, in the template of its `post_processor`:
+/// [`encode_source`](Self::encode_source) and [`encode_target`](Self::encode_target) put them there. M2M100's texts begin
+/// with their language. Where one of them stands for a language, as in `eng_Latn`, it is the source's; so is one behind
+/// `<eos>`, as the first mBART has it, and then the source's tokens are complete. The target's is chosen by
+/// [`with_languages`](Self::with_languages), or by the directory: by `forced_bos_token_id` of its
+/// `generation_config.json`, or else as it was chosen before the tokenizers were [saved](Self::save). A model whose decoder
+/// starts with a language (`decoder_start_token_id`) and is forced to none has targets of that language, without its token.
+#[derive(Debug, Clone)]
+pub struct Tokenizers {
+    source: Tokenizer,
+    /// `None` if it is the source's.
+    target: Option<Tokenizer>,
+    /// The language token put before sources that begin with none of their own, in a model of Marian's.
+    source_prefix: Option<u32>,
+    /// The language that every target begins with.
+    target_language: Option<u32>,
+    /// The language that the model's decoder starts with, so that no target has to begin with one.
+    start_language: Option<u32>,
+    /// The tokens that every source begins with.
+    source_first: Vec<u32>,
+    /// The tokens that every target begins with; `None` as long as its language is not chosen.
+    target_first: Option<Vec<u32>>,
+    settings: TokenizerSettings,
+}
+
+impl From<Tokenizer> for Tokenizers {
+    fn from(tokenizer: Tokenizer) -> Self {
+        Self::shared(tokenizer)
+    }
+}
+
+impl Tokenizers {
+    /// One tokenizer for source and target, with a shared vocabulary.
+    pub fn shared(tokenizer: Tokenizer) -> Self {
+        Self::new(tokenizer, None)
+    }
+
+    /// A tokenizer for each, with vocabularies of their own.
+    pub fn separate(source: Tokenizer, target: Tokenizer) -> Self {
+        Self::new(source, Some(target))
+    }
+
+    fn new(source: Tokenizer, target: Option<Tokenizer>) -> Self {
+        // The language in the file of a tokenizer for both is the source's.
+        let target_language = target.as_ref().and_then(Tokenizer::language);
+        let mut tokenizers = Self {
+            source,
+            target,
+            source_prefix: None,
+            target_language,
+            start_language: None,
+            source_first: Vec::new(),
+            target_first: None,
+            settings: TokenizerSettings::default(),
+        };
+        tokenizers.set_first_tokens();
+        tokenizers
+    }
+
+    /// Finds the first tokens anew, after a tokenizer or a language has changed.
+    fn set_first_tokens(&mut self) {
+        self.source_first = match self.source_prefix {
+            Some(language) => vec![language],
+            None => self.source.first_tokens().to_vec(),
+        };
+        let target = self.target();
+        let first = target.first_tokens();
+        self.target_first = match self.target_language {
+            Some(language) => Some(target.first_tokens_with(language)),
+            None if self.start_language.is_some() => {
+                let first = first.iter().copied();
+                Some(first.filter(|&token| !target.is_language(token)).collect())
+            }
+            None if target.language().is_some() => None,
+            None => Some(first.to_vec()),
+        };
+    }
+
+    /// The source's tokenizer.
+    pub fn source(&self) -> &Tokenizer {
+        &self.source
+    }
+
+    /// The target's tokenizer, which may be the source's.
+    pub fn target(&self) -> &Tokenizer {
+        self.target.as_ref().unwrap_or(&self.source)
+    }
+
+    /// Whether source and target have one tokenizer.
+    pub fn are_shared(&self) -> bool {
+        self.target.is_none()
+    }
+
+    /// The tokens of a source: the [first](Self#first-tokens) and those of the text, without `<eos>`, unless a language
+    /// comes behind it ([`SpecialTokens::end_source`]).
+    ///
+    /// # Errors
+    /// When the tokenizer cannot encode the text.
+    pub fn encode_source(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        let tokens = self.source.encode(text)?;
+        Ok(self.around_source(text, &tokens))
+    }
+
+    /// The tokens of a target: the [first](Self#first-tokens) and those of the text, without `<eos>`.
+    ///
+    /// # Errors
+    /// When the tokenizer cannot encode the text, or the target's language is not chosen.
+    pub fn encode_target(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        let tokens = self.target().encode(text)?;
+        Ok([self.first_of_target()?, &tokens[..]].concat())
+    }
+
+    /// [`encode_source`](Self::encode_source), with the text cut otherwise each time
+    /// ([`Tokenizer::encode_with_dropout`]).
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode_with_dropout`].
+    pub fn encode_source_with_dropout(
+        &self,
+        text: &str,
+        dropout: f64,
+        rng: &mut impl Rng,
+    ) -> Result<Vec<u32>, TextError> {
+        let tokens = self.source.encode_with_dropout(text, dropout, rng)?;
+        Ok(self.around_source(text, &tokens))
+    }
+
+    /// [`encode_target`](Self::encode_target), with the text cut otherwise each time
+    /// ([`Tokenizer::encode_with_dropout`]).
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode_with_dropout`], and when the target's language is not chosen.
+    pub fn encode_target_with_dropout(
+        &self,
+        text: &str,
+        dropout: f64,
+        rng: &mut impl Rng,
+    ) -> Result<Vec<u32>, TextError> {
+        let tokens = self.target().encode_with_dropout(text, dropout, rng)?;
+        Ok([self.first_of_target()?, &tokens[..]].concat())
+    }
+
+    /// The tokens of a source, with those that it begins and ends with.
+    fn around_source(&self, text: &str, tokens: &[u32]) -> Vec<u32> {
+        let first: &[u32] = match self.source_prefix.is_some() && begins_with_language(text) {
+            true => &[],
+            false => &self.source_first,
+        };
+        [first, tokens, self.source.last_tokens()].concat()
+    }
+
+    fn first_of_target(&self) -> Result<&[u32], TextError> {
+        let first = self.target_first.as_deref();
+        first.ok_or_else(|| TextError::NoTargetLanguage {
+            known: self.target().languages(),
+        })
+    }
+
+    /// Chooses the languages of source and target, by the names of their tokens (`eng_Latn`, `__en__`, `en_XX`),
+    /// by these without the marks around them (`en`), or by the part before `_` (`eng`) where no other token has
+    /// it. `None` keeps a language as it is.
+    ///
+    /// The source's language is one of its first tokens from now on, or its last, the target's is
+    /// [`target_first`](Self::target_first), and both are [saved](Self::save). Marian's models know languages of
+    /// targets only: `fra` puts the token `>>fra<<` before every source that begins with no such token itself.
+    ///
+    /// # Errors
+    /// When a tokenizer has no token for a language; the error lists the languages that it has. When the model's
+    /// decoder starts with another language of targets.
+    pub fn with_languages(
+        mut self,
+        source: Option<&str>,
+        target: Option<&str>,
+    ) -> Result<Self, TextError> {
+        if let Some(name) = source {
+            self.set_source_language(name)?;
+        }
+        if let Some(name) = target {
+            self.set_target_language(name)?;
+        }
+        self.set_first_tokens();
+        Ok(self)
+    }
+
+    fn set_target_language(&mut self, name: &str) -> Result<(), TextError> {
+        if self.source.marian().is_some() {
+            let token = self.source.language_token(name)?;
+            self.settings.set_source_prefix(&self.source.name(token));
+            self.source_prefix = Some(token);
+        } else {
+            let token = self.target().language_token(name)?;
+            let name = self.target().name(token);
+            match self.start_language {
+                Some(start) if start == token => return Ok(()),
+                Some(start) => {
+                    let start = self.target().name(start);
+                    return Err(TextError::StartLanguage { name, start });
+                }
+                None => {}
+            }
+            self.settings.set_target_prefix(&name);
+            self.target_language = Some(token);
+        }
+        Ok(())
+    }
+
+    fn set_source_language(&mut self, name: &str) -> Result<(), TextError> {
+        // A model of one pair has no token for any language.
+        if self.source.marian().is_some() && !self.source.languages().is_empty() {
+            let name = name.to_owned();
+            return Err(TextError::SourceLanguage { name });
+        }
+        let token = self.source.language_token(name)?;
+        self.source.set_language(token)?;
+        if let Some(name) = language(&self.source.name(token)) {
+            match self.source.m2m100() {
+                // The language is in no other file.
+                Some(_) => self.settings.save_source_language(name),
+                None => self.settings.set_source_language(name),
+            }
+        }
+        Ok(())
+    }
+
+    /// The language that a source of one of Marian's models begins with, such as `>>fra<<`, if there is no token for it:
+    /// it is then read as `<unk>`, as by Hugging Face.
+    pub fn unknown_language<'a>(&self, text: &'a str) -> Option<&'a str> {
+        self.source.marian()?.unknown_language(text)
+    }
+
+    /// The token of the language that every target has to begin with, if one was chosen.
+    pub fn target_first(&self) -> Option<u32> {
+        self.target_language
+    }
+
+    /// Checks that the target's language is chosen, if targets begin with one.
+    ///
+    /// # Errors
+    /// When it is not; the error lists the languages that there are.
+    pub fn check_target_language(&self) -> Result<(), TextError> {
+        self.first_of_target().map(drop)
+    }
+
+    /// Whether a model directory has tokenizers: one, or all files of a pair. A process that was killed while it
+    /// saved a pair has left some of them, which is not enough.
+    pub fn are_in(directory: impl AsRef<Path>) -> bool {
+        let directory = directory.as_ref();
+        let has = |names: &[&str]| names.iter().all(|name| directory.join(name).exists());
+        has(&[TOKENIZER_FILE])
+            || has(&[SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE])
+            || has(&[SOURCE_PIECES_FILE, TARGET_PIECES_FILE, VOCABULARY_FILE])
+            || has(&[SHARED_PIECES_FILE, VOCABULARY_FILE])
+    }
+
+    /// The directory that has the tokenizers of a model directory: itself or, for a checkpoint
+    /// (`run/checkpoints/update-…`), that of its run. `None` if neither has any.
+    pub fn directory_of(model: impl AsRef<Path>) -> Option<PathBuf> {
+        let model = model.as_ref();
+        if Self::are_in(model) {
+            return Some(model.to_owned());
+        }
+        run_of_checkpoint(model).filter(|run| Self::are_in(run))
+    }
+
+    /// Reads the tokenizers of a model directory; those of a checkpoint are in the directory of its run.
+    ///
+    /// # Errors
+    /// When a file is missing or is not a tokenizer.
+    pub fn load(directory: impl AsRef<Path>) -> Result<Self, TextError> {
+        let directory = directory.as_ref();
+        let directory = Self::directory_of(directory).unwrap_or_else(|| directory.to_owned());
+        let mut settings = TokenizerSettings::load(&directory)?;
+        let has = |name: &str| directory.join(name).exists();
+        let mut tokenizers = if has(SOURCE_PIECES_FILE) || has(TARGET_PIECES_FILE) {
+            Self::load_marian(&directory, &mut settings)?
+        } else if has(SOURCE_TOKENIZER_FILE) || has(TARGET_TOKENIZER_FILE) {
+            let source = Tokenizer::from_file(directory.join(SOURCE_TOKENIZER_FILE))?;
+            let target = Tokenizer::from_file(directory.join(TARGET_TOKENIZER_FILE))?;
+            Self::separate(source, target)
+        } else {
+            let is_m2m100 = has(SHARED_PIECES_FILE) && has(VOCABULARY_FILE);
+            // M2M100's class reads its pieces even beside a `tokenizer.json`.
+            let has_class = matches!(settings.class(), None | Some("M2M100Tokenizer"));
+            let mut shared = match is_m2m100 && (has_class || !has(TOKENIZER_FILE)) {
+                true => load_m2m100(&directory, &mut settings)?,
+                false => {
+                    let added = settings.tokens().added_tokens(&[], false)?;
+                    Tokenizer::from_file_with(&directory.join(TOKENIZER_FILE), &added)?
+                }
+            };
+            put_settings(&mut shared, &settings, &directory)?;
+            Self::shared(shared)
+        };
+        for side in [Some(&mut tokenizers.source), tokenizers.target.as_mut()] {
+            side.into_iter()
+                .for_each(|side| side.set_clean_up(settings.cleans_spaces()));
+        }
+        tokenizers.settings = settings;
+        let of_directory = tokenizers.target_language_of(&directory)?;
+        tokenizers.target_language = of_directory.or(tokenizers.target_language);
+        if tokenizers.target_language.is_none() {
+            let start = start_token_of_directory(&directory)?;
+            let target = tokenizers.target();
+            tokenizers.start_language = start.filter(|&token| target.is_language(token));
+        }
+        tokenizers.set_first_tokens();
+        Ok(tokenizers)
+    }
+
+    /// The language that every target has to begin with, as the options of a directory say it, or its settings.
+    fn target_language_of(&self, directory: &Path) -> Result<Option<u32>, TextError> {
+        let target = self.target();
+        let options = DecodeOptions::of_directory(directory)?;
+        let forced = options.and_then(|options| options.forced_first);
+        if let Some(language) = forced.filter(|&token| target.is_language(token)) {
+            return Ok(Some(language));
+        }
+        let Some(name) = self.settings.target_prefix() else {
+            return Ok(None);
+        };
+        let path = directory.join(TOKENIZER_SETTINGS_FILE);
+        let language = target.language_token(name).map_err(TextError::file(path))?;
+        Ok(Some(language))
+    }
+
+    fn load_marian(directory: &Path, settings: &mut TokenizerSettings) -> Result<Self, TextError> {
+        settings.check_pieces(directory, &MARIAN_ROLES)?;
+        let added = settings.added_to_pieces(&MARIAN_ROLES)?;
+        let mut of_source = Vocabulary::load(&directory.join(VOCABULARY_FILE))?;
+        let of_target = directory.join(TARGET_VOCABULARY_FILE);
+        let of_target = match (settings.separates_vocabularies(), of_target.exists()) {
+            (true, _) => {
+                settings.tokens().check_separate(&added)?;
+                Some(Vocabulary::load(&of_target)?)
+            }
+            (false, false) => None,
+            (false, true) => {
+                let problem = format!(
+                    "Hugging Face's class does not read it: `separate_vocabs` of {TOKENIZER_SETTINGS_FILE} is not true"
+                );
+                return Err(TextError::file(of_target)(problem));
+            }
+        };
+        of_source.add(&added);
+        let of_source = Arc::new(of_source);
+        let of_target = of_target.map_or_else(|| of_source.clone(), Arc::new);
+        let source = Marian::load(&directory.join(SOURCE_PIECES_FILE), of_source)?;
+        let target = Marian::load(&directory.join(TARGET_PIECES_FILE), of_target)?;
+        let mut tokenizers = Self::separate(source.into(), target.into());
+        if let Some(name) = settings.source_prefix() {
+            let token = tokenizers.source.language_token(name);
+            let path = directory.join(TOKENIZER_SETTINGS_FILE);
+            tokenizers.source_prefix = Some(token.map_err(TextError::file(path))?);
+        }
+        Ok(tokenizers)
+    }
+
+    /// Writes the tokenizers into a directory that exists, with the languages that were
+    /// [chosen](Self::with_languages).
+    ///
+    /// # Errors
+    /// When the tokenizers are of formats that do not go together, or a file cannot be written; an older one then
+    /// stays as it was.
+    pub fn save(&self, directory: impl AsRef<Path>) -> Result<(), TextError> {
+        for (name, bytes) in self.files()? {
+            let path = directory.as_ref().join(name);
+            replace_file_with(&path, bytes).map_err(TextError::file(path))?;
+        }
+        Ok(())
+    }
+
+    /// Names and contents of the files.
+    fn files(&self) -> Result<Vec<(&'static str, Vec<u8>)>, TextError> {
+        let sides = [self.source(), self.target()];
+        let mut files = match (sides.map(Tokenizer::marian), sides.map(Tokenizer::m2m100)) {
+            ([None, None], [None, None]) => {
+                let json = |(name, side): (_, &Tokenizer)| Ok((name, side.to_bytes()?));
+                let sides = self.sides().into_iter();
+                sides.map(json).collect::<Result<_, TextError>>()?
+            }
+            (_, [Some(shared), Some(_)]) if self.are_shared() => vec![
+                (SHARED_PIECES_FILE, shared.pieces_file().to_vec()),
+                (VOCABULARY_FILE, shared.vocabulary().file().to_vec()),
+            ],
+            ([Some(source), Some(target)], _) => {
+                let mut files = vec![
+                    (SOURCE_PIECES_FILE, source.pieces_file().to_vec()),
+                    (TARGET_PIECES_FILE, target.pieces_file().to_vec()),
+                    (VOCABULARY_FILE, source.vocabulary().file().to_vec()),
+                ];
+                if !has_same_vocabulary(source, target) {
+                    let file = target.vocabulary().file();
+                    files.push((TARGET_VOCABULARY_FILE, file.to_vec()));
+                }
+                files
+            }
+            _ => {
+                let problem = "Marian's files and Hugging Face's do not go together";
+                return Err(TextError::Tokenizer(problem.into()));
+            }
+        };
+        let settings = self.settings.files();
+        files.extend(settings.map(|(name, file)| (name, file.to_vec())));
+        Ok(files)
+    }
+
+    /// The tokenizers, each with the file that has its vocabulary.
+    fn sides(&self) -> Vec<(&'static str, &Tokenizer)> {
+        let name = |side: &Tokenizer, json, vocabulary| match (side.marian(), side.m2m100()) {
+            (None, None) => json,
+            _ => vocabulary,
+        };
+        let source = &self.source;
+        let Some(target) = &self.target else {
+            return vec![(name(source, TOKENIZER_FILE, VOCABULARY_FILE), source)];
+        };
+        let of_target = match (source.marian(), target.marian()) {
+            (Some(source), Some(target)) if has_same_vocabulary(source, target) => VOCABULARY_FILE,
+            _ => TARGET_VOCABULARY_FILE,
+        };
+        vec![
+            (name(source, SOURCE_TOKENIZER_FILE, VOCABULARY_FILE), source),
+            (name(target, TARGET_TOKENIZER_FILE, of_target), target),
+        ]
+    }
+
+    /// Bytes of the source's tokenizer and of the target's, which differ from those of tokenizers that give other
+    /// tokens: their files, and the languages that are not in these.
+    ///
+    /// # Errors
+    /// When a part of a tokenizer has no format.
+    pub fn to_bytes(&self) -> Result<[Vec<u8>; 2], TextError> {
+        let side = |side: &Tokenizer, language: Option<u32>| -> Result<_, TextError> {
+            let mut bytes = side.to_bytes()?;
+            bytes.extend(language.into_iter().flat_map(u32::to_le_bytes));
+            Ok(bytes)
+        };
+        Ok([
+            side(self.source(), self.source_prefix)?,
+            side(self.target(), self.target_language)?,
+        ])
+    }
+
+    /// Whether the tokens of other tokenizers have the same ids.
+    pub fn have_vocabularies_of(&self, others: &Self) -> bool {
+        self.source().has_vocabulary_of(others.source())
+            && self.target().has_vocabulary_of(others.target())
+    }
+
+    /// Checks that the tokenizers fit a model with vocabularies of these sizes, the source's and the target's,
+    /// and these special tokens. A model with one vocabulary, such as a language model, has its size twice.
+    ///
+    /// # Errors
+    /// When a tokenizer has more entries than the model, another id for a special token, text where the model has one,
+    /// or a template that does not end in the model's `<eos>`; the error names the tokenizer's file in `directory`.
+    pub fn check(
+        &self,
+        [source, target]: [usize; 2],
+        special_tokens: SpecialTokens,
+        directory: impl AsRef<Path>,
+    ) -> Result<(), TextError> {
+        let directory = directory.as_ref();
+        let checked = self.check_sides([source, target], special_tokens, directory);
+        checked.map_err(|error| error.in_keys_of(directory))
+    }
+
+    fn check_sides(
+        &self,
+        [source, target]: [usize; 2],
+        special_tokens: SpecialTokens,
+        directory: &Path,
+    ) -> Result<(), TextError> {
+        let sizes: &[usize] = match self.target {
+            None => &[source.min(target)],
+            Some(_) => &[source, target],
+        };
+        for ((name, tokenizer), &vocab_size) in self.sides().into_iter().zip(sizes) {
+            let path = directory.join(name);
+            tokenizer.check(&path, vocab_size, special_tokens)?;
+        }
+        // A smaller vocabulary of another of Marian's models may have the same `</s>`.
+        match self.source.marian() {
+            Some(side) => {
+                let path = directory.join(VOCABULARY_FILE);
+                let expected = ("pad_id", special_tokens.pad);
+                check_special(&path, side.vocabulary(), PADDING, expected)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The special tokens of Marian's class.
+const MARIAN_ROLES: [(&str, &str); 3] = [
+    ("eos_token", END),
+    ("unk_token", UNKNOWN),
+    ("pad_token", PADDING),
+];
+
+/// The special tokens of M2M100's class.
+const M2M100_ROLES: [(&str, &str); 5] = [
+    ("eos_token", END),
+    ("unk_token", UNKNOWN),
+    ("pad_token", PADDING),
+    ("bos_token", "<s>"),
+    ("sep_token", END),
+];
+
+/// M2M100's tokenizer in a directory.
+fn load_m2m100(directory: &Path, settings: &mut TokenizerSettings) -> Result<Tokenizer, TextError> {
+    settings.check_pieces(directory, &MARIAN_ROLES)?;
+    let added = settings.added_to_pieces(&M2M100_ROLES)?;
+    let languages = m2m100::languages_of(settings.language_codes());
+    let languages = languages.map_err(TextError::file(directory.join(TOKENIZER_SETTINGS_FILE)))?;
+    let [pieces, vocabulary] =
+        [SHARED_PIECES_FILE, VOCABULARY_FILE].map(|name| directory.join(name));
+    Ok(M2m100::load(&pieces, &vocabulary, languages, &added)?.into())
+}
+
+/// Changes a tokenizer as Hugging Face's class does that has these settings, of this directory.
+fn put_settings(
+    tokenizer: &mut Tokenizer,
+    settings: &TokenizerSettings,
+    directory: &Path,
+) -> Result<(), TextError> {
+    if let Some(json) = tokenizer.json_mut() {
+        if let Some(place) = settings.language_place() {
+            json.move_language(place)?;
+            json.check_end(settings.tokens().role("eos_token"))
+                .map_err(TextError::file(directory.join(TOKENIZER_FILE)))?;
+        }
+        if let Some(is_added) = settings.add_prefix_space() {
+            json.set_prefix_space(is_added);
+        }
+    }
+    let Some(of_file) = tokenizer.language() else {
+        return Ok(());
+    };
+    let path = directory.join(TOKENIZER_SETTINGS_FILE);
+    let default = settings.default_source_language();
+    let language = match (settings.source_language(), default) {
+        (Some(name), _) => Some(
+            tokenizer
+                .language_token(name)
+                .map_err(TextError::file(path))?,
+        ),
+        // A tokenizer of other languages keeps that of its file.
+        (None, default) => default
+            .and_then(|name| tokenizer.language_token(name).ok())
+            .filter(|language| *language != of_file),
+    };
+    language.map_or(Ok(()), |language| tokenizer.set_language(language))
+}
+
+fn has_same_vocabulary(source: &Marian, target: &Marian) -> bool {
+    source.vocabulary().file() == target.vocabulary().file()
+}
+
+#[cfg(test)]
+mod tests;

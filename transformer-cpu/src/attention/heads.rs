@@ -1,0 +1,153 @@
+//! Views of the rows of heads, and the cache that attention reads.
+
+use crate::buffer::{by_tasks, rows_of_task, task_of_rows};
+use crate::products::matrix::Matrix;
+use crate::sizes::count;
+
+/// The factor `1 / √d_k` of the queries, with which the scores' deviation does not depend on `d_k` (§3.2.1).
+pub fn score_scale(d_k: usize) -> f64 {
+    1.0 / (d_k as f64).sqrt()
+}
+
+/// A strided view of the rows of all heads: `[batch, n_heads, len, width]`.
+#[derive(Debug, Clone, Copy)]
+pub struct HeadRows<'a> {
+    values: &'a [f32],
+    batch: usize,
+    n_heads: usize,
+    len: usize,
+    width: usize,
+    /// Strides of sentences, heads and rows.
+    strides: [usize; 3],
+}
+
+impl<'a> HeadRows<'a> {
+    /// Heads side by side in rows `[batch, len, row_width]`, from a column on.
+    ///
+    /// # Panics
+    /// When the number of values does not agree, or the heads are wider than the rows.
+    pub fn in_rows(
+        values: &'a [f32],
+        [batch, len, row_width]: [usize; 3],
+        column: usize,
+        [n_heads, width]: [usize; 2],
+    ) -> Self {
+        let shape = [batch, len, row_width];
+        assert_eq!(values.len(), count(&shape), "numbers of rows {shape:?}");
+        let end = column.checked_add(count(&[n_heads, width]));
+        assert!(
+            end.is_some_and(|end| end <= row_width),
+            "{n_heads} heads of {width} from column {column} of {row_width}"
+        );
+        Self {
+            values: values.get(column..).unwrap_or_default(),
+            batch,
+            n_heads,
+            len,
+            width,
+            strides: [len * row_width, width, row_width],
+        }
+    }
+
+    /// Heads one after another: `[batch, n_heads, len, width]`.
+    ///
+    /// # Panics
+    /// When the number of values does not agree.
+    pub fn split(values: &'a [f32], shape: [usize; 4]) -> Self {
+        assert_eq!(values.len(), count(&shape), "numbers of heads {shape:?}");
+        let [batch, n_heads, len, width] = shape;
+        Self {
+            values,
+            batch,
+            n_heads,
+            len,
+            width,
+            strides: [n_heads * len * width, len * width, width],
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// `[batch, n_heads, len, width]`
+    pub(super) fn shape(&self) -> [usize; 4] {
+        [self.batch, self.n_heads, self.len, self.width]
+    }
+
+    /// A head's rows, the heads counted through all sentences.
+    pub(super) fn head(&self, index: usize) -> Matrix<'a> {
+        Matrix::new(self.from(index), self.len, self.width, self.strides[2])
+    }
+
+    /// The values from a head's first row on; none if there are no rows.
+    fn from(&self, index: usize) -> &'a [f32] {
+        let (sentence, head) = (index / self.n_heads, index % self.n_heads);
+        let first = sentence * self.strides[0] + head * self.strides[1];
+        self.values.get(first..).unwrap_or_default()
+    }
+}
+
+/// From heads one after another, `[batch, n_heads, len, width]` for each part, to rows
+/// `[batch, len, n_heads · Σ widths]`: all heads of the first part, then of the second.
+///
+/// # Panics
+/// When the number of values does not agree.
+pub fn join_heads(
+    parts: &[&[f32]],
+    widths: &[usize],
+    [batch, n_heads, len]: [usize; 3],
+) -> Vec<f32> {
+    assert_eq!(parts.len(), widths.len(), "parts, and their widths");
+    for (part, &width) in parts.iter().zip(widths) {
+        let shape = [batch, n_heads, len, width];
+        assert_eq!(part.len(), count(&shape), "numbers of heads {shape:?}");
+    }
+    let row_width = n_heads * widths.iter().sum::<usize>();
+    let task_rows = rows_of_task(row_width);
+    by_tasks(
+        count(&[batch, len, row_width]),
+        task_of_rows(row_width),
+        |task, rows| {
+            for (row, values) in rows.chunks_exact_mut(row_width).enumerate() {
+                let row = task * task_rows + row;
+                let (sentence, position) = (row / len, row % len);
+                let mut at = 0;
+                for (part, &width) in parts.iter().zip(widths) {
+                    for head in 0..n_heads {
+                        let from = ((sentence * n_heads + head) * len + position) * width;
+                        values[at..at + width].copy_from_slice(&part[from..from + width]);
+                        at += width;
+                    }
+                }
+            }
+        },
+    )
+}
+
+/// Writes rows by heads, `[batch, n_heads, new_len, d_head]`, into a cache
+/// `[batch, n_heads, capacity, d_head]`, from a slot on.
+///
+/// # Panics
+/// When the shapes do not agree, or the slots do not lie within the capacity.
+pub fn write_heads(cache: &mut [f32], capacity: usize, slot: usize, rows: HeadRows<'_>) {
+    let [batch, n_heads, new_len, d_head] = rows.shape();
+    let shape = [batch, n_heads, capacity, d_head];
+    assert_eq!(cache.len(), count(&shape), "numbers of a cache {shape:?}");
+    assert!(
+        new_len <= capacity && slot <= capacity - new_len,
+        "{new_len} from slot {slot} on, of a capacity of {capacity}"
+    );
+    let heads = cache.chunks_exact_mut((capacity * d_head).max(1));
+    for (index, head) in heads.enumerate() {
+        let rows_of_head = rows.from(index).chunks(rows.strides[2].max(1));
+        let slots = head[slot * d_head..].chunks_exact_mut(d_head.max(1));
+        for (slot, row) in slots.zip(rows_of_head).take(new_len) {
+            slot.copy_from_slice(&row[..d_head]);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Scaled dot-product attention of all heads.
+
+mod few_queries;
+pub mod heads;
+pub mod mask;
+mod parts;
+mod tiles;
+
+use self::heads::{HeadRows, join_heads};
+use self::mask::Mask;
+use self::parts::key_len;
+pub use self::tiles::HeadGradients;
+use crate::products::few_rows::FEW;
+use crate::random::Keep;
+use crate::sizes::count;
+use crate::types::AttentionParents;
+
+/// Attention without dropout and without a backward pass, to keys and values in parts that follow one
+/// another.
+///
+/// Returns `[batch, query_len, n_heads · d_v]`.
+///
+/// # Panics
+/// When the shapes do not agree, or there is no part.
+///
+/// ```
+/// use transformer_cpu::{HeadRows, Mask, attention};
+///
+/// // One query, two keys, d_k = 1: the scores are 2 ln 3 and 0, so the weights are 9/10 and 1/10 and the
+/// // output 0.9 · 10 + 0.1 · 20 = 11.
+/// let (keys, values) = ([3.0_f32.ln(), 0.0], [10.0, 20.0]);
+/// let query = HeadRows::split(&[2.0], [1, 1, 1, 1]);
+/// let [key, value] = [&keys, &values].map(|rows| HeadRows::split(rows, [1, 1, 2, 1]));
+/// let output = attention(query, &[[key, value]], Mask::default());
+/// assert!((output[0] - 11.0).abs() < 1e-5);
+/// ```
+pub fn attention(query: HeadRows<'_>, parts: &[[HeadRows<'_>; 2]], mask: Mask<'_>) -> Vec<f32> {
+    let [batch, n_heads, query_len, _] = query.shape();
+    let d_v = check(query, parts, mask);
+    let outputs = if query_len <= FEW {
+        few_queries::attention(query, parts, mask)
+    } else {
+        tiles::forward(query, parts, mask, None).outputs
+    };
+    join_heads(&[&outputs], &[d_v], [batch, n_heads, query_len])
+}
+
+/// The output of attention, and the statistics that its backward pass needs beside its inputs.
+///
+/// A weight is `e^(score - largest) · reciprocal`. The logarithm of the sum would be one number instead of
+/// two, but in single precision a large score would leave it no digits for the sum.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Attended {
+    /// `[batch, query_len, n_heads · d_v]`
+    pub output: Vec<f32>,
+    /// The largest score of each query: `[batch, n_heads, query_len]`.
+    pub largest_scores: Vec<f32>,
+    /// `1 / Σ e^(score - largest)`; zero for a query whose every key is blocked: `[batch, n_heads,
+    /// query_len]`.
+    pub reciprocal_sums: Vec<f32>,
+}
+
+/// Attention with dropout on its weights. They are computed tile by tile, some queries and some keys at a
+/// time, and not kept: the [backward pass](attention_backward) computes them again.
+///
+/// A tile's softmax is relative to the largest score so far, and earlier sums are rescaled when a larger
+/// one comes (Milakov and Gimelshein 2018; Rabe and Staats 2021; Dao et al. 2022).
+///
+/// # Panics
+/// When the shapes do not agree.
+pub fn attention_forward(
+    [query, key, value]: [HeadRows<'_>; 3],
+    mask: Mask<'_>,
+    keep: Option<Keep>,
+) -> Attended {
+    let [batch, n_heads, query_len, _] = query.shape();
+    let parts = [[key, value]];
+    let d_v = check(query, &parts, mask);
+    let summed = tiles::forward(query, &parts, mask, keep);
+    Attended {
+        output: join_heads(&[&summed.outputs], &[d_v], [batch, n_heads, query_len]),
+        largest_scores: summed.largest_scores,
+        reciprocal_sums: summed.reciprocal_sums,
+    }
+}
+
+/// [`Attended`], borrowed.
+#[derive(Debug, Clone, Copy)]
+pub struct AttendedView<'a> {
+    /// `[batch, query_len, n_heads · d_v]`
+    pub output: &'a [f32],
+    /// `[batch, n_heads, query_len]`
+    pub largest_scores: &'a [f32],
+    /// `[batch, n_heads, query_len]`
+    pub reciprocal_sums: &'a [f32],
+}
+
+impl Attended {
+    /// Everything, borrowed.
+    pub fn view(&self) -> AttendedView<'_> {
+        AttendedView {
+            output: &self.output,
+            largest_scores: &self.largest_scores,
+            reciprocal_sums: &self.reciprocal_sums,
+        }
+    }
+}
+
+/// Gradients of the inputs, from `grad`, the gradient of the output, `[batch, query_len, n_heads · d_v]`,
+/// and from the result of [`attention_forward`] for the same inputs, mask and dropout.
+///
+/// # Panics
+/// When the shapes do not agree.
+pub fn attention_backward(
+    grad: &[f32],
+    [query, key, value]: [HeadRows<'_>; 3],
+    attended: AttendedView<'_>,
+    mask: Mask<'_>,
+    keep: Option<Keep>,
+    wanted: AttentionParents,
+) -> HeadGradients {
+    let [batch, n_heads, query_len, _] = query.shape();
+    let d_v = check(query, &[[key, value]], mask);
+    let shape = [batch, n_heads, query_len];
+    for statistic in [attended.largest_scores, attended.reciprocal_sums] {
+        assert_eq!(
+            statistic.len(),
+            count(&shape),
+            "numbers for queries {shape:?}"
+        );
+    }
+    let rows = |values| {
+        let shape = [batch, query_len, n_heads * d_v];
+        HeadRows::in_rows(values, shape, 0, [n_heads, d_v])
+    };
+    let backward = tiles::Backward {
+        query,
+        key,
+        value,
+        grad: rows(grad),
+        output: rows(attended.output),
+        largest_scores: attended.largest_scores,
+        reciprocal_sums: attended.reciprocal_sums,
+        mask,
+        keep,
+    };
+    backward.gradients(wanted)
+}
+
+/// Returns `d_v`. Panics when the shapes of keys and values, or of the mask, do not fit the queries.
+fn check(query: HeadRows<'_>, parts: &[[HeadRows<'_>; 2]], mask: Mask<'_>) -> usize {
+    let [batch, n_heads, query_len, d_k] = query.shape();
+    let [_, value] = parts.first().expect("a part to attend to");
+    let d_v = value.width();
+    for [key, value] in parts {
+        let expected = [d_k, d_v].map(|width| [batch, n_heads, key.len(), width]);
+        assert_eq!(
+            [key.shape(), value.shape()],
+            expected,
+            "keys and values for queries {:?}",
+            query.shape()
+        );
+    }
+    mask.check([batch, n_heads, query_len, key_len(parts)]);
+    d_v
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! Memory that calls reuse, new memory that tasks fill, and the sizes of tasks.
+
+use std::mem::MaybeUninit;
+
+use rayon::prelude::*;
+
+/// Numbers in one task of a thread. It does not depend on the number of threads, so that neither do sums.
+pub const TASK: usize = 16_384;
+
+/// Rows of a width in one task of a thread.
+pub fn rows_of_task(width: usize) -> usize {
+    (TASK / width.max(1)).max(1)
+}
+
+/// Numbers in the rows of a task; at least one, as `chunks` requires.
+pub fn task_of_rows(width: usize) -> usize {
+    rows_of_task(width) * width.max(1)
+}
+
+/// The first `count` numbers of a buffer, which grows if it is shorter. They have the values of
+/// its last use.
+///
+/// ```
+/// use transformer_cpu::sized;
+///
+/// let mut buffer = vec![7.0];
+/// assert_eq!(sized(&mut buffer, 3), [7.0, 0.0, 0.0]);
+/// assert_eq!(sized(&mut buffer, 2), [7.0, 0.0]);
+/// ```
+pub fn sized(buffer: &mut Vec<f32>, count: usize) -> &mut [f32] {
+    if buffer.len() < count {
+        buffer.resize(count, 0.0);
+    }
+    &mut buffer[..count]
+}
+
+/// Numbers of four bytes in a cache line.
+pub const LINE: usize = 16;
+
+/// So many numbers of four bytes, rounded up to an odd number of cache lines: a stride at which successive rows fall
+/// into different sets of the cache.
+pub fn odd_lines(numbers: usize) -> usize {
+    numbers.next_multiple_of(LINE) | LINE
+}
+
+/// `len` new numbers, written on all threads in tasks of `task` numbers each, the last of which may have fewer: `write`
+/// receives the index of a task and its numbers, which are zero.
+///
+/// # Panics
+/// When `task` is zero, or `write` panics.
+pub fn by_tasks(len: usize, task: usize, write: impl Fn(usize, &mut [f32]) + Sync) -> Vec<f32> {
+    by_tasks_with(len, task, write).0
+}
+
+/// [`by_tasks`], with the results of `write`, in the order of the tasks.
+///
+/// Each task sets its own numbers to zero: if this thread did that for all of them, the others would wait.
+pub fn by_tasks_with<R: Send>(
+    len: usize,
+    task: usize,
+    write: impl Fn(usize, &mut [f32]) -> R + Sync,
+) -> (Vec<f32>, Vec<R>) {
+    let mut numbers = Vec::with_capacity(len);
+    let results = numbers.spare_capacity_mut()[..len]
+        .par_chunks_mut(task)
+        .enumerate()
+        .map(|(index, numbers)| {
+            numbers.fill(MaybeUninit::new(0.0));
+            #[allow(unsafe_code, reason = "memory that has been initialised")]
+            // SAFETY: every number has just been set.
+            let numbers = unsafe { &mut *(std::ptr::from_mut(numbers) as *mut [f32]) };
+            write(index, numbers)
+        })
+        .collect();
+    #[allow(unsafe_code, reason = "tasks write into uninitialised memory")]
+    // SAFETY: the capacity is `len` at least. Each number belongs to a task, which has set it; if one had panicked, so
+    // would `collect` have.
+    unsafe {
+        numbers.set_len(len);
+    }
+    (numbers, results)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "task 2")]
+    fn a_panic_in_a_task_reaches_the_caller() {
+        by_tasks(10, 3, |task, _| assert_ne!(task, 2, "task {task}"));
+    }
+
+    /// Whole tasks, a part of a task, and none. Memory that has been used before is zeroed, too.
+    #[test]
+    fn each_task_receives_its_numbers_and_they_are_zero() {
+        for (len, task) in [(0, 3), (2, 3), (9, 3), (10, 3)] {
+            drop(vec![f32::NAN; len]);
+            let (numbers, lens) = by_tasks_with(len, task, |index, numbers| {
+                assert!(numbers.iter().all(|x| *x == 0.0));
+                for (at, x) in numbers.iter_mut().enumerate() {
+                    *x = (index * task + at) as f32;
+                }
+                numbers.len()
+            });
+            let expected: Vec<f32> = (0..len).map(|at| at as f32).collect();
+            assert_eq!(numbers, expected);
+            assert_eq!(lens.iter().sum::<usize>(), len);
+            assert!(lens.iter().rev().skip(1).all(|len| *len == task));
+        }
+    }
+}

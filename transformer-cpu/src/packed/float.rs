@@ -1,0 +1,205 @@
+//! Panels in single precision.
+
+use pulp::{Simd, WithSimd};
+
+use super::tiles::{PANEL, Part, Tiles, compute, prefetch_next};
+use crate::simd::arch;
+use crate::types::WeightLayout;
+
+/// A weight in single precision: `[panel, d_input, PANEL]`, with zeros after the last output.
+#[derive(Debug, Clone)]
+pub struct FloatPanels {
+    d_input: usize,
+    rows: Vec<PanelRow>,
+}
+
+/// The weights of one input in a panel: two lines of a cache.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+struct PanelRow([f32; PANEL]);
+
+impl FloatPanels {
+    /// The panels of a weight `[d_input, d_output]` in its layout.
+    pub fn new(values: &[f32], [d_input, d_output]: [usize; 2], layout: WeightLayout) -> Self {
+        let mut rows = Vec::with_capacity(d_output.div_ceil(PANEL) * d_input);
+        // Without inputs there is nothing to pack, for however many outputs.
+        let outputs = if d_input == 0 { 0 } else { d_output };
+        for first in (0..outputs).step_by(PANEL) {
+            let width = PANEL.min(d_output - first);
+            let panel = rows.len();
+            rows.resize(panel + d_input, PanelRow([0.0; PANEL]));
+            let panel = &mut rows[panel..];
+            match layout {
+                WeightLayout::InputByOutput => {
+                    for (row, from) in panel.iter_mut().zip(values.chunks_exact(d_output)) {
+                        row.0[..width].copy_from_slice(&from[first..first + width]);
+                    }
+                }
+                WeightLayout::OutputByInput => {
+                    let values = &values[first * d_input..][..width * d_input];
+                    transpose_into(panel, values, d_input);
+                }
+            }
+        }
+        Self { d_input, rows }
+    }
+
+    /// Reads the weights of one output.
+    pub fn read_output(&self, output: usize, into: &mut [f32]) {
+        let rows = &self.rows[output / PANEL * self.d_input..][..self.d_input];
+        for (to, row) in into.iter_mut().zip(rows) {
+            *to = row.0[output % PANEL];
+        }
+    }
+
+    /// Computes a part of a product, of rows `[rows, d_input]`.
+    pub fn product(&self, x: &[f32], part: Part<'_>) {
+        arch().dispatch(self.part(x, part));
+    }
+
+    /// A part of a product, for any instructions.
+    pub fn part<'a>(&'a self, x: &'a [f32], part: Part<'a>) -> Product<'a> {
+        Product {
+            x,
+            d_input: self.d_input,
+            weights: &self.rows[part.first_panel * self.d_input..],
+            part,
+        }
+    }
+}
+
+/// Writes a panel, whose weights are `values`, `[outputs, d_input]`.
+fn transpose_into(panel: &mut [PanelRow], values: &[f32], d_input: usize) {
+    // Inputs at a time, whose rows stay in the first-level cache.
+    const BLOCK: usize = 64;
+    for (block, rows) in panel.chunks_mut(BLOCK).enumerate() {
+        for (column, output) in values.chunks_exact(d_input).enumerate() {
+            for (row, &weight) in rows.iter_mut().zip(&output[block * BLOCK..]) {
+                row.0[column] = weight;
+            }
+        }
+    }
+}
+
+/// A part of a product.
+pub struct Product<'a> {
+    x: &'a [f32],
+    d_input: usize,
+    /// From the part's first panel on.
+    weights: &'a [PanelRow],
+    part: Part<'a>,
+}
+
+impl WithSimd for Product<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let (rows, columns) = (self.part.out.rows(), self.part.out.width());
+        let mut product = SimdProduct {
+            simd,
+            product: self,
+        };
+        compute(&mut product, rows, columns.div_ceil(PANEL));
+    }
+}
+
+/// A part of a product by vectors.
+struct SimdProduct<'a, S> {
+    simd: S,
+    product: Product<'a>,
+}
+
+impl<S: Simd> Tiles for SimdProduct<'_, S> {
+    const ROWS: usize = match S::REGISTER_COUNT {
+        _ if S::F32_LANES == 1 => 4,
+        32.. => 12,
+        _ => 6,
+    };
+
+    #[inline(always)]
+    fn tile<const M: usize, const P: usize>(&mut self, row: usize, panel: usize) {
+        if S::F32_LANES == 1 {
+            // The compiler makes two vectors of these eight numbers.
+            self.vectors::<M, P, 8>(row, panel);
+        } else {
+            self.vectors::<M, P, 2>(row, panel);
+        }
+    }
+}
+
+impl<S: Simd> SimdProduct<'_, S> {
+    /// Computes a tile, `N` vectors of a panel at a time.
+    #[inline(always)]
+    fn vectors<const M: usize, const P: usize, const N: usize>(
+        &mut self,
+        row: usize,
+        panel: usize,
+    ) {
+        let (simd, d_input) = (self.simd, self.product.d_input);
+        let mut x: [&[f32]; M] = [&[]; M];
+        for (i, x) in x.iter_mut().enumerate() {
+            *x = &self.product.x[(row + i) * d_input..][..d_input];
+        }
+        let mut weights: [&[PanelRow]; P] = [&[]; P];
+        for (i, weights) in weights.iter_mut().enumerate() {
+            *weights = &self.product.weights[(panel + i) * d_input..][..d_input];
+        }
+        for first in (0..PANEL / S::F32_LANES).step_by(N) {
+            let mut sums = [[[simd.splat_f32s(0.0); N]; P]; M];
+            for k in 0..d_input {
+                if P == 1 {
+                    prefetch_next(weights[0], k, row);
+                }
+                let mut w = [[simd.splat_f32s(0.0); N]; P];
+                for (w, weights) in w.iter_mut().zip(&weights) {
+                    w.copy_from_slice(&S::as_simd_f32s(&weights[k].0).0[first..first + N]);
+                }
+                for (sums, x) in sums.iter_mut().zip(&x) {
+                    let x = simd.splat_f32s(x[k]);
+                    for (sums, w) in sums.iter_mut().zip(&w) {
+                        for (sum, &w) in sums.iter_mut().zip(w) {
+                            *sum = simd.mul_add_e_f32s(x, w, *sum);
+                        }
+                    }
+                }
+            }
+            for (i, sums) in sums.iter().enumerate() {
+                for (j, sums) in sums.iter().enumerate() {
+                    let column = (panel + j) * PANEL + first * S::F32_LANES;
+                    self.write(row + i, column, sums);
+                }
+            }
+        }
+    }
+
+    /// Writes results of a row from a column on; those beyond the last column are dropped.
+    #[inline(always)]
+    fn write<const N: usize>(&mut self, row: usize, column: usize, sums: &[S::f32s; N]) {
+        let simd = self.simd;
+        let Part { bias, out, .. } = &mut self.product.part;
+        let out = out.row(row).get_mut(column..).unwrap_or_default();
+        let bias = bias.map(|bias| bias.get(column..).unwrap_or_default());
+        let whole = N * S::F32_LANES;
+        if let Some(out) = out.get_mut(..whole) {
+            let (out, _) = S::as_mut_simd_f32s(out);
+            match bias {
+                Some(bias) => {
+                    let (bias, _) = S::as_simd_f32s(&bias[..whole]);
+                    for ((out, &sum), &bias) in out.iter_mut().zip(sums).zip(bias) {
+                        *out = simd.add_f32s(sum, bias);
+                    }
+                }
+                None => out.copy_from_slice(sums),
+            }
+        } else {
+            let mut all = [0.0; PANEL];
+            let (vectors, _) = S::as_mut_simd_f32s(&mut all);
+            vectors[..N].copy_from_slice(sums);
+            out.iter_mut().zip(all).for_each(|(out, sum)| *out = sum);
+            if let Some(bias) = bias {
+                out.iter_mut().zip(bias).for_each(|(out, b)| *out += b);
+            }
+        }
+    }
+}

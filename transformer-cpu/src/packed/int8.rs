@@ -1,0 +1,277 @@
+//! Panels in 8 bits.
+
+#[cfg(target_arch = "x86_64")]
+use super::amx;
+use super::dot::{self, Dot, Task};
+use super::quantize::{INPUTS, QuantizedRows};
+use super::rows::quantized_rows;
+use super::tiles::{PANEL, Part, Tiles, compute, prefetch_next};
+use crate::types::WeightLayout;
+
+/// Whether sums over this many inputs fit 32 bits, at 255 · 128 each at most.
+pub fn fits(d_input: usize) -> bool {
+    d_input <= i32::MAX as usize / (255 * 128)
+}
+
+/// A weight in 8 bits: `[panel, d_input / INPUTS, PANEL, INPUTS]`, with zeros after the last input and output.
+///
+/// The rows that it is multiplied with are `q + 128`, because the processor multiplies bytes without a sign
+/// by bytes with one. So a sum is too large by 128 times the sum of the output's weights.
+#[derive(Debug, Clone)]
+pub struct Int8Panels {
+    d_input: usize,
+    groups: Vec<Group>,
+    outputs: Vec<Outputs>,
+}
+
+/// The weights of `INPUTS` inputs in a panel: two lines of a cache.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub struct Group(pub [[i8; INPUTS]; PANEL]);
+
+/// One number of each kind for each output of a panel.
+#[derive(Debug, Clone)]
+struct Outputs {
+    scales: [f32; PANEL],
+    /// 128 times the sum of the weights.
+    excess: [i32; PANEL],
+}
+
+impl Int8Panels {
+    /// The panels of weights `[d_output, d_input]` with a scale for each output.
+    pub fn new(weights: &[i8], scales: &[f32], [d_input, d_output]: [usize; 2]) -> Self {
+        let mut panels = Self::with_capacity([d_input, d_output]);
+        for first in (0..d_output).step_by(PANEL) {
+            let end = d_output.min(first + PANEL);
+            panels.push(
+                &weights[first * d_input..end * d_input],
+                &scales[first..end],
+            );
+        }
+        panels
+    }
+
+    /// Quantizes a weight `[d_input, d_output]` in its layout.
+    pub fn quantized(
+        values: &[f32],
+        [d_input, d_output]: [usize; 2],
+        layout: WeightLayout,
+    ) -> Self {
+        let mut panels = Self::with_capacity([d_input, d_output]);
+        let mut transposed = vec![];
+        for first in (0..d_output).step_by(PANEL) {
+            let end = d_output.min(first + PANEL);
+            let outputs = match layout {
+                WeightLayout::OutputByInput => &values[first * d_input..end * d_input],
+                WeightLayout::InputByOutput => {
+                    transposed.resize((end - first) * d_input, 0.0);
+                    let values = values.get(first..).unwrap_or_default();
+                    transpose(values, d_output, &mut transposed, d_input);
+                    &transposed
+                }
+            };
+            let (weights, mut scales) = quantized_rows(outputs, d_input);
+            // Without inputs there are no rows.
+            scales.resize(end - first, 0.0);
+            panels.push(&weights, &scales);
+        }
+        panels
+    }
+
+    fn with_capacity([d_input, d_output]: [usize; 2]) -> Self {
+        let panels = d_output.div_ceil(PANEL);
+        Self {
+            d_input,
+            groups: Vec::with_capacity(panels * d_input.div_ceil(INPUTS)),
+            outputs: Vec::with_capacity(panels),
+        }
+    }
+
+    /// Adds a panel: the weights of its outputs, `[outputs, d_input]`, and their scales.
+    fn push(&mut self, weights: &[i8], scales: &[f32]) {
+        let mut outputs = Outputs {
+            scales: [0.0; PANEL],
+            excess: [0; PANEL],
+        };
+        outputs.scales[..scales.len()].copy_from_slice(scales);
+        for first in (0..self.d_input).step_by(INPUTS) {
+            let mut group = Group([[0; INPUTS]; PANEL]);
+            let columns = weights.chunks_exact(self.d_input);
+            for (column, (to, from)) in group.0.iter_mut().zip(columns).enumerate() {
+                for (to, &weight) in to.iter_mut().zip(&from[first..]) {
+                    *to = weight;
+                    outputs.excess[column] += 128 * i32::from(weight);
+                }
+            }
+            self.groups.push(group);
+        }
+        self.outputs.push(outputs);
+    }
+
+    /// Reads the weights of one output.
+    pub fn read_output(&self, output: usize, into: &mut [f32]) {
+        let (panel, column) = (output / PANEL, output % PANEL);
+        let scale = self.outputs[panel].scales[column];
+        let groups = self.d_input.div_ceil(INPUTS);
+        let groups = &self.groups[panel * groups..][..groups];
+        for (to, group) in into.chunks_mut(INPUTS).zip(groups) {
+            for (to, &weight) in to.iter_mut().zip(&group.0[column]) {
+                *to = scale * f32::from(weight);
+            }
+        }
+    }
+
+    /// Computes a part of a product.
+    pub fn product(&self, x: QuantizedRows<'_>, part: Part<'_>) {
+        self.part(x, part).run();
+    }
+
+    /// A part of a product, for any instructions.
+    pub fn part<'a>(&'a self, x: QuantizedRows<'a>, part: Part<'a>) -> Product<'a> {
+        let groups = self.d_input.div_ceil(INPUTS);
+        Product {
+            x,
+            groups,
+            weights: &self.groups[part.first_panel * groups..],
+            outputs: &self.outputs[part.first_panel..],
+            part,
+        }
+    }
+}
+
+/// Writes some outputs of a weight `[d_input, d_output]`, from the first one on: `[outputs, d_input]`.
+fn transpose(values: &[f32], d_output: usize, outputs: &mut [f32], d_input: usize) {
+    // Whole lines of a cache are read and written.
+    const BLOCK: usize = 16;
+    for block in (0..d_input).step_by(BLOCK) {
+        let inputs = block..d_input.min(block + BLOCK);
+        for (column, output) in outputs.chunks_exact_mut(d_input).enumerate() {
+            for (to, input) in output[inputs.clone()].iter_mut().zip(inputs.clone()) {
+                *to = values[input * d_output + column];
+            }
+        }
+    }
+}
+
+/// A part of a product.
+pub struct Product<'a> {
+    pub x: QuantizedRows<'a>,
+    /// Groups of inputs.
+    pub groups: usize,
+    /// From the part's first panel on, as the outputs are.
+    pub weights: &'a [Group],
+    outputs: &'a [Outputs],
+    pub part: Part<'a>,
+}
+
+impl Product<'_> {
+    /// Computes it by the best instructions of this processor, up to the level that `TRANSFORMER_SIMD` names.
+    pub fn run(self) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(amx) = amx::suits(self.part.out.rows(), self.groups * INPUTS) {
+            return amx::run(self, amx);
+        }
+        dot::dispatch(self);
+    }
+}
+
+impl Task for Product<'_> {
+    #[inline(always)]
+    fn run<D: Dot>(self, dot: D) {
+        let (rows, columns) = (self.part.out.rows(), self.part.out.width());
+        let mut product = DotProduct { dot, product: self };
+        compute(&mut product, rows, columns.div_ceil(PANEL));
+    }
+}
+
+/// A part of a product by some instructions.
+struct DotProduct<'a, D> {
+    dot: D,
+    product: Product<'a>,
+}
+
+impl<D: Dot> Tiles for DotProduct<'_, D> {
+    const ROWS: usize = D::ROWS;
+
+    #[inline(always)]
+    fn tile<const M: usize, const P: usize>(&mut self, row: usize, panel: usize) {
+        let (dot, groups) = (self.dot, self.product.groups);
+        let mut x: [&[[u8; INPUTS]]; M] = [&[]; M];
+        for (i, x) in x.iter_mut().enumerate() {
+            *x = &self.product.x.values[(row + i) * groups..][..groups];
+        }
+        let mut weights: [&[Group]; P] = [&[]; P];
+        for (i, weights) in weights.iter_mut().enumerate() {
+            *weights = &self.product.weights[(panel + i) * groups..][..groups];
+        }
+        // Two vectors at a time.
+        for first in (0..PANEL).step_by(2 * D::COLUMNS) {
+            let mut sums = [[[dot.zeros(); 2]; P]; M];
+            for k in 0..groups {
+                if P == 1 {
+                    prefetch_next(weights[0], k, row);
+                }
+                let mut w = [[dot.no_weights(); 2]; P];
+                for (w, weights) in w.iter_mut().zip(&weights) {
+                    let columns = &weights[k].0[first..first + 2 * D::COLUMNS];
+                    for (w, columns) in w.iter_mut().zip(columns.chunks_exact(D::COLUMNS)) {
+                        *w = dot.weights(columns);
+                    }
+                }
+                for (sums, x) in sums.iter_mut().zip(&x) {
+                    let x = dot.inputs(x[k]);
+                    for (sums, w) in sums.iter_mut().zip(&w) {
+                        for (sum, &w) in sums.iter_mut().zip(w) {
+                            *sum = dot.add(*sum, x, w);
+                        }
+                    }
+                }
+            }
+            for (i, sums) in sums.iter().enumerate() {
+                for (j, sums) in sums.iter().enumerate() {
+                    let mut whole = [0; PANEL];
+                    let whole = &mut whole[..2 * D::COLUMNS];
+                    for (to, &sums) in whole.chunks_exact_mut(D::COLUMNS).zip(sums) {
+                        dot.store(sums, to);
+                    }
+                    self.product.write(row + i, panel + j, first, whole);
+                }
+            }
+        }
+    }
+}
+
+impl Product<'_> {
+    /// Writes the results of a row in a panel, from a column of it on; those beyond the last column are
+    /// dropped.
+    #[inline(always)]
+    pub fn write(&mut self, row: usize, panel: usize, first: usize, sums: &[i32]) {
+        let Product {
+            x, outputs, part, ..
+        } = self;
+        let excess = &outputs[panel].excess[first..first + sums.len()];
+        let scales = &outputs[panel].scales[first..first + sums.len()];
+        let scale = x.scales[row];
+        let results = sums.iter().zip(excess).zip(scales);
+        let results = results.map(|((&sum, &excess), &s)| (sum - excess) as f32 * s * scale);
+        let column = panel * PANEL + first;
+        let out = part.out.row(row).get_mut(column..).unwrap_or_default();
+        let bias = part.bias.map(|bias| bias.get(column..).unwrap_or_default());
+        if let Some(out) = out.get_mut(..sums.len()) {
+            match bias {
+                Some(bias) => {
+                    let bias = &bias[..sums.len()];
+                    for ((out, y), b) in out.iter_mut().zip(results).zip(bias) {
+                        *out = y + b;
+                    }
+                }
+                None => out.iter_mut().zip(results).for_each(|(out, y)| *out = y),
+            }
+        } else {
+            out.iter_mut().zip(results).for_each(|(out, y)| *out = y);
+            if let Some(bias) = bias {
+                out.iter_mut().zip(bias).for_each(|(out, b)| *out += b);
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Products of matrices.
+//!
+//! | file | multiplies |
+//! |---|---|
+//! | `few_rows` | few rows by a matrix that is read once and not copied |
+//! | `panels` | large matrices, with AVX-512 |
+//! | `matrix` | any others, by the crate gemm |
+//! | `bf16` | factors that are rounded to bf16 |
+
+pub mod bf16;
+pub mod columns;
+pub mod few_rows;
+pub mod linear;
+pub mod matrix;
+#[cfg(target_arch = "x86_64")]
+mod panels;
+mod transposed;
+
+use self::few_rows::{FEW, Rows};
+use self::matrix::{LARGE, LARGE_MATRIX, Matrix};
+use crate::sizes::count;
+use crate::types::ProductPrecision;
+
+/// `x · other` in that precision, row after row, on all threads where it is large.
+///
+/// # Panics
+/// When the sizes do not agree.
+pub fn product(x: Matrix<'_>, other: Matrix<'_>, precision: ProductPrecision) -> Vec<f32> {
+    assert_eq!(x.columns, other.rows, "inner sizes of a product");
+    match precision {
+        ProductPrecision::F32 => product_in_f32(x, other),
+        ProductPrecision::Bf16 => {
+            bf16::product(x, other).unwrap_or_else(|| product_of_rounded(x, other))
+        }
+    }
+}
+
+fn product_in_f32(x: Matrix<'_>, other: Matrix<'_>) -> Vec<f32> {
+    if let Some(product) = product_of_few_rows(x, other) {
+        return product;
+    }
+    let size = count(&[x.rows, other.columns]);
+    let is_large = size.saturating_mul(x.columns) >= LARGE;
+    #[cfg(target_arch = "x86_64")]
+    if is_large && let Some(product) = panels::product(x, other) {
+        return product;
+    }
+    x.product(other, is_large)
+}
+
+fn product_of_few_rows(x: Matrix<'_>, other: Matrix<'_>) -> Option<Vec<f32>> {
+    if x.rows > FEW || x.columns == 0 {
+        return None;
+    }
+    let rows = Rows::of(x)?;
+    let parallel = other.rows * other.columns >= LARGE_MATRIX;
+    match Rows::of(other) {
+        Some(other) => Some(few_rows::product(rows, other, parallel)),
+        None => {
+            let other = Rows::of(other.transposed())?;
+            Some(few_rows::transposed_product(rows, other, parallel))
+        }
+    }
+}
+
+/// The product in single precision of factors that are rounded to bf16.
+fn product_of_rounded(x: Matrix<'_>, other: Matrix<'_>) -> Vec<f32> {
+    let [x_values, other_values] = [x, other].map(|factor| bf16::rounded(factor.values));
+    product_in_f32(x.of(&x_values), other.of(&other_values))
+}

@@ -1,0 +1,116 @@
+//! Operations of inference on rows, in place and on this thread: those of a decoding step between its
+//! products, which are too small to be dealt to threads.
+
+mod attend;
+#[cfg(test)]
+mod tests;
+
+use std::f32::consts::FRAC_1_SQRT_2;
+
+pub use self::attend::{Slots, attend};
+use crate::elementwise::loss::log_sum_exp;
+use crate::elementwise::norm::mean_and_squares;
+use crate::simd::{erf, exp, max, vectorised};
+use crate::sizes::check_rows;
+use crate::types::Activation;
+
+/// `x += y`
+///
+/// # Panics
+/// When the lengths differ.
+pub fn add(x: &mut [f32], y: &[f32]) {
+    assert_eq!(x.len(), y.len(), "numbers of two summands");
+    vectorised!(x.iter_mut().zip(y).for_each(|(x, &y)| *x += y));
+}
+
+/// The divisor of `x - m` in layer normalisation, with the mean `m` of the `d` numbers of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spread {
+    /// `√(v + ε)`, with the variance `v = Σ (x - m)² / d`.
+    Variance,
+    /// `s + ε`, with the deviation `s = √(Σ (x - m)² / (d - 1))`.
+    UnbiasedDeviation,
+}
+
+/// The smallest variance whose root is taken, so that equal numbers become zeros with any ε.
+const SMALLEST_VARIANCE: f32 = 1e-36;
+
+/// Layer normalisation of each row of `x`, `[rows, width]`: `γ (x - m) / spread + β`.
+///
+/// # Panics
+/// When the lengths of gamma and beta differ, or that of `x` is not a multiple of theirs.
+///
+/// ```
+/// use transformer_cpu::rows::{Spread, layer_norm};
+///
+/// // m = 0 and v = (9 + 1 + 1 + 9) / 4 = 5: the last number becomes 2 · 3/√5 + 1.
+/// let mut x = [-3.0, -1.0, 1.0, 3.0];
+/// layer_norm(&mut x, &[2.0; 4], &[1.0; 4], 0.0, Spread::Variance);
+/// assert!((x[3] - (6.0 / 5.0_f32.sqrt() + 1.0)).abs() < 1e-6);
+/// ```
+pub fn layer_norm(x: &mut [f32], gamma: &[f32], beta: &[f32], epsilon: f32, spread: Spread) {
+    let width = gamma.len();
+    assert_eq!(width, beta.len(), "numbers of gamma and beta");
+    check_rows(x.len(), width);
+    vectorised!({
+        for x in x.chunks_exact_mut(width.max(1)) {
+            let (m, squares) = mean_and_squares(x);
+            let spread = match spread {
+                Spread::Variance => (squares / width as f32 + epsilon).sqrt(),
+                Spread::UnbiasedDeviation => {
+                    let variance = squares / (width as f32 - 1.0);
+                    variance.max(SMALLEST_VARIANCE).sqrt() + epsilon
+                }
+            };
+            let r = 1.0 / spread;
+            for ((x, &g), &b) in x.iter_mut().zip(gamma).zip(beta) {
+                *x = (*x - m) * r * g + b;
+            }
+        }
+    });
+}
+
+/// Applies a non-linearity to every number.
+pub fn activate(x: &mut [f32], activation: Activation) {
+    match activation {
+        Activation::Relu => map(x, relu),
+        Activation::Gelu => map(x, gelu),
+        Activation::Silu => map(x, silu),
+    }
+}
+
+/// NaN stays NaN.
+#[inline(always)]
+fn relu(x: f32) -> f32 {
+    if x <= 0.0 { 0.0 } else { x }
+}
+
+#[inline(always)]
+fn gelu(x: f32) -> f32 {
+    x * ((erf(x * FRAC_1_SQRT_2) + 1.0) * 0.5)
+}
+
+#[inline(always)]
+fn silu(x: f32) -> f32 {
+    let e = exp(-x.abs());
+    x * (if x < 0.0 { e } else { 1.0 } / (1.0 + e))
+}
+
+#[inline(always)]
+fn map(x: &mut [f32], f: impl Fn(f32) -> f32) {
+    vectorised!(x.iter_mut().for_each(|x| *x = f(*x)));
+}
+
+/// The logarithm of the softmax of each row, `[rows, width]`. −∞ stays −∞, and a row with NaN becomes NaN.
+///
+/// # Panics
+/// When the numbers are not whole rows.
+pub fn log_softmax(x: &mut [f32], width: usize) {
+    check_rows(x.len(), width);
+    vectorised!({
+        for x in x.chunks_exact_mut(width.max(1)) {
+            let log_sum_exp = log_sum_exp(x, max(x));
+            x.iter_mut().for_each(|x| *x -= log_sum_exp);
+        }
+    });
+}

@@ -1,0 +1,358 @@
+//! Scaled dot-product attention of all heads, between its projections (§3.2).
+
+use burn::tensor::Tensor;
+use burn::tensor::activation::softmax;
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops};
+use transformer_cpu::{AttentionParents, Heads, ProductPrecision, score_scale};
+
+use crate::autodiff::{Tracked, first, pass_back, plain, record, tracked, wrapped};
+use crate::kernels::{Attendable, Kernels, MaskTensors, Packed};
+use crate::ops::dropout::dropout;
+use crate::ops::heads::{join_heads, split_heads};
+use crate::ops::mask::Mask;
+use crate::ops::operands::Operands;
+use crate::precision::factor;
+use crate::sizes::check_probability;
+
+/// Whether attention returns its weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttentionWeights {
+    /// They are not needed.
+    Discard,
+    /// They are needed; attention is then composed, since no kernel returns them.
+    Return,
+}
+
+/// The output of attention with all heads (§3.2.2).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct AttentionOutput<B: Backend> {
+    /// The weighted sums of the values, the heads side by side: `[batch, query_len, n_heads · d_v]`.
+    pub output: Tensor<B, 3>,
+    /// Where asked for, the weights before dropout: `[batch, n_heads, query_len, key_len]`.
+    pub weights: Option<Tensor<B, 4>>,
+}
+
+/// `softmax(Q Kᵀ / √d_k) V` of every head, with dropout on the weights: multi-head attention between its
+/// projections (§3.2.2).
+///
+/// Fused for packed operands, unless the mask's bias is learned, and on flex and ndarray for all operands
+/// where neither gradients are taken nor weights dropped; [`scaled_dot_product_attention`] is the
+/// composition. The memory of fused attention grows with the lengths, not with their product: the backward
+/// pass computes the weights again.
+///
+/// Products have the given precision where gradients are taken. In bf16, `Q Kᵀ`, the product of weights and values, and
+/// their gradients have rounded factors; softmax, dropout and mask are in f32. Where attention is computed in blocks of
+/// queries or keys, to keep fewer weights in memory, each block's part of a sum is rounded when it is complete. Products
+/// are in f32 where attention is composed, where the backend does not compute in this precision
+/// ([`multiplies_in`](crate::multiplies_in)), and in tiles, with which libtorch computes long attention with dropout.
+///
+/// # Shapes
+/// - operands: queries, keys and values of all heads, see [`Operands`]
+/// - mask: `[batch or 1, n_heads or 1, query_len or 1, key_len]`, see [`Mask`]
+/// - output: `[batch, query_len, n_heads · d_v]`
+/// - weights, where asked for: `[batch, n_heads, query_len, key_len]`
+///
+/// # Panics
+/// When the shapes do not agree, or `p` is not in [0, 1).
+pub fn attention<B: Backend>(
+    operands: Operands<'_, B>,
+    heads: Heads,
+    mask: Option<&Mask<B>>,
+    p: f64,
+    weights: AttentionWeights,
+    precision: ProductPrecision,
+) -> AttentionOutput<B> {
+    check_probability(p);
+    let scores = operands.scores(heads);
+    if let Some(mask) = mask {
+        mask.check(scores, operands.query().dtype());
+    }
+    let fused = match weights {
+        AttentionWeights::Discard => first!(fused::<B>(operands, heads, mask, p, precision)),
+        AttentionWeights::Return => None,
+    };
+    match fused {
+        Some(output) => AttentionOutput {
+            output,
+            weights: None,
+        },
+        None => composed(operands, heads, mask, p, weights),
+    }
+}
+
+/// By Burn's operations.
+fn composed<B: Backend>(
+    operands: Operands<'_, B>,
+    heads: Heads,
+    mask: Option<&Mask<B>>,
+    p: f64,
+    wanted: AttentionWeights,
+) -> AttentionOutput<B> {
+    let parts = operands.key_value(heads);
+    let query = split_heads(operands.query(), 0, heads.n_heads, heads.d_k);
+    let (output, weights) = attend(query, &parts, mask, p);
+    AttentionOutput {
+        output: join_heads(output),
+        weights: match wanted {
+            AttentionWeights::Discard => None,
+            AttentionWeights::Return => Some(weights),
+        },
+    }
+}
+
+/// `Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V` (§3.2.1, equation 1), with dropout on the weights.
+///
+/// Returns the output and the weights before dropout. A blocked key has weight exactly zero; a query whose
+/// every key is blocked has output zero.
+///
+/// # Shapes
+/// - query: `[batch, n_heads, query_len, d_k]`
+/// - key: `[batch, n_heads, key_len, d_k]`
+/// - value: `[batch, n_heads, key_len, d_v]`
+/// - mask: `[batch or 1, n_heads or 1, query_len or 1, key_len]`, see [`Mask`]
+/// - output: `[batch, n_heads, query_len, d_v]`
+/// - weights: `[batch, n_heads, query_len, key_len]`
+///
+/// # Panics
+/// When the shapes do not agree, or `p` is not in [0, 1).
+///
+/// ```
+/// use burn::tensor::Tensor;
+/// use burn_ndarray::NdArray;
+/// use transformer_kernels::scaled_dot_product_attention;
+///
+/// // One query, two keys, d_k = 1: the scores are 2 ln 3 and 0, so the weights are 9/10 and 1/10 and the
+/// // output 0.9 · 10 + 0.1 · 20 = 11.
+/// let device = Default::default();
+/// let query = Tensor::<NdArray, 4>::from_data([[[[2.0]]]], &device);
+/// let key = Tensor::from_data([[[[3.0_f32.ln()], [0.0]]]], &device);
+/// let value = Tensor::from_data([[[[10.0], [20.0]]]], &device);
+/// let (output, _) = scaled_dot_product_attention(query, key, value, None, 0.0);
+/// assert!((output.into_scalar() - 11.0).abs() < 1e-5);
+/// ```
+pub fn scaled_dot_product_attention<B: Backend>(
+    query: Tensor<B, 4>,
+    key: Tensor<B, 4>,
+    value: Tensor<B, 4>,
+    mask: Option<&Mask<B>>,
+    p: f64,
+) -> (Tensor<B, 4>, Tensor<B, 4>) {
+    let [batch, n_heads, query_len, d_k] = query.dims();
+    let ([_, _, key_len, _], [_, _, _, d_v]) = (key.dims(), value.dims());
+    // Burn would broadcast sizes that differ, where one of them is 1.
+    assert_eq!(
+        [key.dims(), value.dims()],
+        [d_k, d_v].map(|width| [batch, n_heads, key_len, width]),
+        "keys and values for queries {:?}",
+        query.dims()
+    );
+    if let Some(mask) = mask {
+        mask.check([batch, n_heads, query_len, key_len], query.dtype());
+    }
+    attend(query, &[[key, value]], mask, p)
+}
+
+/// Equation 1, the keys and values in parts.
+fn attend<B: Backend>(
+    query: Tensor<B, 4>,
+    parts: &[[Tensor<B, 4>; 2]],
+    mask: Option<&Mask<B>>,
+    p: f64,
+) -> (Tensor<B, 4>, Tensor<B, 4>) {
+    let [_, _, _, d_k] = query.dims();
+    let dtype = query.dtype();
+    // Scaling the queries rather than the scores touches query_len × d_k numbers, not
+    // query_len × key_len. A clone is scaled, because burn-tch changes a tensor that `swap_dims`
+    // returned in place, although it shares its memory with the tensor before (docs/burn.md).
+    let scores = scores(query.clone() * score_scale(d_k), parts);
+    let weights = match mask {
+        Some(mask) => {
+            let mask = mask.expanded(dtype);
+            let weights = softmax(scores + mask.bias, 3);
+            match mask.blocked_rows {
+                Some(rows) => weights.mask_fill(rows, 0),
+                None => weights,
+            }
+        }
+        None => softmax(scores, 3),
+    };
+    let output = weighted_sums(dropout(weights.clone(), p), parts);
+    (output, weights)
+}
+
+/// `Q Kᵀ`
+fn scores<B: Backend>(query: Tensor<B, 4>, parts: &[[Tensor<B, 4>; 2]]) -> Tensor<B, 4> {
+    let mut scores: Vec<_> = parts
+        .iter()
+        .map(|[key, _]| query.clone().matmul(key.clone().swap_dims(2, 3)))
+        .collect();
+    match scores.len() {
+        1 => scores.remove(0),
+        _ => Tensor::cat(scores, 3),
+    }
+}
+
+/// Weights times `V`.
+fn weighted_sums<B: Backend>(weights: Tensor<B, 4>, parts: &[[Tensor<B, 4>; 2]]) -> Tensor<B, 4> {
+    if let [[_, value]] = parts {
+        return weights.matmul(value.clone());
+    }
+    let mut first = 0;
+    let sums = parts.iter().map(|[_, value]| {
+        let keys = first..first + value.dims()[2];
+        first = keys.end;
+        weights.clone().slice_dim(3, keys).matmul(value.clone())
+    });
+    let sum = sums.reduce(|sum, next| sum + next);
+    sum.expect("there is a part")
+}
+
+fn fused<B: Backend, I: Kernels>(
+    operands: Operands<'_, B>,
+    heads: Heads,
+    mask: Option<&Mask<B>>,
+    p: f64,
+    precision: ProductPrecision,
+) -> Option<Tensor<B, 3>> {
+    without_gradients::<B, I>(operands, heads, mask, p)
+        .or_else(|| with_gradients::<B, I>(operands, heads, mask, p, precision))
+}
+
+fn without_gradients<B: Backend, I: Kernels>(
+    operands: Operands<'_, B>,
+    heads: Heads,
+    mask: Option<&Mask<B>>,
+    p: f64,
+) -> Option<Tensor<B, 3>> {
+    let query = plain::<B, I, 3>(operands.query()).filter(|_| p == 0.0)?;
+    let attendable = match operands {
+        Operands::SelfPacked(_) => Attendable::Packed(Packed {
+            query,
+            key_value: None,
+            heads,
+        }),
+        Operands::CrossPacked { key_value, .. } => Attendable::Packed(Packed {
+            query,
+            key_value: Some(plain::<B, I, 3>(key_value)?),
+            heads,
+        }),
+        Operands::Cached { parts, .. } => {
+            let part = |[key, value]: &[&Tensor<B, 4>; 2]| {
+                Some([plain::<B, I, 4>(key)?, plain::<B, I, 4>(value)?])
+            };
+            let parts = parts.iter().map(part).collect::<Option<_>>()?;
+            Attendable::Parts {
+                query,
+                parts,
+                heads,
+            }
+        }
+    };
+    let mask = match mask {
+        Some(mask) => Some(mask.tensors::<I>(operands.query().dtype(), plain::<B, I, 4>)?),
+        None => None,
+    };
+    I::attention_without_gradients(&attendable, mask.as_ref()).map(wrapped)
+}
+
+fn with_gradients<B: Backend, I: Kernels>(
+    operands: Operands<'_, B>,
+    heads: Heads,
+    mask: Option<&Mask<B>>,
+    p: f64,
+    precision: ProductPrecision,
+) -> Option<Tensor<B, 3>> {
+    let query = tracked::<B, I, 3>(operands.query())?;
+    let key_value = match operands {
+        Operands::SelfPacked(_) => None,
+        Operands::CrossPacked { key_value, .. } => Some(tracked::<B, I, 3>(key_value)?),
+        Operands::Cached { .. } => return None,
+    };
+    let mask = match mask {
+        Some(mask) => Some(mask.tensors::<I>(operands.query().dtype(), |bias| {
+            // The kernels' backward pass has no gradient for a bias that is learned.
+            let bias = tracked::<B, I, 4>(bias).filter(|bias| !bias.is_tracked());
+            bias.map(|bias| bias.primitive)
+        })?),
+        None => None,
+    };
+    let precision = match I::BF16_ATTENTION {
+        true => precision,
+        false => ProductPrecision::F32,
+    };
+    let factor = |tensor: &Tracked<I>| factor::<I>(&tensor.primitive, precision);
+    let packed = Packed {
+        query: factor(&query),
+        key_value: key_value.as_ref().map(factor),
+        heads,
+    };
+    let (output, attended) = I::attention_forward(&packed, mask.as_ref(), p);
+    let state = State {
+        packed,
+        mask,
+        attended,
+        p,
+    };
+    Some(wrapped(match &key_value {
+        None => record(SelfAttention, [&query], output, state),
+        Some(key_value) => record(CrossAttention, [&query, key_value], output, state),
+    }))
+}
+
+#[derive(Debug)]
+struct SelfAttention;
+
+#[derive(Debug)]
+struct CrossAttention;
+
+#[derive(Debug, Clone)]
+struct State<I: Kernels> {
+    packed: Packed<I>,
+    mask: Option<MaskTensors<I>>,
+    attended: I::Attended,
+    p: f64,
+}
+
+impl<I: Kernels> State<I> {
+    fn backward(
+        self,
+        grad: &FloatTensor<I>,
+        wanted: AttentionParents,
+    ) -> [Option<FloatTensor<I>>; 2] {
+        let mask = self.mask.as_ref();
+        I::attention_backward(grad, &self.packed, mask, &self.attended, self.p, wanted)
+    }
+}
+
+impl<I: Kernels> Backward<I, 1> for SelfAttention {
+    type State = State<I>;
+
+    fn backward(self, ops: Ops<State<I>, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        pass_back::<I, _, 1>(ops, grads, |grad, state, _| {
+            let all = AttentionParents {
+                query: true,
+                key_value: true,
+            };
+            let [packed, _] = state.backward(&grad, all);
+            [packed]
+        });
+    }
+}
+
+impl<I: Kernels> Backward<I, 2> for CrossAttention {
+    type State = State<I>;
+
+    fn backward(self, ops: Ops<State<I>, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
+        pass_back::<I, _, 2>(ops, grads, |grad, state, [query, key_value]| {
+            state.backward(&grad, AttentionParents { query, key_value })
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! Tokenizers trained on text: pieces of words, by byte-level BPE (§5.1) or by a unigram model;
+//! characters; words.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokenizers::AddedToken;
+use transformer_core::{MAX_TOKENS, SPECIAL_TOKENS, Tokenizer};
+
+use crate::data::tokenizers::bpe::train_bpe;
+use crate::data::tokenizers::unigram::train_unigram;
+use crate::data::tokenizers::word_level::{train_characters, train_decomposed, train_words};
+
+/// Smallest vocabulary of [`TokenizerKind::Bpe`] and [`TokenizerKind::Unigram`]: the special tokens
+/// and the 256 bytes.
+pub const MIN_VOCAB_SIZE: usize = SPECIAL_TOKENS.len() + 256;
+
+/// Largest vocabulary of any kind: a larger one would not be read again.
+pub const MAX_VOCAB_SIZE: usize = MAX_TOKENS;
+
+/// The units that a tokenizer cuts text into.
+///
+/// `decode(encode(text))` is `text` within the limits given for each kind. Text that spells a special
+/// token is text to all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenizerKind {
+    /// Pieces of words, by byte-level byte-pair encoding (§5.1). Nothing is out of vocabulary; every
+    /// text is decoded to itself.
+    #[default]
+    Bpe,
+    /// Pieces of words, by a unigram language model (Kudo, 2018): of all ways to cut a word, the most
+    /// probable one. Characters that are not in the vocabulary are spelled in bytes, so that nothing is
+    /// out of vocabulary; every text is decoded to itself.
+    Unigram,
+    /// Characters: Unicode's scalar values, white space among them. A character that was not seen in
+    /// training is `<unk>`; text without such characters is decoded to itself.
+    Characters,
+    /// Characters in Unicode's canonical decomposition (NFD): a letter and its accents are a token each,
+    /// and so are the letters of a Korean syllable. Few characters are then unknown. Text is decoded to
+    /// its decomposition, which reads the same and has other bytes; use it for sources.
+    Decomposed,
+    /// Words, separated by white space: for text that is tokenized already, such as phones. A word that was not seen
+    /// in training is `<unk>`. Text without such words is decoded to itself, up to white space: one space stands
+    /// between words, and none around them.
+    Words,
+}
+
+/// How a tokenizer is trained.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TokenizerConfig {
+    /// The units that it cuts text into: pieces by BPE.
+    pub kind: TokenizerKind,
+    /// The most tokens that its vocabulary may have, special ones included: 8000.
+    pub vocab_size: usize,
+}
+
+impl Default for TokenizerConfig {
+    fn default() -> Self {
+        Self {
+            kind: TokenizerKind::default(),
+            vocab_size: 8000,
+        }
+    }
+}
+
+impl TokenizerConfig {
+    /// Checks that the vocabulary is large enough for the tokens of every tokenizer of the kind, and no larger than
+    /// a model's may be.
+    ///
+    /// # Errors
+    /// [`TokenizerError::VocabTooSmall`], [`TokenizerError::VocabWithoutText`] or [`TokenizerError::VocabTooLarge`].
+    pub fn validate(&self) -> Result<(), TokenizerError> {
+        use TokenizerKind::{Bpe, Characters, Decomposed, Unigram, Words};
+        let vocab_size = self.vocab_size;
+        if vocab_size > MAX_VOCAB_SIZE {
+            return Err(TokenizerError::VocabTooLarge { vocab_size });
+        }
+        match self.kind {
+            Bpe | Unigram if vocab_size < MIN_VOCAB_SIZE => {
+                Err(TokenizerError::VocabTooSmall { vocab_size })
+            }
+            Characters | Decomposed | Words if vocab_size <= SPECIAL_TOKENS.len() => {
+                Err(TokenizerError::VocabWithoutText { vocab_size })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Why a tokenizer could not be trained.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TokenizerError {
+    /// The vocabulary cannot hold the special tokens and the 256 bytes.
+    #[error(
+        "vocab_size {vocab_size} is too small: the special tokens and the 256 bytes need {MIN_VOCAB_SIZE}"
+    )]
+    VocabTooSmall {
+        /// Size that was asked for.
+        vocab_size: usize,
+    },
+    /// The vocabulary cannot hold the special tokens and a character or a word.
+    #[error(
+        "vocab_size {vocab_size} is too small: the special tokens and one token of text need {}",
+        SPECIAL_TOKENS.len() + 1
+    )]
+    VocabWithoutText {
+        /// Size that was asked for.
+        vocab_size: usize,
+    },
+    /// The vocabulary is larger than any model's.
+    #[error("vocab_size {vocab_size} is too large: a tokenizer has at most {MAX_VOCAB_SIZE}")]
+    VocabTooLarge {
+        /// Size that was asked for.
+        vocab_size: usize,
+    },
+    /// The `tokenizers` library failed.
+    #[error("tokenizer training failed: {0}")]
+    Training(tokenizers::Error),
+}
+
+/// Trains a tokenizer on sentences, with [`SPECIAL_TOKENS`] as its first tokens.
+///
+/// The sentences are read once, in turn, and are not kept: the memory needed grows with the number of
+/// distinct words. The same sentences, in any order, and the same configuration give the same tokenizer,
+/// byte for byte, on any number of threads. (The probabilities of a unigram model may differ in their last
+/// bit between operating systems, whose logarithms do.)
+///
+/// Encoding adds no `<bos>` or `<eos>`: batches add them.
+///
+/// ```
+/// use transformer_train::{TokenizerConfig, TokenizerKind, train_tokenizer};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let phones = ["ʃ a", "ʃ j ɛ̃"];
+/// let config = TokenizerConfig {
+///     kind: TokenizerKind::Words,
+///     ..TokenizerConfig::default()
+/// };
+/// let tokenizer = train_tokenizer(phones.into_iter(), &config)?;
+/// // Four special tokens and four phones, the most frequent first.
+/// assert_eq!(tokenizer.vocab_size(), 8);
+/// assert_eq!(tokenizer.token(4), "ʃ");
+/// assert_eq!(tokenizer.decode(&tokenizer.encode("j a")?)?, "j a");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// When the configuration is not [valid](TokenizerConfig::validate); [`TokenizerError::Training`] when the
+/// `tokenizers` library fails.
+pub fn train_tokenizer<S: AsRef<str> + Send>(
+    sentences: impl Iterator<Item = S> + Send,
+    config: &TokenizerConfig,
+) -> Result<Tokenizer, TokenizerError> {
+    config.validate()?;
+    let vocab_size = config.vocab_size;
+    match config.kind {
+        TokenizerKind::Bpe => train_bpe(sentences, vocab_size),
+        TokenizerKind::Unigram => train_unigram(sentences, vocab_size),
+        TokenizerKind::Characters => train_characters(sentences, vocab_size),
+        TokenizerKind::Decomposed => train_decomposed(sentences, vocab_size),
+        TokenizerKind::Words => train_words(sentences, vocab_size),
+    }
+}
+
+/// [`SPECIAL_TOKENS`], as trainers are given them.
+pub(crate) fn special_tokens() -> Vec<AddedToken> {
+    SPECIAL_TOKENS
+        .map(|token| AddedToken::from(token, true))
+        .to_vec()
+}

@@ -1,0 +1,319 @@
+//! The start of a run: all before its first update.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use burn::lr_scheduler::LrScheduler;
+use burn::optim::Optimizer;
+use burn::tensor::backend::AutodiffBackend;
+#[cfg(feature = "text")]
+use transformer_core::Tokenizers;
+
+use crate::config::TrainingConfig;
+use crate::data::{BatchSampler, Example, ExampleSource, UpdateLoader};
+use crate::error::TrainError;
+use crate::loaders::Batches;
+use crate::objective::{Objective, Trainable, prepared};
+use crate::optim::freeze::frozen_parameters;
+use crate::optim::moving_average::MovingAverage;
+use crate::progress::{
+    BurnDisplay, ProgressDisplay, RunObserver, RunStart, Watching, displayed_names,
+};
+use crate::ranks::Ranks;
+use crate::run::checkpoints::{Checkpoint, Checkpoints, number_parameters};
+use crate::run::lock::RunLock;
+use crate::run::state::{ExampleSet, RunState};
+use crate::run::trainer::joining::join;
+use crate::run::trainer::{StartHook, Trained, Trainer};
+use crate::run::update_loop::Ended;
+use crate::run::update_loop::{Outcome, Run};
+use crate::validation::evaluate::checked;
+use crate::validation::{OWN_NUMBERS, ValidationHook};
+
+/// The examples of a run, which fit the batches and, as far as they have been read, the model.
+pub(crate) struct Data<E: Example> {
+    /// The examples to train on.
+    train: Arc<dyn ExampleSource<Example = E>>,
+    /// Their batches.
+    sampler: BatchSampler,
+    /// The examples to validate on.
+    valid: Batches<E>,
+    /// Identifies the examples to train on when a run is resumed.
+    pub train_set: ExampleSet,
+    /// Identifies the examples to validate on.
+    pub valid_set: ExampleSet,
+}
+
+impl<B, M, O, S> Trainer<B, M, O, S>
+where
+    B: AutodiffBackend,
+    M: Trainable<B>,
+    O: Optimizer<M, B> + 'static,
+    S: LrScheduler + 'static,
+{
+    /// The whole run. Compiled once for all sources of examples.
+    pub(crate) fn run(
+        mut self,
+        train: Arc<dyn ExampleSource<Example = <M as Objective<B>>::Example>>,
+        valid: Vec<<M as Objective<B>>::Example>,
+    ) -> Result<Trained<M::InnerModule>, TrainError> {
+        // A time so far away that it has no name is none.
+        let deadline = self
+            .max_duration
+            .and_then(|duration| Instant::now().checked_add(duration));
+        self.check()?;
+        self.ranks.check(&self.config)?;
+        let schedule = (self.schedule)(&self.config, Objective::<B>::width(&self.model))?;
+        self.model = prepared::<B, M>(self.model, self.config.precision)?;
+        let data = self.data(train, valid)?;
+        if !self.ranks.is_first() {
+            self = self.follower();
+        }
+        let checkpoints = self.open_directory()?;
+
+        let frozen = frozen_parameters::<B, M>(&self.model);
+        let state = RunState::new(&self.config, data.train_set, data.valid_set, frozen);
+        let new = Checkpoint {
+            // Moved, not cloned: the optimizer changes weights in place if they have no other holder.
+            model: self.model.fork(&self.devices[0]),
+            average: None,
+            optimizer: self.optimizer,
+            state,
+        };
+        let run = resumed::<B, M, O>(new, checkpoints.as_ref())?;
+        let on_start = self.on_start.take().zip(self.directory.as_deref());
+        let ended = begin(&self.ranks, &run.state, checkpoints.as_ref(), on_start)?;
+        if let Some(Ended { stopped, average }) = ended {
+            let outcome = Outcome {
+                state: run.state,
+                stopped,
+                average,
+                observer_errors: Vec::new(),
+            };
+            return Ok(Trained::new(
+                run.average.unwrap_or(run.model).valid(),
+                outcome,
+            ));
+        }
+        let run = join::<B, M, O>(&self.ranks, &self.config, run, &data, &self.devices[0])?;
+        let Checkpoint {
+            model,
+            average,
+            optimizer,
+            state,
+        } = run;
+
+        if let Some(checkpoints) = &checkpoints {
+            // Before the logs are opened.
+            checkpoints.check()?;
+        }
+        let start = RunStart::new(&state, deadline);
+        let (numbers, samples) = (self.hook.names.clone(), self.hook.samples);
+        let (renderer, interrupter) = (self.renderer, self.interrupter);
+        let display = || -> Option<Box<dyn RunObserver>> {
+            let intervals = start.update / start.config.validate_every;
+            match renderer {
+                Some(renderer) => Some(Box::new(BurnDisplay::new(renderer, numbers, samples))),
+                None => self
+                    .display
+                    .observer(&interrupter, intervals, numbers, samples),
+            }
+        };
+        let watch = self
+            .watching
+            .start(self.directory.as_deref(), display, &start)?;
+        // Validations and checkpoints need it, which are rank 0's.
+        let decay = self.config.ema_decay.filter(|_| self.ranks.is_first());
+        let average = decay.map(|decay| {
+            // The first weights are its beginning.
+            let model = average.unwrap_or_else(|| model.clone());
+            MovingAverage::new(decay, number_parameters::<B, M>(model).valid())
+        });
+        let run = Run {
+            updates: UpdateLoader {
+                source: data.train,
+                sampler: Arc::new(data.sampler),
+                batches_per_update: self.config.batches_per_update,
+                first_update: state.update,
+                rank: self.ranks.rank(),
+                ranks: self.ranks.size(),
+            },
+            schedule: after(schedule, state.update),
+            loss: self.config.loss_options(),
+            config: self.config,
+            devices: self.devices,
+            ranks: self.ranks,
+            optimizer,
+            average,
+            valid: data.valid,
+            checkpoints,
+            deadline,
+            interrupter,
+            saved: (state.update, Instant::now()),
+            summed: Vec::new(),
+            state,
+            hook: self.hook,
+            watch,
+        };
+        let (model, outcome) = run.train(number_parameters::<B, M>(model))?;
+        Ok(Trained::new(model, outcome))
+    }
+
+    /// Checks the settings, each by itself and against the model, before anything is read or written.
+    fn check(&self) -> Result<(), TrainError> {
+        self.config.validate()?;
+        self.watching.validate()?;
+        self.check_names()?;
+        #[cfg(feature = "text")]
+        if let Some(tokenizers) = &self.tokenizers {
+            self.model.check_tokenizers(tokenizers)?;
+        }
+        let checked = self.hook.check(&self.model.valid());
+        checked.map_err(|source| TrainError::Metrics { source })
+    }
+
+    /// Checks that the names differ, because displays identify numbers by their names, and that there is the
+    /// one by which validations are compared.
+    fn check_names(&self) -> Result<(), TrainError> {
+        let mut names: HashSet<_> = displayed_names(self.hook.samples).collect();
+        names.extend(OWN_NUMBERS.map(str::to_owned));
+        for name in &self.hook.names {
+            if !names.insert(name.clone()) {
+                return Err(TrainError::SameName { name: name.clone() });
+            }
+        }
+        let own = OWN_NUMBERS.map(str::to_owned).into_iter();
+        let named: Vec<_> = own.chain(self.hook.names.iter().cloned()).collect();
+        let name = &self.config.best_by.number;
+        match named.contains(name) {
+            true => Ok(()),
+            false => Err(TrainError::NoSuchNumber {
+                name: name.clone(),
+                named,
+            }),
+        }
+    }
+
+    fn data(
+        &self,
+        train: Arc<dyn ExampleSource<Example = <M as Objective<B>>::Example>>,
+        valid: Vec<<M as Objective<B>>::Example>,
+    ) -> Result<Data<<M as Objective<B>>::Example>, TrainError> {
+        let TrainingConfig {
+            batch_tokens, seed, ..
+        } = self.config;
+        let model = &self.model;
+        let sampler = checked::<B, M>(model, &*train, batch_tokens, seed, "training")?;
+        let train_set = ExampleSet {
+            examples: sampler.len(),
+            checksum: train.checksum(),
+        };
+        let valid_set = ExampleSet {
+            examples: valid.len(),
+            checksum: valid.checksum(),
+        };
+        let batches = checked::<B, M>(model, &valid, batch_tokens, seed, "validation")?;
+        Ok(Data {
+            train,
+            sampler,
+            valid: Batches::of(valid, &batches),
+            train_set,
+            valid_set,
+        })
+    }
+
+    /// The same run in a process that follows rank 0: it computes its share of each update, and has no directory, no
+    /// display and no validations.
+    fn follower(self) -> Self {
+        Self {
+            directory: None,
+            lock: None,
+            on_start: None,
+            #[cfg(feature = "text")]
+            tokenizers: None,
+            resume: false,
+            max_duration: None,
+            display: ProgressDisplay::Silent,
+            renderer: None,
+            hook: ValidationHook::default(),
+            watching: Watching::default(),
+            ..self
+        }
+    }
+
+    /// The directory for checkpoints, with the tokenizers in it; `None` if nothing is to be saved.
+    fn open_directory(&mut self) -> Result<Option<Checkpoints>, TrainError> {
+        let Some(directory) = &self.directory else {
+            return Ok(None);
+        };
+        let lock = match self.lock.take() {
+            Some(lock) => lock,
+            None => RunLock::acquire(directory)?,
+        };
+        let checkpoints = Checkpoints::open(lock, self.resume)?;
+        #[cfg(feature = "text")]
+        if let Some(tokenizers) = &self.tokenizers {
+            let has_some = self.resume && Tokenizers::are_in(directory);
+            if has_some && !tokenizers.have_vocabularies_of(&Tokenizers::load(directory)?) {
+                return Err(TrainError::OtherTokenizers(directory.clone()));
+            }
+            // Before its first checkpoint, a run may still get other languages.
+            if !has_some || checkpoints.newest()?.is_none() {
+                tokenizers.save(directory)?;
+            }
+        }
+        Ok(Some(checkpoints))
+    }
+}
+
+/// The run as of its newest checkpoint; unchanged if there is none.
+fn resumed<B: AutodiffBackend, M: Trainable<B>, O: Optimizer<M, B> + 'static>(
+    run: Checkpoint<M, O>,
+    checkpoints: Option<&Checkpoints>,
+) -> Result<Checkpoint<M, O>, TrainError> {
+    let newest = checkpoints.map(Checkpoints::newest).transpose()?;
+    let Some(newest) = newest.flatten() else {
+        return Ok(run);
+    };
+    let restored = newest.restore::<B, M, O>(&run.state, run.model)?;
+    Ok(Checkpoint {
+        model: restored.model,
+        average: restored.average,
+        optimizer: run.optimizer.load_record(restored.optimizer),
+        state: restored.state,
+    })
+}
+
+/// A schedule after this number of updates.
+fn after<S: LrScheduler>(mut schedule: S, updates: usize) -> S {
+    for _ in 0..updates {
+        schedule.step();
+    }
+    schedule
+}
+
+/// Begins the run in rank 0, and then in the others; in none if it has ended. The program writes beside the model, now
+/// that the run is sure to begin or to be resumed.
+fn begin(
+    ranks: &Ranks,
+    state: &RunState,
+    checkpoints: Option<&Checkpoints>,
+    on_start: Option<(Box<StartHook>, &Path)>,
+) -> Result<Option<Ended>, TrainError> {
+    if !ranks.is_first() {
+        return Ok((!ranks.begins()).then_some(Ended::elsewhere()));
+    }
+    let ended = match checkpoints {
+        Some(checkpoints) => Ended::before(state, checkpoints)?,
+        None => None,
+    };
+    if ended.is_none()
+        && let Some((hook, directory)) = on_start
+    {
+        hook(directory).map_err(|source| TrainError::Start { source })?;
+    }
+    ranks.send_start(ended.is_none());
+    Ok(ended)
+}

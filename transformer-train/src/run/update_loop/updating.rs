@@ -1,0 +1,165 @@
+//! One update.
+
+use burn::lr_scheduler::LrScheduler;
+use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
+use burn::tensor::ElementConversion;
+use burn::tensor::backend::AutodiffBackend;
+use burn::train::ItemLazy;
+
+use crate::data::{CorpusError, LoadedUpdate, Update};
+use crate::error::TrainError;
+use crate::metrics::{DeviceStatistics, Statistics, UpdateItem};
+use crate::objective::gradients::gradients;
+use crate::objective::{Objective, Trainable};
+use crate::optim::adam::{global_norm, scaled_down};
+use crate::ranks::sum_gradients;
+use crate::run::update_loop::Run;
+use crate::validation::evaluate::check;
+
+impl<B, M, O, S> Run<B, M, O, S>
+where
+    B: AutodiffBackend,
+    M: Trainable<B>,
+    O: Optimizer<M, B> + 'static,
+    S: LrScheduler,
+{
+    /// An update that was read, whose examples fit the model.
+    pub(crate) fn checked(
+        &self,
+        model: &M,
+        update: Result<LoadedUpdate<<M as Objective<B>>::Example>, CorpusError>,
+    ) -> Result<Update<<M as Objective<B>>::Example>, TrainError> {
+        let loaded = update?;
+        for (index, example) in loaded.numbered() {
+            check::<B, M>(model, example, index, "training")?;
+        }
+        Ok(loaded.update)
+    }
+
+    /// One update: gradients, one step of the schedule, and one of the optimizer unless loss or gradients are
+    /// not finite. The update counts in either case, so that the next one has other examples.
+    pub(crate) fn update(
+        &mut self,
+        model: M,
+        update: Update<<M as Objective<B>>::Example>,
+    ) -> Result<(M, UpdateItem), TrainError> {
+        let (grads, item) = self.gradients(&model, update);
+        let learning_rate = self.schedule.step();
+        let model = match item.is_finite() {
+            true => self.step(model, grads, item.gradient_norm, learning_rate),
+            false => model,
+        };
+        self.state.count(&item);
+        if item.is_finite() {
+            let made = self.state.made();
+            let average = self.average.take();
+            self.average = average.map(|average| average.next::<B, M>(&model, made));
+        }
+        self.watch.count(&item, learning_rate, self.state.skipped);
+        self.check_skipped(&item)?;
+        Ok((model, item))
+    }
+
+    /// A step of the optimizer, with gradients of this norm.
+    fn step(&mut self, model: M, grads: GradientsParams, norm: f64, learning_rate: f64) -> M {
+        let grads = match self.config.clip_norm {
+            Some(max_norm) => scaled_down::<B, M>(&model, grads, norm, max_norm),
+            None => grads,
+        };
+        self.optimizer.step(learning_rate, model, grads)
+    }
+
+    /// The gradients of the next update, added up from every device of every process, and its loss and their norm.
+    fn gradients(
+        &mut self,
+        model: &M,
+        mut update: Update<<M as Objective<B>>::Example>,
+    ) -> (GradientsParams, UpdateItem) {
+        let ranks = &self.ranks;
+        // Each gradient is divided by the weight of all.
+        let [weight] = ranks.sum([update.loss_weight as f64]);
+        update.loss_weight = weight as usize;
+        let (grads, sums) = self.own_gradients(model, update);
+        if ranks.is_alone() {
+            // Both are read back before the optimizer's step, which depends on them: once, in one transfer.
+            let sums = sums.expect("an update has a batch");
+            let norm = global_norm::<B, M>(model, &grads);
+            return (grads, UpdateItem::read(sums, norm));
+        }
+        let own = sums.map_or(Statistics::default(), ItemLazy::sync);
+        let statistics = ranks.sum_statistics(&own);
+        let summed = &mut self.summed;
+        let grads = sum_gradients::<B, M>(ranks, model, grads, summed);
+        let norm = global_norm::<B, M>(model, &grads);
+        // Rank 0's, so that all clip alike, and skip the same updates.
+        let [gradient_norm] = ranks.of_first([norm.into_scalar().elem()]);
+        let item = UpdateItem {
+            statistics,
+            gradient_norm,
+        };
+        (grads, item)
+    }
+
+    /// The gradients of this process's batches, added up from every device, and the sums over their tokens; `None`
+    /// if it has no batch.
+    fn own_gradients(
+        &self,
+        model: &M,
+        update: Update<<M as Objective<B>>::Example>,
+    ) -> (GradientsParams, Option<DeviceStatistics<B::InnerBackend>>) {
+        let devices = &self.devices;
+        let main = &devices[0];
+        for device in devices {
+            B::seed(device, self.seed());
+        }
+        let mut accumulator = GradientsAccumulator::new();
+        let mut sums: Option<DeviceStatistics<B::InnerBackend>> = None;
+        for (device, part) in devices.iter().zip(update.deal(devices.len())) {
+            let (grads, part_sums) = if device == main {
+                gradients::<B, M>(model, &part, &self.loss)
+            } else {
+                gradients::<B, M>(&model.clone().fork(device), &part, &self.loss)
+            };
+            accumulator.accumulate(model, grads.to_device(main, model));
+            sums = Some(match sums {
+                Some(sums) => sums.add(part_sums),
+                None => part_sums,
+            });
+        }
+        (accumulator.grads(), sums)
+    }
+
+    /// The seed of the next update's dropout: a function of the update's number, so that a resumed run draws the
+    /// same. Each rank draws its own, and rank 0 that of a process by itself.
+    fn seed(&self) -> u64 {
+        let number = self.state.update + 1;
+        let seed = mix(self.config.seed, number as u64);
+        match self.ranks.rank() {
+            0 => seed,
+            rank => mix(seed, rank as u64),
+        }
+    }
+
+    /// Fails if as many updates in a row were skipped as may be, `item` being the last: only in rank 0, which reports
+    /// for all.
+    fn check_skipped(&self, item: &UpdateItem) -> Result<(), TrainError> {
+        let skipped = self.state.skipped_in_a_row;
+        if skipped < self.config.skip_limit || !self.ranks.is_first() {
+            return Ok(());
+        }
+        Err(TrainError::Diverged {
+            skipped,
+            update: self.state.update,
+            loss: item.statistics.mean_loss(),
+            gradient_norm: item.gradient_norm,
+        })
+    }
+}
+
+/// Hashes two numbers into one (the finaliser of SplitMix64), so that neighbours are independent.
+fn mix(seed: u64, number: u64) -> u64 {
+    let mut z = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,360 @@
+//! Validations: their record, and the hook that measures more.
+
+pub mod evaluate;
+#[cfg(feature = "text")]
+pub mod text;
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
+use std::ops::ControlFlow;
+
+use burn::tensor::backend::Backend;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::metrics::Statistics;
+use crate::run::state::RunState;
+
+/// One validation, and the training since the one before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Validation {
+    /// Updates made, skipped ones included.
+    pub update: usize,
+    /// Updates skipped until now, because their loss or gradients were not finite.
+    #[serde(default)]
+    pub skipped: usize,
+    /// Seconds spent training, validation and saving left out.
+    pub seconds: f64,
+    /// Target tokens trained on since the last validation.
+    pub train_tokens: u64,
+    /// Label-smoothed training loss since the last validation, in nats per token; NaN if every update since
+    /// was skipped.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub train_loss: f64,
+    /// Label-smoothed validation loss, in nats per token.
+    pub valid_loss: f64,
+    /// Negative log-likelihood on validation, in nats per token.
+    pub valid_nll: f64,
+    /// Share of the validation labels that were the model's first choice, in percent.
+    pub valid_accuracy: f64,
+    /// The numbers that [`Trainer::validate_with`](crate::Trainer::validate_with) and
+    /// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn) measured, by name.
+    #[serde(default, deserialize_with = "nulls_are_nan")]
+    pub numbers: BTreeMap<String, f64>,
+}
+
+/// The numbers that every validation has, beside those of its hook, by the names that
+/// [`Validation::number`] knows.
+pub(crate) const OWN_NUMBERS: [&str; 3] = ["loss", "perplexity", "accuracy"];
+
+/// JSON has no NaN: it is written as `null`.
+pub(crate) fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
+}
+
+/// [`null_is_nan`], for each value.
+fn nulls_are_nan<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, f64>, D::Error> {
+    let numbers = BTreeMap::<String, Option<f64>>::deserialize(from)?;
+    let numbers = numbers.into_iter();
+    Ok(numbers
+        .map(|(name, number)| (name, number.unwrap_or(f64::NAN)))
+        .collect())
+}
+
+impl Validation {
+    pub(crate) fn new(run: &RunState, train: &Statistics, valid: &Statistics) -> Self {
+        Self {
+            update: run.update,
+            skipped: run.skipped,
+            seconds: run.seconds,
+            train_tokens: train.tokens as u64,
+            train_loss: train.mean_loss(),
+            valid_loss: valid.mean_loss(),
+            valid_nll: valid.mean_nll(),
+            valid_accuracy: valid.accuracy(),
+            numbers: BTreeMap::new(),
+        }
+    }
+
+    /// One of its numbers: `loss`, which is label-smoothed, `perplexity`, `accuracy` in percent, or one of
+    /// [`numbers`](Self::numbers); `None` if it has no number of that name.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        match name {
+            "loss" => Some(self.valid_loss),
+            "perplexity" => Some(self.valid_nll.exp()),
+            "accuracy" => Some(self.valid_accuracy),
+            name => self.numbers.get(name).copied(),
+        }
+    }
+}
+
+/// The mean of a run's last checkpoints (§6.1), made and validated where the run ended
+/// ([`TrainingConfig::average_last`](crate::TrainingConfig::average_last)).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct AverageOutcome {
+    /// The updates of its checkpoints, in order: fewer than `average_last` if the run had fewer.
+    pub checkpoints: Vec<usize>,
+    /// Its validation. Nothing was trained since the one before: it has no training tokens, and NaN for the
+    /// training loss.
+    pub validation: Validation,
+    /// Whether it was better than every validation before
+    /// ([`TrainingConfig::best_by`](crate::TrainingConfig::best_by)), and became the directory's model.
+    pub kept: bool,
+}
+
+impl AverageOutcome {
+    /// Whether it is the mean of these checkpoints, made after this update.
+    pub(crate) fn is_of(&self, update: usize, checkpoints: &[usize]) -> bool {
+        self.validation.update == update && self.checkpoints == checkpoints
+    }
+}
+
+/// Measures further numbers at each validation, and may end the run: the argument of
+/// [`Trainer::validate_with`](crate::Trainer::validate_with).
+///
+/// With the feature `text`, `TextValidation` is one; a function is one by
+/// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn).
+///
+/// ```
+/// use burn::module::Module;
+/// use burn::tensor::backend::Backend;
+/// use transformer_train::{HookError, Measurement, ValidationContext, ValidationMetrics};
+///
+/// struct Parameters;
+///
+/// impl<B: Backend, M: Module<B>> ValidationMetrics<B, M> for Parameters {
+///     fn names(&self) -> Vec<String> {
+///         vec!["Parameters".into()]
+///     }
+///
+///     fn measure(&mut self, at: ValidationContext<'_, M>) -> Result<Measurement, HookError> {
+///         Ok(Measurement::new(vec![at.model.num_params() as f64]))
+///     }
+/// }
+/// ```
+pub trait ValidationMetrics<B: Backend, M> {
+    /// The names of the numbers, which displays and the record of the run have.
+    fn names(&self) -> Vec<String>;
+
+    /// The samples that each measurement shows; by default none.
+    fn samples(&self) -> usize {
+        0
+    }
+
+    /// Checks, before the first update, that the model can be measured. By default, any can.
+    ///
+    /// # Errors
+    /// The problem. The run then does not start.
+    fn check(&self, _model: &M) -> Result<(), HookError> {
+        Ok(())
+    }
+
+    /// Measures a model: a number for each of the names.
+    ///
+    /// # Errors
+    /// The problem. The run then ends, and can be resumed.
+    fn measure(&mut self, at: ValidationContext<'_, M>) -> Result<Measurement, HookError>;
+}
+
+/// An error of a function that is called at each validation.
+pub type HookError = Box<dyn Error + Send + Sync>;
+
+/// The model at a validation, with the results so far: the argument of [`ValidationMetrics::measure`] and of the
+/// function of [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn).
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ValidationContext<'a, M> {
+    /// The model as it is now, without gradients; with
+    /// [`TrainingConfig::ema_decay`](crate::TrainingConfig::ema_decay), that of the averaged weights. At the
+    /// end of the run, the mean of its last checkpoints
+    /// ([`TrainingConfig::average_last`](crate::TrainingConfig::average_last)).
+    pub model: &'a M,
+    /// Updates made.
+    pub update: usize,
+    /// Loss and accuracy on the validation examples.
+    pub statistics: &'a Statistics,
+    /// The validations before this one, in order, with those before a resume.
+    pub earlier: &'a [Validation],
+}
+
+// Not derived: that would ask for a model that is `Copy`.
+impl<M> Clone for ValidationContext<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for ValidationContext<'_, M> {}
+
+/// The result of [`ValidationMetrics::measure`].
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Measurement {
+    /// A number for each name.
+    pub numbers: Vec<f64>,
+    /// Outputs of the model for displays, at most as many as [`ValidationMetrics::samples`].
+    pub samples: Vec<SampleOutput>,
+    /// `Break` ends the run after this validation.
+    pub flow: ControlFlow<()>,
+}
+
+impl Measurement {
+    /// Numbers, with which the run goes on.
+    pub fn new(numbers: Vec<f64>) -> Self {
+        Self {
+            numbers,
+            samples: Vec::new(),
+            flow: ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// An output of a model for an input of the validation, beside the reference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SampleOutput {
+    /// The input.
+    pub source: String,
+    /// The output.
+    pub hypothesis: String,
+    /// The output that is expected.
+    pub reference: String,
+}
+
+impl fmt::Display for SampleOutput {
+    /// One line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            source,
+            hypothesis,
+            reference,
+        } = self;
+        write!(f, "{source} → {hypothesis} (reference: {reference})")
+    }
+}
+
+/// All that is measured at a validation besides the loss.
+pub(crate) struct ValidationHook<B: Backend, M> {
+    pub names: Vec<String>,
+    /// The samples that each measurement shows.
+    pub samples: usize,
+    metrics: Vec<Box<dyn ValidationMetrics<B, M>>>,
+}
+
+impl<B: Backend, M> Default for ValidationHook<B, M> {
+    fn default() -> Self {
+        Self {
+            names: Vec::new(),
+            samples: 0,
+            metrics: Vec::new(),
+        }
+    }
+}
+
+impl<B: Backend, M> ValidationHook<B, M> {
+    /// Measures this, too.
+    pub fn add(&mut self, metrics: impl ValidationMetrics<B, M> + 'static) {
+        self.names.extend(metrics.names());
+        self.samples += metrics.samples();
+        self.metrics.push(Box::new(metrics));
+    }
+
+    pub fn check(&self, model: &M) -> Result<(), HookError> {
+        let mut metrics = self.metrics.iter();
+        metrics.try_for_each(|metrics| metrics.check(model))
+    }
+
+    /// A number for each of the names.
+    pub fn measure(&mut self, at: ValidationContext<'_, M>) -> Result<Measurement, HookError> {
+        let mut all = Measurement::new(Vec::new());
+        for metrics in &mut self.metrics {
+            let (names, samples) = (metrics.names(), metrics.samples());
+            let measured = metrics.measure(at)?;
+            // Numbers and names are paired by position.
+            if measured.numbers.len() != names.len() {
+                let found = measured.numbers.len();
+                let problem = format!("{found} numbers for the names `{}`", names.join("`, `"));
+                return Err(problem.into());
+            }
+            all.numbers.extend(measured.numbers);
+            all.samples
+                .extend(measured.samples.into_iter().take(samples));
+            if measured.flow.is_break() {
+                all.flow = measured.flow;
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The function of [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn).
+pub(crate) struct HookFunction<F, const N: usize> {
+    pub names: [String; N],
+    pub function: F,
+}
+
+impl<B, M, F, const N: usize> ValidationMetrics<B, M> for HookFunction<F, N>
+where
+    B: Backend,
+    F: FnMut(ValidationContext<'_, M>) -> Result<ControlFlow<[f64; N], [f64; N]>, HookError>,
+{
+    fn names(&self) -> Vec<String> {
+        self.names.to_vec()
+    }
+
+    fn measure(&mut self, at: ValidationContext<'_, M>) -> Result<Measurement, HookError> {
+        Ok(match (self.function)(at)? {
+            ControlFlow::Continue(numbers) => Measurement::new(numbers.into()),
+            ControlFlow::Break(numbers) => Measurement {
+                flow: ControlFlow::Break(()),
+                ..Measurement::new(numbers.into())
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A validation with a number by the name of `BLEU`.
+    pub(crate) fn validation(update: usize, bleu: f64) -> Validation {
+        let mut validation: Validation = serde_json::from_str(BEFORE_NUMBERS).unwrap();
+        validation.update = update;
+        validation.numbers.insert("BLEU".into(), bleu);
+        validation
+    }
+
+    const BEFORE_NUMBERS: &str = r#"{"update": 4, "seconds": 0.5, "train_tokens": 90,
+        "train_loss": 2.5, "valid_loss": 2.25, "valid_nll": 2.0, "valid_accuracy": 12.5}"#;
+
+    #[test]
+    fn a_record_without_numbers_is_read() {
+        let validation: Validation = serde_json::from_str(BEFORE_NUMBERS).unwrap();
+        assert_eq!((validation.update, validation.numbers.len()), (4, 0));
+        assert_eq!(validation.skipped, 0);
+    }
+
+    #[test]
+    fn numbers_are_found_by_name() {
+        let validation = validation(4, 37.5);
+        let numbers = OWN_NUMBERS.map(|name| validation.number(name));
+        let expected = [2.25, 2.0_f64.exp(), 12.5].map(Some);
+        assert_eq!(numbers, expected);
+        assert_eq!(validation.number("BLEU"), Some(37.5));
+        assert_eq!(validation.number("chrF"), None);
+    }
+
+    #[test]
+    fn nan_is_read_back_as_nan() {
+        let mut validation: Validation = serde_json::from_str(BEFORE_NUMBERS).unwrap();
+        validation.train_loss = f64::NAN;
+        validation.numbers = BTreeMap::from([("a".into(), f64::NAN), ("b".into(), 0.1)]);
+        let json = serde_json::to_string(&validation).unwrap();
+        let read: Validation = serde_json::from_str(&json).unwrap();
+        assert!(read.train_loss.is_nan());
+        assert!(read.numbers["a"].is_nan());
+        assert_eq!(read.numbers["b"], 0.1);
+    }
+}

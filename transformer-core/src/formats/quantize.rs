@@ -26,7 +26,7 @@ use transformer_kernels::WeightLayout;
 /// biases and learned positions stay in 32 bits. The tokenizers and the options of decoding, which for a checkpoint are
 /// those of its run, come along. The model may be ours or one of Hugging Face's; the new directory is ours, and read by
 /// [`Transformer::load`](crate::Transformer::load), which computes with the numbers that the integers stand for, and by
-/// `PackedTransformer::load`, which computes with the integers.
+/// [`PackedModel::load`](crate::PackedModel::load), which computes with the integers.
 ///
 /// In memory are the quantized model and one tensor in 32 bits.
 ///

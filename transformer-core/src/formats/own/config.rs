@@ -292,7 +292,7 @@ impl TransformerConfig {
     }
 }
 
-/// The configuration of a language model, with the names that three keys had in files of version 0.1.
+/// The configuration of a language model. Three keys may have their earlier names.
 #[derive(Deserialize)]
 #[serde(try_from = "Map<String, Value>")]
 struct LanguageModelFile(TransformerConfig);

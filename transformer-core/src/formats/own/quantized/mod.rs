@@ -9,8 +9,8 @@
 //!
 //! A weight is `scale · q`, with one scale for each row and q from −127 to 127. `config.json` says format 2.
 //!
-//! The `PackedTransformer` of flex and ndarray multiplies the integers as they are; a
-//! [`Transformer`](crate::Transformer) is given the numbers that they stand for.
+//! A [`PackedModel`](crate::PackedModel) multiplies the integers as they are; a [`Transformer`](crate::Transformer) is
+//! given the numbers that they stand for.
 
 mod matrix;
 

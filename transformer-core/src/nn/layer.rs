@@ -215,6 +215,11 @@ pub trait BlockState<B: Backend>: Clone {
     fn select(&mut self, sources: Option<&Tensor<B, 1, Int>>, rows: Option<&Tensor<B, 1, Int>>);
 }
 
+/// For layers that only read whole sequences, as in an encoder.
+impl<B: Backend> BlockState<B> for () {
+    fn select(&mut self, _: Option<&Tensor<B, 1, Int>>, _: Option<&Tensor<B, 1, Int>>) {}
+}
+
 /// Self-attention, attention to the memory where there is one, then the feed-forward network, each inside its
 /// [`Sublayer`] (§3.1). Without a memory it is the encoder's layer, with one the decoder's.
 ///

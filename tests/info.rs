@@ -111,7 +111,7 @@ fn a_language_model_is_described_as_one() {
         "  vocabulary   100 pieces",
         "  format       1",
         "    d_model = 64 (512)",
-        "    n_layers = 2 (6)",
+        "    n_decoder_layers = 2 (6)",
         "no tokenizer",
     ] {
         assert!(out.lines().any(|found| found == line), "{line}: {out}");

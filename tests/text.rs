@@ -83,7 +83,8 @@ fn lines_about_text_with_control_characters_are_harmless() {
     let valid = file(folder.path(), "valid.tsv", pairs);
     let out = folder.path().join("model");
     let mut command = train(folder.path(), &out);
-    command.args(["--plain", "--set", "validation.samples=1", "--valid"]);
+    command.args(["--plain", "--set", "validation.samples=1"]);
+    command.args(["--set", "data.hold_out=", "--valid"]);
     let printed = succeeds(command.arg(valid));
     assert_is_harmless(&printed);
     assert!(
@@ -273,7 +274,8 @@ fn byte_order_marks_are_treated_alike() {
     );
     let out = folder.path().join("other");
     let mut command = train(folder.path(), &out);
-    succeeds(command.arg("--valid").arg(folder.path().join("marked.tsv")));
+    command.args(["--set", "data.hold_out=", "--valid"]);
+    succeeds(command.arg(folder.path().join("marked.tsv")));
     let saved = fs::read_to_string(out.join("valid.tsv")).expect("pairs");
     assert_eq!(saved, plain);
 }

@@ -133,21 +133,26 @@ impl AttentionConfig {
         init: &mut WeightInit,
         device: &B::Device,
     ) -> AttentionHeads<B> {
-        let heads = self.heads();
+        let heads = self.checked_heads();
         let width = heads.n_heads * heads.d_v;
         let projection = init.linear(width, self.d_model, self.bias, device);
         AttentionHeads::new(projection, Dropout::new(self.dropout), heads)
     }
 
-    /// Number and widths of the heads.
+    /// Number and widths of the heads of a layer.
     ///
     /// # Panics
     /// When the configuration is not [valid](Self::validate).
-    pub(crate) fn heads(&self) -> Heads {
+    pub(crate) fn checked_heads(&self) -> Heads {
         if let Err(error) = self.validate() {
             panic!("{error}");
         }
-        let share = self.d_model / self.n_heads;
+        self.heads()
+    }
+
+    /// Number and widths of the heads; widths of zero without heads.
+    pub(crate) fn heads(&self) -> Heads {
+        let share = self.d_model.checked_div(self.n_heads).unwrap_or(0);
         Heads {
             n_heads: self.n_heads,
             d_k: self.d_k.unwrap_or(share),
@@ -156,9 +161,6 @@ impl AttentionConfig {
     }
 
     /// Width of all heads' queries or keys, and of all heads' values.
-    ///
-    /// # Panics
-    /// When the configuration is not [valid](Self::validate).
     pub(crate) fn widths(&self) -> [usize; 2] {
         let Heads { n_heads, d_k, d_v } = self.heads();
         [n_heads * d_k, n_heads * d_v]

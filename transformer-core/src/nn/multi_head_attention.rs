@@ -34,7 +34,7 @@ impl AttentionConfig {
         init: &mut WeightInit,
         device: &B::Device,
     ) -> MultiHeadAttention<B> {
-        let Heads { n_heads, d_k, d_v } = self.heads();
+        let Heads { n_heads, d_k, d_v } = self.checked_heads();
         let (d_model, bias) = (self.d_model, self.bias);
         let key_value = [n_heads * d_k, n_heads * d_v];
         MultiHeadAttention {

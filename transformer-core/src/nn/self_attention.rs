@@ -31,7 +31,7 @@ impl AttentionConfig {
         init: &mut WeightInit,
         device: &B::Device,
     ) -> SelfAttention<B> {
-        let Heads { n_heads, d_k, d_v } = self.heads();
+        let Heads { n_heads, d_k, d_v } = self.checked_heads();
         let [keys, values] = [n_heads * d_k, n_heads * d_v];
         SelfAttention {
             query_key_value: init.attention_projections(

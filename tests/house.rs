@@ -6,18 +6,49 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate with its modules, from the ground up.
-const CRATES: [(&str, &[&str]); 1] = [(
-    "transformer-core",
-    &[
-        "special_tokens",
-        "nn",
-        "decoding",
-        "models",
-        "packed",
-        "formats",
-        "text",
-    ],
-)];
+const CRATES: [(&str, &[&str]); 3] = [
+    (
+        "transformer-cpu",
+        &[
+            "types",
+            "sizes",
+            "simd",
+            "buffer",
+            "random",
+            "amx",
+            "transpose",
+            "products",
+            "packed",
+            "attention",
+            "elementwise",
+            "rows",
+        ],
+    ),
+    (
+        "transformer-kernels",
+        &[
+            "sizes",
+            "kernels",
+            "autodiff",
+            "precision",
+            "ops",
+            "host",
+            "torch",
+        ],
+    ),
+    (
+        "transformer-core",
+        &[
+            "special_tokens",
+            "nn",
+            "decoding",
+            "models",
+            "packed",
+            "formats",
+            "text",
+        ],
+    ),
+];
 
 /// The source files of a crate, without those of tests.
 fn files(crate_name: &str) -> Vec<PathBuf> {

@@ -319,7 +319,7 @@ fn compressed_files_are_refused_with_the_program_that_decompresses_them() {
 
 #[test]
 fn a_language_of_a_model_of_one_pair_is_refused_by_its_flag() {
-    let (_folder, ours) = trained();
+    let (folder, ours) = trained();
     let marian = fixture("pretrained/marian-en-fr");
     for model in [&ours, &marian] {
         for flag in ["--source-lang", "--target-lang"] {
@@ -328,6 +328,10 @@ fn a_language_of_a_model_of_one_pair_is_refused_by_its_flag() {
                 "error: {flag} en: the model has no tokens for languages, and translates one pair of them; leave {flag} out"
             );
             assert_eq!(error, expected, "{}", model.display());
+            let mut command = program("train");
+            command.args(["--dry-run", flag, "en", "--init"]).arg(model);
+            command.arg("--data").arg(folder.path().join("corpus.tsv"));
+            assert_eq!(fails(&mut command), expected, "{}", model.display());
         }
     }
 }

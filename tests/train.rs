@@ -353,7 +353,7 @@ fn pairs_of_one_source_cannot_be_held_out() {
         let error = fails(command.args(["--dry-run", "--data"]).arg(data).args(flags));
         assert_eq!(
             error,
-            "error: the data has 1 distinct source sentence, which is left to train on; name the pairs to validate on by --valid FILE"
+            "error: the data has 1 distinct source sentence, and one at least must be left to train on; name the pairs to validate on by --valid FILE"
         );
     }
 }

@@ -9,7 +9,7 @@ use transformer_core::Tokenizers;
 use transformer_train::{AverageError, average_models, newest_checkpoints};
 
 use super::model_directory::no_model;
-use super::{Result, check_directory, directory_to_write, print};
+use super::{Result, check_directory, counted, directory_to_write, print};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -95,8 +95,9 @@ fn check_model(model: &Path) -> std::result::Result<(), String> {
 fn average_error(error: AverageError) -> String {
     match error {
         AverageError::TooFewCheckpoints { run, found, asked } => format!(
-            "--last {asked}: {} has {found} checkpoints; train with --keep-checkpoints {asked} to keep as many",
-            run.display()
+            "--last {asked}: {} has {}; train with --keep-checkpoints {asked} to keep as many",
+            run.display(),
+            counted(found, "checkpoint")
         ),
         AverageError::Occupied(out) => {
             format!(

@@ -198,7 +198,7 @@ fn check_pairs_of_flags(options: &DecodeOptions, has_beam: bool) -> Result<(), S
     }
     match options.max_length {
         MaxLength::Tokens(max_length) if options.min_length > max_length => Err(format!(
-            "--min-length {} is above --max-length {max_length}",
+            "--min-length {} is above the maximum length of {max_length} tokens",
             options.min_length
         )),
         _ => Ok(()),
@@ -351,7 +351,7 @@ mod tests {
     fn flags_that_contradict_the_model_s_options_are_named() {
         assert_eq!(
             over(&of_model(), &["--min-length", "100"]).unwrap_err(),
-            "--min-length 100 is above --max-length 99"
+            "--min-length 100 is above the maximum length of 99 tokens"
         );
         assert_eq!(
             over(&of_model(), &["--top-k", "3"]).unwrap_err(),

@@ -57,9 +57,7 @@ impl Languages {
                     Some(_) => "--source-lang",
                     None => "--target-lang",
                 };
-                format!(
-                    "{flag} {name}: the model has no tokens for languages, and translates one pair of them; leave {flag} out"
-                )
+                format!("{flag} {name}: {}", one_pair(flag))
             }
             error => error.to_string(),
         }
@@ -68,6 +66,13 @@ impl Languages {
     fn names(&self) -> [Option<&str>; 2] {
         [self.source_lang.as_deref(), self.target_lang.as_deref()]
     }
+}
+
+/// Why a model that knows no languages refuses a flag that chooses one.
+pub fn one_pair(flag: &str) -> String {
+    format!(
+        "the model has no tokens for languages, and translates one pair of them; leave {flag} out"
+    )
 }
 
 /// Warnings of sentences that begin with a language, such as `>>fra<<`, for which the model has no token.

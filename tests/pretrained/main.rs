@@ -497,6 +497,17 @@ fn a_run_gets_another_language_until_its_first_checkpoint() {
     succeeds(&mut train(&out, "deu_Latn"));
     let error = fails(train(&out, "fra_Latn").arg("--resume"));
     assert!(error.contains("was made with deu_Latn"), "{error}");
+    for (key, flag, was) in [
+        ("init.source_lang", "--source-lang", "deu_Latn"),
+        ("init.target_lang", "--target-lang", "fra_Latn"),
+    ] {
+        let mut command = program("train");
+        command.args(["--resume", "--updates", "3", "--set", &format!("{key}=")]);
+        let error = fails(command.arg("--out").arg(&out));
+        let run = out.display();
+        let rule = format!("the run in {run} was made with {was}; give it by {flag}");
+        assert_eq!(error, format!("error: --set {key}=: {rule}"));
+    }
     // As if it had been killed before that.
     fs::remove_dir_all(out.join("checkpoints")).unwrap();
     for name in ["config.json", "model.safetensors"] {

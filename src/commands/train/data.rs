@@ -116,7 +116,7 @@ impl Data {
             Ok(parts) => parts,
             Err(CorpusError::TooFewSources { distinct: 1, .. }) => {
                 return Err(
-                    "the data has 1 distinct source sentence, which is left to train on; name the pairs to validate on by --valid FILE"
+                    "the data has 1 distinct source sentence, and one at least must be left to train on; name the pairs to validate on by --valid FILE"
                         .into(),
                 );
             }

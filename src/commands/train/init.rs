@@ -4,13 +4,15 @@ use std::path::Path;
 
 use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
-use transformer_core::{DecodeOptions, Tokenizers, Transformer, TransformerConfig, WeightInit};
+use transformer_core::{
+    DecodeOptions, TextError, Tokenizers, Transformer, TransformerConfig, WeightInit,
+};
 use transformer_program::run_file::InitKeys;
 use transformer_train::{RunRecord, freeze};
 
 use super::plan::Plan;
 use crate::commands::Result;
-use crate::commands::languages::check_target;
+use crate::commands::languages::{check_target, one_pair};
 use crate::commands::model_directory::warn_of_unused;
 
 /// The tokenizers of the model in a directory, of that configuration, with which new data are tokenized.
@@ -34,7 +36,17 @@ pub fn between_languages(tokenizers: Tokenizers, plan: &Plan) -> Result<Tokenize
         target_lang,
         ..
     } = &plan.run.init;
-    let tokenizers = tokenizers.with_languages(source_lang.as_deref(), target_lang.as_deref())?;
+    let tokenizers = tokenizers.with_languages(source_lang.as_deref(), target_lang.as_deref());
+    let tokenizers = tokenizers.map_err(|error| match error {
+        TextError::Language { name, known } if known.is_empty() => {
+            let (key, flag) = match source_lang {
+                Some(_) => ("init.source_lang", "--source-lang"),
+                None => ("init.target_lang", "--target-lang"),
+            };
+            plan.refuse(key, name, one_pair(flag)).to_string()
+        }
+        error => error.to_string(),
+    })?;
     check_target(&tokenizers)?;
     Ok(tokenizers)
 }

@@ -153,7 +153,9 @@ fn saved(plan: &mut Plan, earlier: &Earlier) -> Result<Tokenizers> {
             ..keys.clone()
         };
         if asked != *before {
-            note("`[tokenizer]`: the run keeps its tokenizer, and what else was set there");
+            note(
+                "`[tokenizer]`: the run keeps its tokenizer; other keys that are set there are ignored",
+            );
         }
         *keys = before.clone();
     }
@@ -184,30 +186,38 @@ fn check_languages(plan: &Plan, earlier: &Earlier, saved: &Tokenizers) -> Result
     let of_run = bytes(&before.source_lang, &before.target_lang)?;
     let with_source = bytes(&now.source_lang, &before.target_lang)?;
     let with_target = bytes(&before.source_lang, &now.target_lang)?;
-    for (key, given, was, bytes) in [
+    for (key, flag, given, was, bytes) in [
         (
             "init.source_lang",
+            "--source-lang",
             &now.source_lang,
             &before.source_lang,
             with_source,
         ),
         (
             "init.target_lang",
+            "--target-lang",
             &now.target_lang,
             &before.target_lang,
             with_target,
         ),
     ] {
-        if let Some(given) = given
-            && bytes != of_run
-        {
-            let run = earlier.directory().display();
-            let was = was.as_deref().unwrap_or("the language of its model");
-            let rule = format!(
-                "the run in {run} was made with {was}; begin another one by --init {run} and another --out"
-            );
-            return Err(plan.refuse(key, given, rule).into());
-        }
+        let run = earlier.directory().display();
+        let (given, rule) = match (given, was) {
+            (Some(given), was) if bytes != of_run => {
+                let was = was.as_deref().unwrap_or("the language of its model");
+                let rule = format!(
+                    "the run in {run} was made with {was}; begin another one by --init {run} and another --out"
+                );
+                (given.as_str(), rule)
+            }
+            (None, Some(was)) => {
+                let rule = format!("the run in {run} was made with {was}; give it by {flag}");
+                ("absent", rule)
+            }
+            _ => continue,
+        };
+        return Err(plan.refuse(key, given, rule).into());
     }
     Ok(())
 }

@@ -127,9 +127,9 @@ impl TextLength {
         if is_short(text.len(), 0) {
             return Ok(());
         }
-        let too_long = || {
+        let too_long = |make: &str| {
             let bytes = text.len();
-            format!("the normalizer's rules make a text of {bytes} bytes one of more than {most}")
+            format!("the normalizer's rules {make} a text of {bytes} bytes one of more than {most}")
         };
         let mut normalized = NormalizedString::from(text);
         // What is put before each stretch of a text is not put before the stretches of the whole text.
@@ -137,7 +137,8 @@ impl TextLength {
         for (part, behind) in self.normalizers.iter().zip(1..) {
             let length = part.most(normalized.get()) as f64 * factor;
             if length > most as f64 {
-                return Err(too_long());
+                let is_exact = factor == 1.0 && !matches!(part.kind, Kind::Factor);
+                return Err(too_long(if is_exact { "make" } else { "could make" }));
             }
             if is_short(length as usize, behind) {
                 return Ok(());

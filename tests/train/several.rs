@@ -107,7 +107,7 @@ fn an_error_of_a_process_ends_all_with_its_rank() {
     assert!(error.ends_with(expected), "{error}");
 
     let mut command = two_batches("ndarray", folder.path(), &out);
-    command.args(["--valid", "nowhere.tsv"]);
+    command.args(["--set", "data.hold_out=", "--valid", "nowhere.tsv"]);
     let error = error_of_two(&command);
     assert!(error.contains("): nowhere.tsv: cannot open"), "{error}");
 }

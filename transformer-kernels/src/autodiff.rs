@@ -105,7 +105,7 @@ pub fn kept_for<I: Kernels>(parent: &Tracked<I>, value: FloatTensor<I>) -> Optio
 macro_rules! first {
     ($function:ident::<$B:ty $(, $D:ident)?>($($argument:expr),*)) => {{
         // Unused without a backend.
-        let _ = ($(&$argument,)*);
+        let _ = ($(&$argument,)* std::marker::PhantomData::<$B>,);
         let answer = None;
         #[cfg(feature = "flex")]
         let answer = answer.or_else(|| $function::<$B, burn_flex::Flex $(, $D)?>($($argument),*));

@@ -125,7 +125,7 @@ pub enum TrainError {
         /// Its value now; `None` where it is absent.
         now: Option<String>,
     },
-    /// The checkpoint was made with other frozen parameters ([`freeze`](crate::optim::freeze)).
+    /// The checkpoint was made with other frozen parameters ([`freeze`](crate::freeze)).
     #[error(
         "{}: made with `{parameter}` {}; freeze the same parameters again",
         path.display(),

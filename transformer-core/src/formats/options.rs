@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use crate::decoding::{DecodeOptions, LengthPenalty, MaxLength, Sampling, Strategy};
 use crate::formats::error::ModelError;
 use crate::formats::files::replace_file_with;
-use crate::formats::hugging_face::config::{ModelType, start_token, token_of_all};
+#[cfg(feature = "text")]
+use crate::formats::hugging_face::config::start_token;
+use crate::formats::hugging_face::config::{ModelType, token_of_all};
 use crate::formats::hugging_face::derived::in_force;
 use crate::formats::hugging_face::keys::Keys;
 use crate::formats::own::config::CONFIG_FILE;

@@ -22,7 +22,9 @@ pub use corpora::filters::{Filtered, LeftOut, PairFilters};
 pub use corpora::lines::{is_standard_stream, read_sentences, trimmed};
 pub use corpora::text_lines::{MAX_LINE_BYTES, TextLine, TextLines};
 pub use corpora::text_reader::TextReader;
-pub use corpora::unusable::{FailedPairs, UnusablePairs};
+#[cfg(feature = "text")]
+pub use corpora::unusable::FailedPairs;
+pub use corpora::unusable::UnusablePairs;
 #[cfg(feature = "text")]
 pub use corpora::weighted_pairs::WeightedPairs;
 pub use error::CorpusError;

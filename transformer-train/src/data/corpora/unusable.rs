@@ -55,6 +55,7 @@ pub(crate) fn left_out(pairs: usize, noun: &str, reason: impl Display) -> String
 }
 
 /// Pairs that are left out because the tokenizer cannot encode a sentence of theirs.
+#[cfg(feature = "text")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct FailedPairs {
@@ -64,6 +65,7 @@ pub struct FailedPairs {
     pub first: String,
 }
 
+#[cfg(feature = "text")]
 impl FailedPairs {
     /// Counts a pair; `problem` is where it stands, and the problem.
     pub fn add(&mut self, problem: impl FnOnce() -> String) {

@@ -168,6 +168,9 @@ fn in_single_precision_it_decodes_as_the_model_does() {
 }
 
 fn decodes_as_the_model<B: Backend>() {
+    // Without kernels the model adds in another order. Log-probabilities reach -50, in which a rounding is 4e-6.
+    let has_kernels = cfg!(all(feature = "flex", feature = "ndarray"));
+    let bound = if has_kernels { 1e-5 } else { 3e-5 };
     for config in configs() {
         let model = model::<B>(&config, 1);
         let packed = packed(&model, PackedPrecision::F32);
@@ -175,8 +178,7 @@ fn decodes_as_the_model<B: Backend>() {
         assert_eq!(packed.precision(), PackedPrecision::F32);
         let (found, expected) = (decoded(&packed), decoded(&model));
         for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
-            // Log-probabilities down to -50, in which a rounding is 4e-6.
-            assert_close(found, expected, 3e-5);
+            assert_close(found, expected, bound);
         }
     }
 }

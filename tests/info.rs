@@ -5,6 +5,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
+use burn_ndarray::NdArray;
 use support::{fails, fixture, folder, program, succeeds, train, trained};
 use transformer_core::TransformerConfig;
 use transformer_train::RunRecord;
@@ -103,7 +104,9 @@ fn a_language_model_is_described_as_one() {
         n_decoder_layers: 2,
         ..TransformerConfig::language_model(100)
     };
-    config.save(folder.path()).expect("saved");
+    let model = config.init_language_model::<NdArray>(1, &Default::default());
+    let model = model.expect("a model");
+    model.save(folder.path()).expect("saved");
     let out = succeeds(program("info").arg(folder.path()));
     for line in [
         "language model",
@@ -141,12 +144,16 @@ fn stacks_of_different_widths_are_described() {
         decoder_d_ff: Some(1024),
         bos_id: 0,
         excluded_tokens: vec![0],
+        n_encoder_layers: 1,
+        n_decoder_layers: 1,
         ..TransformerConfig::base(100)
     };
-    config.save(folder.path()).expect("saved");
+    let model = config.init::<NdArray>(1, &Default::default());
+    let model = model.expect("a model");
+    model.save(folder.path()).expect("saved");
     let out = succeeds(program("info").arg(folder.path()));
     for line in [
-        "  sizes        d_model 512, d_ff 2048 + 1024, 8 heads, 6 + 6 layers",
+        "  sizes        d_model 512, d_ff 2048 + 1024, 8 heads, 1 + 1 layers",
         "    bos_id = 0 (1)",
         "    decoder_d_ff = 1024 (not given)",
         "    excluded_tokens = [0] (not given)",

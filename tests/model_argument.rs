@@ -114,3 +114,64 @@ fn a_model_without_a_tokenizer_is_named() {
     let expected = format!("error: {} has no tokenizer.json", folder.path().display());
     assert_eq!(error, expected);
 }
+
+/// The kernel reports each time that the file is opened and closed; two equal reports in a row would be one.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_opens_the_configuration_once() {
+    use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
+    use std::mem::MaybeUninit;
+
+    let (folder, ours) = support::trained();
+    let marian = support::fixture("pretrained").join("marian-en-fr");
+    let sentences = file(folder.path(), "input.txt", "one and two\n");
+    let pairs = file(folder.path(), "pairs.tsv", "one\tun\n");
+    let checkpoint = fs::read_dir(ours.join("checkpoints"))
+        .expect("a folder of checkpoints")
+        .map(|entry| entry.expect("an entry").path())
+        .next()
+        .expect("a checkpoint");
+    for (number, model) in [&ours, &marian, &checkpoint].into_iter().enumerate() {
+        let out = |name: &str| folder.path().join(format!("{name}-{number}"));
+        let mut translate = with_model("translate", model);
+        translate.args(["--alignments", "--input"]).arg(&sentences);
+        let mut score = with_model("score", model);
+        score.arg("--input").arg(&pairs);
+        let mut evaluate = with_model("evaluate", model);
+        evaluate
+            .args(["--metrics", "bleu", "--data"])
+            .arg(&pairs)
+            .arg("--hypotheses")
+            .arg(out("hypotheses"));
+        let mut attention = with_model("attention", model);
+        attention.args(["--source", "one", "--out"]);
+        attention.arg(out("attention").with_extension("svg"));
+        let mut quantize = with_model("quantize", model);
+        quantize.arg("--out").arg(out("int8"));
+        let mut tokenize = with_model("tokenize", model);
+        tokenize.arg("--input").arg(&sentences);
+        let mut info = program("info");
+        info.arg(model);
+        let mut commands = vec![
+            translate, score, evaluate, attention, quantize, tokenize, info,
+        ];
+        if *model == marian {
+            let mut export = with_model("export", model);
+            export.arg("--out").arg(out("export"));
+            commands.push(export);
+        }
+        for mut command in commands {
+            let watch = init(CreateFlags::NONBLOCK).expect("inotify");
+            let config = model.join("config.json");
+            add_watch(&watch, &config, WatchFlags::OPEN | WatchFlags::CLOSE).expect("a watch");
+            support::succeeds(&mut command);
+            let mut buffer = [MaybeUninit::uninit(); 4096];
+            let mut events = Reader::new(&watch, &mut buffer);
+            let mut count = 0;
+            while events.next().is_ok() {
+                count += 1;
+            }
+            assert_eq!(count, 2, "opened and closed once: {command:?}");
+        }
+    }
+}

@@ -7,7 +7,8 @@ use burn::tensor::backend::Backend;
 use clap::ValueEnum;
 use serde::Deserialize;
 use transformer_core::{
-    DecodeOptions, LengthPenalty, MaxLength, NextToken, PackedPrecision, Transformer, Translator,
+    DecodeOptions, LengthPenalty, MaxLength, ModelDirectory, NextToken, PackedPrecision,
+    Transformer, Translator,
 };
 
 use super::Result;
@@ -66,16 +67,18 @@ impl TextWork {
     /// Translates in each turn, or measures the time of tokens.
     pub fn run<B: Backend>(&self, flags: Flags, device: &B::Device, mut turns: Turns) -> Result {
         turns.translations = flags.translations;
-        let directory = flags.model.ok_or("--model is missing")?;
+        let directories = [ModelDirectory::open(
+            flags.model.ok_or("--model is missing")?,
+        )?];
         let precision = match flags.weights {
             Weights::Plain => {
-                let translator = Translator::<Transformer<B>>::load_on(&[directory], device)?;
+                let translator = Translator::<Transformer<B>>::of(&directories, device)?;
                 return self.run_with(&translator, turns);
             }
             Weights::F32 => PackedPrecision::F32,
             Weights::Int8 => PackedPrecision::Int8,
         };
-        self.run_with(&Translator::load_packed(&[directory], precision)?, turns)
+        self.run_with(&Translator::packed_of(&directories, precision)?, turns)
     }
 
     fn run_with<M: NextToken>(&self, translator: &Translator<M>, turns: Turns) -> Result {

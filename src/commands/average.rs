@@ -8,7 +8,7 @@ use clap::Args;
 use transformer_core::Tokenizers;
 use transformer_train::{AverageError, average_models, newest_checkpoints};
 
-use super::model_directory::no_model;
+use super::model_directory::{self, no_model};
 use super::{Result, check_directory, counted, directory_to_write, print};
 
 const EXAMPLES: &str = "\
@@ -45,8 +45,11 @@ impl Average {
         let models = self.models()?;
         check_directory(&self.out, "--out")?;
         // They are copied as they are, and are the same for all that have any.
-        if let Some(home) = models.iter().find_map(Tokenizers::directory_of) {
-            Tokenizers::load(home)?;
+        if let Some(model) = models
+            .iter()
+            .find(|model| model_directory::has_tokenizers(model))
+        {
+            Tokenizers::load(model)?;
         }
         average_models(&models, &self.out).map_err(average_error)?;
         let mut text = String::from("the average of\n");

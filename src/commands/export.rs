@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::{DecodeOptions, Tokenizers, Transformer, TransformerConfig};
+use transformer_core::{DecodeOptions, ModelDirectory, Tokenizers, Transformer};
 use transformer_program::{BackendTask, run_on};
 
 use super::languages::Languages;
@@ -42,35 +42,43 @@ impl Export {
     pub fn run(self, common: Common) -> Result {
         model_directory::check(&self.model, None)?;
         check_empty(&self.out)?;
-        model_directory::warn_of_unused(&self.model);
+        let directory = model_directory::open(&self.model)?;
         // Before weights are read, and by the model's own file: writing would refuse it by that of the new directory.
-        TransformerConfig::load(&self.model)?.check_hugging_face(&self.model)?;
-        run_on(common.backend, self)?
+        directory.config().check_hugging_face(&self.model)?;
+        let export = Opened {
+            export: self,
+            directory,
+        };
+        run_on(common.backend, export)?
     }
 }
 
-impl BackendTask for Export {
+/// The command with its model's directory.
+struct Opened {
+    export: Export,
+    directory: ModelDirectory,
+}
+
+impl BackendTask for Opened {
     type Output = Result;
 
     fn run<B: Backend>(self, device: B::Device) -> Result {
-        let tokenizers = Tokenizers::load(&self.model)?;
-        let tokenizers = self.languages.of_tokenizers(tokenizers)?;
-        // A checkpoint's are in the directory of its run.
-        let home = Tokenizers::directory_of(&self.model).unwrap_or_else(|| self.model.clone());
-        let options = DecodeOptions::of_directory(home)?;
-        let model = Transformer::<B>::load(&self.model, &device)?;
+        let Self { export, directory } = self;
+        let tokenizers = Tokenizers::of(directory.files())?;
+        let tokenizers = export.languages.of_tokenizers(tokenizers)?;
+        let model = directory.transformer::<B>(&device)?;
         let config = model.config();
         let sizes = [config.src_vocab_size, config.tgt_vocab_size];
-        tokenizers.check(sizes, config.special_tokens(), &self.model)?;
+        tokenizers.check(sizes, config.special_tokens(), directory.path())?;
 
-        let is_new = !self.out.exists();
-        let written = self.write(&tokenizers, &model, options);
+        let is_new = !export.out.exists();
+        let written = export.write(&tokenizers, &model, &directory);
         if written.is_err() {
             // The first error is the one to report.
-            let _ = clear(&self.out, is_new);
+            let _ = clear(&export.out, is_new);
         }
         written?;
-        print(&format!("model: {}", self.out.display()))
+        print(&format!("model: {}", export.out.display()))
     }
 }
 
@@ -91,12 +99,13 @@ impl Export {
         &self,
         tokenizers: &Tokenizers,
         model: &Transformer<B>,
-        options: Option<DecodeOptions>,
+        directory: &ModelDirectory,
     ) -> Result {
+        let options = directory.options()?;
         fs::create_dir_all(&self.out)
             .map_err(|error| format!("{}: {error}", self.out.display()))?;
         tokenizers.save(&self.out)?;
-        model.save_hugging_face_as(&self.out, &self.model)?;
+        model.save_hugging_face_as(&self.out, directory)?;
         if let Some(options) = options {
             let options = DecodeOptions {
                 forced_first: tokenizers.target_first().or(options.forced_first),

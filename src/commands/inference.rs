@@ -1,12 +1,12 @@
 //! Running trained models on any backend.
 
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
 use transformer_core::{
-    DecodeOptions, NextToken, PackedModel, PackedPrecision, TextError, Tokenizers, Transformer,
-    Translator, is_quantized,
+    DecodeOptions, ModelDirectory, NextToken, PackedModel, PackedPrecision, TextError, Transformer,
+    Translator,
 };
 use transformer_program::{BackendChoice, BackendTask, Precision, run_at};
 
@@ -42,45 +42,30 @@ impl Inference {
         options: impl FnOnce(DecodeOptions) -> std::result::Result<DecodeOptions, String>,
         task: T,
     ) -> Result {
+        // All are looked at before one is read.
         for model in &models {
             model_directory::check(model, T::TEXT_FLAG)?;
-            model_directory::warn_of_unused(model);
         }
-        let of_model = match models.first() {
-            Some(first) => options_of(first)?,
-            None => DecodeOptions::default(),
-        };
-        let options = options(of_model)?;
-        let precision = match self.precision {
-            Some(precision) => precision,
-            None => precision_of(&models, backend)?,
-        };
+        let directories = models
+            .iter()
+            .map(|model| model_directory::open(model))
+            .collect::<Result<Vec<_>>>()?;
+        let of_model = directories.first().map(ModelDirectory::options);
+        let options = options(of_model.transpose()?.flatten().unwrap_or_default())?;
+        // 8 bits where the backend multiplies them and every model is in 8 bits, else 32.
+        let is_int8 = backend.packs() && directories.iter().all(ModelDirectory::is_int8);
+        let precision = self.precision.unwrap_or(match is_int8 {
+            true => Precision::Int8,
+            false => Precision::F32,
+        });
         let source = Source {
-            directories: models,
+            directories,
             options,
             languages: self.languages,
             packing: packing(backend, precision),
         };
         run_at(backend, precision, OnBackend { source, task })?
     }
-}
-
-/// The options of decoding in a model directory; those of a checkpoint are in the directory of its run.
-fn options_of(model: &Path) -> Result<DecodeOptions> {
-    let directory = Tokenizers::directory_of(model).unwrap_or_else(|| model.to_owned());
-    Ok(DecodeOptions::of_directory(directory)?.unwrap_or_default())
-}
-
-/// 8 bits where the backend multiplies them and every model is in 8 bits, else 32.
-fn precision_of(models: &[PathBuf], backend: BackendChoice) -> Result<Precision> {
-    let mut is_int8 = backend.packs();
-    for model in models {
-        is_int8 &= is_quantized(model)?;
-    }
-    Ok(match is_int8 {
-        true => Precision::Int8,
-        false => Precision::F32,
-    })
 }
 
 /// How models are packed for decoding; `None` on backends that have no packed ones.
@@ -103,7 +88,7 @@ pub trait TranslatorTask {
 
 /// Where the models are, and how they decode.
 struct Source {
-    directories: Vec<PathBuf>,
+    directories: Vec<ModelDirectory>,
     options: DecodeOptions,
     languages: Languages,
     packing: Option<PackedPrecision>,
@@ -149,14 +134,11 @@ impl<B: Backend> Models<B> {
     /// The translator of packed models.
     pub fn packed(&self) -> Result<Translator<PackedModel>> {
         let precision = self.source.packing.unwrap_or_default();
-        self.ready(Translator::load_packed(
-            &self.source.directories,
-            precision,
-        )?)
+        self.ready(Translator::packed_of(&self.source.directories, precision)?)
     }
 
-    fn load_plain(&self, directories: &[PathBuf]) -> Result<PlainTranslator<B>> {
-        self.ready(Translator::load_on(directories, &self.device)?)
+    fn load_plain(&self, directories: &[ModelDirectory]) -> Result<PlainTranslator<B>> {
+        self.ready(Translator::of(directories, &self.device)?)
     }
 
     /// A translator with the command's options and languages.

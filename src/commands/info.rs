@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 use transformer_core::{
-    CONFIG_FILE, DecodeOptions, DirectoryFormat, ModelError, Tokenizers, TransformerConfig,
+    CONFIG_FILE, DecodeOptions, ModelDirectory, TextError, Tokenizers, TransformerConfig,
 };
 use transformer_train::{AverageOutcome, KeptModel, RunRecord, printable};
 
@@ -45,10 +45,16 @@ impl Info {
         }
         let mut text = String::new();
         if has_model {
-            model(&mut text, directory)?;
+            let directory = ModelDirectory::open(directory)?;
+            model(&mut text, &directory)?;
+            tokenizer(&mut text, directory.path(), || {
+                Tokenizers::of(directory.files())
+            })?;
+            decoding(&mut text, directory.options()?)?;
+        } else {
+            tokenizer(&mut text, directory, || Tokenizers::load(directory))?;
+            decoding(&mut text, DecodeOptions::of_directory(directory)?)?;
         }
-        tokenizer(&mut text, directory)?;
-        decoding(&mut text, directory)?;
         files(&mut text, directory)?;
         if let Some(record) = record {
             run(&mut text, &record)?;
@@ -70,13 +76,10 @@ struct Model {
 type Difference = (String, String, String);
 
 impl Model {
-    fn load(directory: &Path) -> Result<Self> {
-        match TransformerConfig::load_language_model(directory) {
-            Ok(config) => Self::language_model(&config),
-            Err(ModelError::OtherModel { .. }) => {
-                Self::transformer(&TransformerConfig::load(directory)?)
-            }
-            Err(error) => Err(error.into()),
+    fn of(config: &TransformerConfig) -> Result<Self> {
+        match config.is_language_model() {
+            true => Self::language_model(config),
+            false => Self::transformer(config),
         }
     }
 
@@ -120,14 +123,14 @@ impl Model {
     }
 }
 
-fn model(text: &mut String, directory: &Path) -> Result {
+fn model(text: &mut String, directory: &ModelDirectory) -> Result {
     let Model {
         name,
         sizes,
         vocabulary,
         parameters,
         differences,
-    } = Model::load(directory)?;
+    } = Model::of(directory.config())?;
     writeln!(text, "{name}")?;
     writeln!(text, "  sizes        {sizes}")?;
     writeln!(text, "  vocabulary   {vocabulary}")?;
@@ -136,17 +139,7 @@ fn model(text: &mut String, directory: &Path) -> Result {
         "  parameters   {parameters}, {:.1} MiB in 32 bits",
         mib(parameters * 4)
     )?;
-    let format = DirectoryFormat::of(directory)?;
-    let matrices = match format.is_quantized() {
-        true => ", with matrices of 8-bit integers",
-        false => "",
-    };
-    let format = match format {
-        DirectoryFormat::Own(Some(format)) => format!("{format}{matrices}"),
-        DirectoryFormat::HuggingFace(model_type) => format!("Hugging Face's, of type {model_type}"),
-        _ => "not numbered".into(),
-    };
-    writeln!(text, "  format       {format}")?;
+    writeln!(text, "  format       {}", directory.format())?;
     if differences.is_empty() {
         writeln!(text, "  as the paper's base model in everything else")?;
     } else {
@@ -186,12 +179,16 @@ fn differences<T: Serialize>(config: &T, base: &T) -> Result<Vec<Difference>> {
         .collect())
 }
 
-fn tokenizer(text: &mut String, directory: &Path) -> Result {
+fn tokenizer(
+    text: &mut String,
+    directory: &Path,
+    load: impl FnOnce() -> std::result::Result<Tokenizers, TextError>,
+) -> Result {
     if !Tokenizers::are_in(directory) {
         return Ok(writeln!(text, "no tokenizer")?);
     }
     // An error where a file is damaged.
-    let tokenizers = Tokenizers::load(directory)?;
+    let tokenizers = load()?;
     let (source, target) = (tokenizers.source(), tokenizers.target());
     let sides = match tokenizers.are_shared() {
         true => vec![(source, "source and target")],
@@ -209,10 +206,8 @@ fn tokenizer(text: &mut String, directory: &Path) -> Result {
     Ok(())
 }
 
-/// The options of decoding in a directory; those of a checkpoint are in the directory of its run.
-fn decoding(text: &mut String, directory: &Path) -> Result {
-    let home = Tokenizers::directory_of(directory).unwrap_or_else(|| directory.to_owned());
-    if let Some(options) = DecodeOptions::of_directory(home)? {
+fn decoding(text: &mut String, options: Option<DecodeOptions>) -> Result {
+    if let Some(options) = options {
         writeln!(text, "decoding, unless flags say otherwise")?;
         for flag in flags_of(&options) {
             writeln!(text, "  {flag}")?;

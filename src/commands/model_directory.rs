@@ -4,12 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use transformer_core::{
-    CONFIG_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TOKENIZER_FILE,
-    Tokenizers, VOCABULARY_FILE, unused_tensors,
+    CONFIG_FILE, ModelDirectory, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE,
+    TOKENIZER_FILE, Tokenizers, VOCABULARY_FILE, run_of_checkpoint,
 };
 use transformer_program::note;
 use transformer_program::run_file::RUN_FILE;
 use transformer_train::{LOG_FILE, RunRecord, TRAINING_FILE, VALIDATION_FILE, holds_run};
+
+use super::Result;
 
 /// Endings of the files of a model directory.
 const OF_A_MODEL: [&str; 4] = ["bin", "json", "safetensors", "spm"];
@@ -17,26 +19,38 @@ const OF_A_MODEL: [&str; 4] = ["bin", "json", "safetensors", "spm"];
 /// Checks that a path is a model directory with a tokenizer, before anything in it is read. `text_flag` is
 /// advice for somebody who gives a file of text, up to the file's name, such as `for a file of sentences
 /// use --input`.
-pub fn check(path: &Path, text_flag: Option<&str>) -> Result<(), String> {
+pub fn check(path: &Path, text_flag: Option<&str>) -> std::result::Result<(), String> {
     if !path.join(CONFIG_FILE).exists() {
         return Err(no_model(path, text_flag));
     }
-    if Tokenizers::directory_of(path).is_none() {
-        return Err(format!("{} has no {}", path.display(), missing(path)));
+    match has_tokenizers(path) {
+        true => Ok(()),
+        false => Err(format!("{} has no {}", path.display(), missing(path))),
     }
-    Ok(())
 }
 
-/// The files that belong to a model and its run: those in its directory and, where its tokenizers are in another
-/// one, as for a checkpoint, those in that one.
-pub fn files(path: &Path) -> Vec<PathBuf> {
-    let home = Tokenizers::directory_of(path).filter(|home| home != path);
-    let directories = [Some(path.to_owned()), home];
-    directories
+/// Whether a model has tokenizers, in its directory or, for a checkpoint, its run's.
+pub fn has_tokenizers(path: &Path) -> bool {
+    homes(path).any(Tokenizers::are_in)
+}
+
+/// Opens a model directory, and warns of tensors that are not read.
+pub fn open(path: &Path) -> Result<ModelDirectory> {
+    let directory = ModelDirectory::open(path)?;
+    warn_of_unused(&directory);
+    Ok(directory)
+}
+
+/// A directory, and for a checkpoint the directory of its run, which has its tokenizers.
+fn homes(path: &Path) -> impl Iterator<Item = PathBuf> {
+    [Some(path.to_owned()), run_of_checkpoint(path)]
         .into_iter()
         .flatten()
-        .flat_map(|directory| files_in(&directory))
-        .collect()
+}
+
+/// The files that belong to a model and its run.
+pub fn files(path: &Path) -> Vec<PathBuf> {
+    homes(path).flat_map(|home| files_in(&home)).collect()
 }
 
 fn files_in(path: &Path) -> Vec<PathBuf> {
@@ -58,10 +72,9 @@ fn files_in(path: &Path) -> Vec<PathBuf> {
 /// Names of tensors in a warning.
 const MOST_NAMED: usize = 8;
 
-/// Warns of tensors in a model directory that are not read ([`unused_tensors`]). Problems with the directory are
-/// reported where it is read.
-pub fn warn_of_unused(path: &Path) {
-    let unused = unused_tensors(path).unwrap_or_default();
+/// Warns of tensors that are not read.
+pub fn warn_of_unused(directory: &ModelDirectory) {
+    let unused = directory.unused_tensors();
     if unused.is_empty() {
         return;
     }
@@ -72,7 +85,7 @@ pub fn warn_of_unused(path: &Path) {
     };
     note(format_args!(
         "warning: {}: no part of the model: `{}`{more}",
-        path.display(),
+        directory.path().display(),
         named.join("`, `")
     ));
 }

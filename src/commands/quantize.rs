@@ -37,10 +37,10 @@ impl Quantize {
     pub fn run(self) -> Result {
         model_directory::check(&self.model, None)?;
         check_empty(&self.out)?;
+        let directory = model_directory::open(&self.model)?;
         // They are copied as they are.
-        Tokenizers::load(&self.model)?;
-        model_directory::warn_of_unused(&self.model);
-        quantize(&self.model, &self.out)?;
+        Tokenizers::of(directory.files())?;
+        quantize(&directory, &self.out)?;
         print(&format!("model: {}", self.out.display()))
     }
 }

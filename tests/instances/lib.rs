@@ -15,7 +15,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
 use burn_autodiff::Autodiff;
 use transformer_core::{
-    DecodeOptions, Request, Search, Transformer, TransformerConfig, Translator,
+    DecodeOptions, ModelDirectory, Request, Search, Transformer, TransformerConfig, Translator,
 };
 use transformer_train::{LossOptions, TokenizedPair, Trainer, TrainingConfig, evaluate};
 
@@ -59,6 +59,7 @@ fn training<B: AutodiffBackend>(
     evaluate(&model, pairs, 1, &LossOptions::smoothed(0.0))?;
     let search = Search::new(&model, DecodeOptions::default())?;
     search.run(&[Request::new([0])])?;
-    Translator::<Transformer<B::InnerBackend>>::load_on(&[""], &device)?.translate("")?;
+    Translator::<Transformer<B::InnerBackend>>::of(&[ModelDirectory::open("")?], &device)?
+        .translate("")?;
     Ok(())
 }

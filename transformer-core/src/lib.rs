@@ -55,21 +55,21 @@ pub use decoding::{
     Next, NextToken, Request, RequestProblem, Sampling, Search, SourceTarget, Strategy,
     TargetScore, Vocabulary, greedy, padded, score,
 };
+pub use formats::directory::ModelDirectory;
 pub use formats::error::{ModelError, PytorchError, TensorProblem};
 pub use formats::files::{
     remove_unfinished_files, rename_and_sync, replace_file, replace_file_with,
 };
-pub use formats::hugging_face::unused_tensors;
+pub use formats::format::{Files, Format, Opened, run_of_checkpoint};
 pub use formats::names::{
-    ADDED_TOKENS_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE,
-    SPECIAL_TOKENS_FILE, TARGET_PIECES_FILE, TARGET_TOKENIZER_FILE, TARGET_VOCABULARY_FILE,
-    TOKENIZER_FILE, TOKENIZER_FILES, TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE,
+    ADDED_TOKENS_FILE, CONFIG_FILE, GENERATION_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE,
+    SOURCE_TOKENIZER_FILE, SPECIAL_TOKENS_FILE, TARGET_PIECES_FILE, TARGET_TOKENIZER_FILE,
+    TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_FILES, TOKENIZER_SETTINGS_FILE,
+    VOCABULARY_FILE, WEIGHTS_FILE,
 };
-pub use formats::options::GENERATION_FILE;
-pub use formats::own::config::{
-    CONFIG_FILE, DirectoryFormat, is_quantized, load_config, save_config,
-};
-pub use formats::own::weights::{WEIGHTS_FILE, load_weights, run_of_checkpoint, save_weights};
+pub use formats::own::config::{load_config, save_config};
+pub use formats::own::weights::{load_weights, save_weights};
+pub use formats::parameter::StoredParameter;
 pub use formats::pytorch::{PytorchExport, PytorchSystem};
 pub use formats::quantize::quantize;
 pub use formats::stored_weights::{StoredWeights, TensorKind};

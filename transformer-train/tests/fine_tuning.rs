@@ -157,7 +157,9 @@ fn patterns_are_checked_by_a_configuration_alone_as_by_its_model() {
             names
         };
         let of_model = freeze(model, patterns).map(|(_, frozen)| sorted(frozen));
-        let of_config = frozen_names(config().parameter_names(), patterns).map(sorted);
+        let names = config().parameter_shapes().into_iter();
+        let names = names.map(|(name, _)| name).collect();
+        let of_config = frozen_names(names, patterns).map(sorted);
         assert_eq!(of_config, of_model);
         of_config
     };

@@ -96,7 +96,8 @@ fn letters_and_phones_are_trained_saved_translated_scored_and_drawn() {
     );
     train(true, 3).unwrap();
 
-    let translator = Translator::<Transformer<NdArray>>::load_on(&[&out], &device).unwrap();
+    let directories = [ModelDirectory::open(&out).unwrap()];
+    let translator = Translator::<Transformer<NdArray>>::of(&directories, &device).unwrap();
     let found = translator.translate_n_best(&["chat"], "ʃ j").unwrap();
     let best = &found[0][0];
     assert!(best.text.starts_with("ʃ j"), "{}", best.text);

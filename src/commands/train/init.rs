@@ -5,7 +5,8 @@ use std::path::Path;
 use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
 use transformer_core::{
-    DecodeOptions, TextError, Tokenizers, Transformer, TransformerConfig, WeightInit,
+    DecodeOptions, ModelDirectory, TextError, Tokenizers, Transformer, TransformerConfig,
+    WeightInit,
 };
 use transformer_program::run_file::InitKeys;
 use transformer_train::{RunRecord, freeze};
@@ -57,8 +58,7 @@ pub fn between_languages(tokenizers: Tokenizers, plan: &Plan) -> Result<Tokenize
 /// # Errors
 /// When its file cannot be read or asks for another search than ours.
 pub fn initial_options(directory: &Path, tokenizers: &Tokenizers) -> Result<Option<DecodeOptions>> {
-    let home = Tokenizers::directory_of(directory).unwrap_or_else(|| directory.to_owned());
-    let options = DecodeOptions::of_directory(home)?;
+    let options = DecodeOptions::of_directory(directory)?;
     Ok(options.map(|options| DecodeOptions {
         forced_first: tokenizers.target_first().or(options.forced_first),
         ..options
@@ -77,9 +77,11 @@ pub fn initial_model<B: Backend>(
     patterns: &[String],
     device: &B::Device,
 ) -> Result<(Transformer<Autodiff<B>>, Vec<String>)> {
-    warn_of_unused(directory);
-    let model = config.init_from::<Autodiff<B>>(&mut WeightInit::zeros(), device)?;
-    Ok(freeze(model.with_weights_of(directory)?, patterns)?)
+    let directory = ModelDirectory::open(directory)?;
+    warn_of_unused(&directory);
+    let mut model = config.init_from::<Autodiff<B>>(&mut WeightInit::zeros(), device)?;
+    directory.fill(&mut model)?;
+    Ok(freeze(model, patterns)?)
 }
 
 /// The updates of the run in a directory, with which a new run goes on with its learning rates

@@ -1,6 +1,8 @@
 //! A run, resolved: the model to train and its settings.
 
-use transformer_core::{CONFIG_FILE, ModelError, ProductPrecision, Tokenizers, TransformerConfig};
+use transformer_core::{
+    CONFIG_FILE, ModelDirectory, ModelError, ProductPrecision, Tokenizers, TransformerConfig,
+};
 use transformer_program::run_file::{RunFile, RunFileError, Values};
 use transformer_program::{BackendChoice, note};
 use transformer_train::{TrainingConfig, frozen_names};
@@ -155,9 +157,8 @@ fn init_config(
     if let Some(own) = own {
         return Ok(Some(TransformerConfig::load(own)?));
     }
-    let config = TransformerConfig::load(init).map_err(named)?;
-    config.check_weights(init).map_err(named)?;
-    Ok(Some(config))
+    let directory = ModelDirectory::open(init).map_err(named)?;
+    Ok(Some(directory.config().clone()))
 }
 
 /// Checks that a configuration describes a model that can be built.
@@ -183,7 +184,8 @@ fn frozen(run: &RunFile, model: &TransformerConfig, values: &Values) -> Result<V
     if patterns.is_empty() {
         return Ok(Vec::new());
     }
-    match frozen_names(model.parameter_names(), patterns) {
+    let names = model.parameter_shapes().into_iter().map(|(name, _)| name);
+    match frozen_names(names.collect(), patterns) {
         Ok(names) => Ok(names),
         Err(error) => Err(RunFileError::Value {
             subject: values.subject("init.freeze", format_args!("{patterns:?}")),

@@ -24,12 +24,6 @@ pub(crate) trait Readable: 'static {
     /// # Errors
     /// The tensor of the file that cannot be read.
     fn read(&self) -> Result<TensorData, TensorProblem>;
-
-    /// [`read`](Self::read), as a list of numbers in single precision.
-    fn numbers(&self) -> Result<Vec<f32>, TensorProblem> {
-        let numbers = self.read()?.into_vec();
-        Ok(numbers.expect("numbers in single precision"))
-    }
 }
 
 /// Fills a module. Each tensor is read when it is its turn, and nothing of it is kept beside the module.

@@ -8,6 +8,7 @@ use burn::tensor::{DType, TensorData};
 
 use crate::formats::error::TensorProblem;
 use crate::formats::fill::Readable;
+use crate::formats::parameter::StoredParameter;
 use crate::formats::pytorch::names::{Layer, Layout, Line, Names, PositionTable};
 use crate::formats::state_dict::StateDict;
 use crate::formats::state_dict::stored::{ElementType, StoredTensor};
@@ -369,6 +370,18 @@ impl Readable for Import {
     }
 
     fn read(&self) -> Result<TensorData, TensorProblem> {
+        Ok(TensorData::new(self.floats()?, self.shape.clone()))
+    }
+}
+
+impl Import {
+    /// The parameter that it is.
+    pub fn into_parameter(self) -> StoredParameter {
+        let (path, shape) = (self.path.clone(), self.shape.clone());
+        StoredParameter::floats(path, shape, move || self.floats())
+    }
+
+    fn floats(&self) -> Result<Vec<f32>, TensorProblem> {
         let mut numbers = vec![0.0; self.shape.iter().product()];
         let mut at = 0;
         for (name, tensor) in self.theirs.iter() {
@@ -382,20 +395,7 @@ impl Readable for Import {
             };
             read().map_err(|error| TensorProblem::unreadable(name, &error))?;
         }
-        Ok(TensorData::new(numbers, self.shape.clone()))
-    }
-}
-
-impl Import {
-    /// A tensor that a file has under our path, in our layout.
-    pub fn own(path: String, tensor: StoredTensor) -> Self {
-        Self {
-            shape: tensor.shape.clone(),
-            layout: Layout::Same,
-            first: 0,
-            theirs: Rc::from([(path.clone(), tensor)]),
-            path,
-        }
+        Ok(numbers)
     }
 
     /// Copies a part of theirs, from their element `at` on, to where it belongs.

@@ -1,4 +1,15 @@
-//! Names of the files of tokenizers in a model directory.
+//! Names of the files in a model directory.
+
+use std::path::Path;
+
+/// The configuration's file.
+pub const CONFIG_FILE: &str = "config.json";
+/// The weights' file.
+pub const WEIGHTS_FILE: &str = "model.safetensors";
+/// The file of the defaults of decoding, in Hugging Face's format.
+pub const GENERATION_FILE: &str = "generation_config.json";
+/// The folder of a run's checkpoints, in the run's directory.
+pub(crate) const CHECKPOINTS: &str = "checkpoints";
 
 /// The file of a tokenizer that source and target share, in Hugging Face's format.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
@@ -37,3 +48,13 @@ pub const TOKENIZER_FILES: [&str; 11] = [
     ADDED_TOKENS_FILE,
     SPECIAL_TOKENS_FILE,
 ];
+
+/// Whether a directory has tokenizers: one, or all files of a pair. A process that was killed while it saved a pair has
+/// left some of them, which is not enough.
+pub(crate) fn has_tokenizers(directory: &Path) -> bool {
+    let has = |names: &[&str]| names.iter().all(|name| directory.join(name).exists());
+    has(&[TOKENIZER_FILE])
+        || has(&[SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE])
+        || has(&[SOURCE_PIECES_FILE, TARGET_PIECES_FILE, VOCABULARY_FILE])
+        || has(&[SHARED_PIECES_FILE, VOCABULARY_FILE])
+}

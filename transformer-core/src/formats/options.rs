@@ -10,16 +10,14 @@ use serde_json::{Value, json};
 use crate::decoding::{DecodeOptions, LengthPenalty, MaxLength, Sampling, Strategy};
 use crate::formats::error::ModelError;
 use crate::formats::files::replace_file_with;
+use crate::formats::format::Files;
 #[cfg(feature = "text")]
 use crate::formats::hugging_face::config::start_token;
 use crate::formats::hugging_face::config::{ModelType, token_of_all};
 use crate::formats::hugging_face::derived::in_force;
 use crate::formats::hugging_face::keys::Keys;
-use crate::formats::own::config::CONFIG_FILE;
+use crate::formats::names::GENERATION_FILE;
 use crate::models::config::TransformerConfig;
-
-/// The file of the defaults of decoding in a model directory, in Hugging Face's format.
-pub const GENERATION_FILE: &str = "generation_config.json";
 
 /// Keys of searches that we do not have, and their values without effect.
 const OTHER_SEARCHES: [(&str, f64); 8] = [
@@ -69,8 +67,7 @@ impl DecodeOptions {
     /// # Errors
     /// When a file is damaged, an option is out of range, or a key asks for a search that we do not have.
     pub fn of_directory(directory: impl AsRef<Path>) -> Result<Option<Self>, ModelError> {
-        let found = options_of_directory(directory.as_ref())?;
-        Ok(found.map(|(_, options)| options))
+        Files::of(directory.as_ref())?.options()
     }
 
     /// Writes the options into the directory of a model of that configuration, which exists, as its
@@ -94,11 +91,9 @@ impl DecodeOptions {
 }
 
 /// The options that a model directory was saved with, and their file.
-pub(crate) fn options_of_directory(
-    directory: &Path,
-) -> Result<Option<(PathBuf, DecodeOptions)>, ModelError> {
-    let (model, generation) = files(directory)?;
-    let Some(keys) = in_force(model.as_ref(), generation.as_ref())? else {
+pub(crate) fn options_of(files: &Files) -> Result<Option<(PathBuf, DecodeOptions)>, ModelError> {
+    let model = model_keys(files)?;
+    let Some(keys) = in_force(model.as_ref(), files.generation()?.as_ref())? else {
         return Ok(None);
     };
     let eos = match &model {
@@ -111,9 +106,9 @@ pub(crate) fn options_of_directory(
 
 /// The decoder's first input, as the files of a model directory say it: Hugging Face's, or our `config.json`.
 #[cfg(feature = "text")]
-pub(crate) fn start_token_of_directory(directory: &Path) -> Result<Option<u32>, ModelError> {
-    let (model, generation) = files(directory)?;
-    if let Some(model) = model {
+pub(crate) fn start_token_of(files: &Files) -> Result<Option<u32>, ModelError> {
+    let generation = files.generation()?;
+    if let Some(model) = model_keys(files)? {
         let keys = in_force(Some(&model), generation.as_ref())?;
         return start_token(&model, keys.as_ref()).map(Some);
     }
@@ -122,18 +117,19 @@ pub(crate) fn start_token_of_directory(directory: &Path) -> Result<Option<u32>, 
     {
         return Ok(Some(token));
     }
-    match Keys::read_if_there(&directory.join(CONFIG_FILE))? {
-        Some(keys) => keys.token("bos_id"),
+    match files.config() {
+        Some(_) => Keys::of_config(files)?.token("bos_id"),
         None => Ok(None),
     }
 }
 
-/// A directory's `config.json`, if it is Hugging Face's, and `generation_config.json`.
-fn files(directory: &Path) -> Result<(Option<Keys>, Option<Keys>), ModelError> {
-    let model = Keys::read_if_there(&directory.join(CONFIG_FILE))?;
-    let model = model.filter(|keys| keys.value("model_type").is_some());
-    let generation = Keys::read_if_there(&directory.join(GENERATION_FILE))?;
-    Ok((model, generation))
+/// The keys of `config.json`, if it is Hugging Face's.
+fn model_keys(files: &Files) -> Result<Option<Keys>, ModelError> {
+    if files.config().is_none() {
+        return Ok(None);
+    }
+    let keys = Keys::of_config(files)?;
+    Ok(Some(keys).filter(|keys| keys.value("model_type").is_some()))
 }
 
 /// The options of a file. `eos` is the token that ends a target of the model, where it is known.
@@ -404,6 +400,7 @@ fn no_key(path: &Path, key: &str, value: String) -> ModelError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formats::names::CONFIG_FILE;
     use std::fs;
 
     /// The options of a directory with these files.

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
+use crate::formats::directory::ModelDirectory;
 use crate::formats::error::ModelError;
-use crate::formats::fill::Readable;
-use crate::formats::weights::{StoredParameter, WeightFiles};
 use crate::packed::PackedModel;
 use crate::packed::model::Model;
 use crate::packed::weights::NamedWeights;
@@ -12,41 +11,44 @@ use transformer_cpu::{PackedMatrix, PackedPrecision};
 use transformer_kernels::WeightLayout;
 
 impl PackedModel {
-    /// Reads a model directory, as [`Transformer::load`](crate::Transformer::load) does, and packs the model.
+    /// Reads a model directory ([`ModelDirectory`]), and packs the model.
     ///
     /// Each tensor is packed as soon as it is read, so that beside the packed model there is never more than one. The
     /// integers of a directory in 8 bits ([`quantize`](crate::quantize)) are packed as they are, where `precision` is
     /// [`PackedPrecision::Int8`].
     ///
     /// # Errors
-    /// As [`Transformer::load`](crate::Transformer::load).
+    /// As [`ModelDirectory::open`], and when values cannot be read or are damaged.
     pub fn load(
         directory: impl AsRef<Path>,
         precision: PackedPrecision,
     ) -> Result<Self, ModelError> {
-        let files = WeightFiles::open(directory.as_ref())?;
-        let config = files.config.clone();
-        let model = Model::read(&mut DirectoryWeights { files, precision }, &config)?;
-        Ok(Self::of(model, precision))
+        ModelDirectory::open(directory)?.packed(precision)
+    }
+}
+
+impl ModelDirectory {
+    /// The model, packed for decoding on the CPU: an encoder–decoder, or a language model.
+    ///
+    /// # Errors
+    /// When values cannot be read or are damaged.
+    pub fn packed(&self, precision: PackedPrecision) -> Result<PackedModel, ModelError> {
+        let mut weights = DirectoryWeights {
+            directory: self,
+            precision,
+        };
+        let model = Model::read(&mut weights, self.config())?;
+        Ok(PackedModel::of(model, precision))
     }
 }
 
 /// The weights of a model directory.
-struct DirectoryWeights {
-    files: WeightFiles,
+struct DirectoryWeights<'a> {
+    directory: &'a ModelDirectory,
     precision: PackedPrecision,
 }
 
-impl DirectoryWeights {
-    fn read(&self, parameter: &StoredParameter, count: usize) -> Result<Vec<f32>, ModelError> {
-        let numbers = parameter.numbers();
-        let numbers = numbers.map_err(|problem| self.files.error(&problem))?;
-        assert_eq!(numbers.len(), count, "numbers of `{}`", parameter.path());
-        Ok(numbers)
-    }
-}
-
-impl NamedWeights for DirectoryWeights {
+impl NamedWeights for DirectoryWeights<'_> {
     type Error = ModelError;
 
     fn matrix(
@@ -55,22 +57,23 @@ impl NamedWeights for DirectoryWeights {
         sizes: [usize; 2],
         layout: WeightLayout,
     ) -> Result<PackedMatrix, ModelError> {
-        let parameter = self.files.take(name);
-        if let (StoredParameter::Quantized(matrix), PackedPrecision::Int8) =
-            (&parameter, self.precision)
+        if self.precision == PackedPrecision::Int8
+            && let Some(rows) = self.directory.parameter(name).rows()
         {
-            let rows = matrix.rows().map_err(|problem| self.files.error(&problem));
-            let (weights, scales) = rows?;
+            let (weights, scales) =
+                rows.map_err(|problem| self.directory.tensor_error(&problem))?;
             return Ok(PackedMatrix::from_int8(&weights, &scales, sizes));
         }
         let [d_input, d_output] = sizes;
-        let numbers = self.read(&parameter, d_input * d_output)?;
+        let numbers = self.numbers(name, d_input * d_output)?;
         Ok(PackedMatrix::new(&numbers, sizes, layout, self.precision))
     }
 
     fn numbers(&mut self, name: &str, count: usize) -> Result<Vec<f32>, ModelError> {
-        let parameter = self.files.take(name);
-        self.read(&parameter, count)
+        let numbers = self.directory.parameter(name).numbers();
+        let numbers = numbers.map_err(|problem| self.directory.tensor_error(&problem))?;
+        assert_eq!(numbers.len(), count, "numbers of `{name}`");
+        Ok(numbers)
     }
 }
 
@@ -86,6 +89,7 @@ mod tests {
     use crate::formats::quantize::quantize;
     use crate::models::config::TransformerConfig;
     use crate::models::config::WeightTying;
+    use crate::models::language_model::LanguageModel;
     use crate::models::transformer::Transformer;
     use crate::nn::positions::Positions;
 
@@ -125,7 +129,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let model: Transformer<NdArray> = config.init(3, &Default::default()).unwrap();
         model.save(folder.path().join("model")).unwrap();
-        quantize(folder.path().join("model"), folder.path().join("int8")).unwrap();
+        let directory = ModelDirectory::open(folder.path().join("model")).unwrap();
+        quantize(&directory, folder.path().join("int8")).unwrap();
         (folder, model)
     }
 
@@ -172,6 +177,38 @@ mod tests {
             let loaded = PackedModel::load(&directory, PackedPrecision::F32).unwrap();
             assert_eq!(bits(&loaded), expected);
         }
+    }
+
+    #[test]
+    fn a_language_model_is_packed_and_quantized_too() {
+        let config = TransformerConfig {
+            n_encoder_layers: 0,
+            tying: WeightTying::TargetGenerator,
+            ..config()
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let [plain, int8] = ["model", "int8"].map(|name| folder.path().join(name));
+        let model = config.init_language_model::<NdArray>(3, &Default::default());
+        let model = model.unwrap();
+        model.save(&plain).unwrap();
+        let directory = ModelDirectory::open(&plain).unwrap();
+        quantize(&directory, &int8).unwrap();
+        let targets = [SourceTarget::exact([], [8, 3, 12, 7])];
+        let bits = |model: &PackedModel| {
+            let scores = score(model, &targets, 64).unwrap();
+            scores[0].log_probs.clone()
+        };
+        let loaded = directory.packed(PackedPrecision::F32).unwrap();
+        let packed = |precision| PackedModel::of_language_model(model.clone(), precision);
+        assert_eq!(bits(&loaded), bits(&packed(PackedPrecision::F32)));
+        let loaded = PackedModel::load(&int8, PackedPrecision::Int8).unwrap();
+        assert_eq!(bits(&loaded), bits(&packed(PackedPrecision::Int8)));
+
+        let expanded = LanguageModel::<NdArray>::load(&int8, &Default::default()).unwrap();
+        assert_eq!(expanded.config(), &config);
+        // Neither is read as the other kind.
+        let error = Transformer::<NdArray>::load(&int8, &Default::default()).unwrap_err();
+        assert!(matches!(error, ModelError::OtherModel { .. }), "{error}");
     }
 
     #[test]

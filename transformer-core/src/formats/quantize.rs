@@ -7,20 +7,19 @@ use std::path::Path;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError};
 
-use crate::decoding::DecodeOptions;
+use crate::formats::directory::ModelDirectory;
 use crate::formats::error::{ModelError, TensorProblem};
 use crate::formats::files::{self, replace_file_with};
-use crate::formats::fill::Readable;
-use crate::formats::names::TOKENIZER_FILES;
-use crate::formats::own::config::{CONFIG_FILE, QUANTIZED_FORMAT, TRANSFORMER, is_quantized};
+use crate::formats::format::Files;
+use crate::formats::names::{CONFIG_FILE, TOKENIZER_FILES, WEIGHTS_FILE};
+use crate::formats::own::config::QUANTIZED_FORMAT;
 use crate::formats::own::quantized::{layout, rows_by_width, scale_name, transposed};
-use crate::formats::own::weights::{WEIGHTS_FILE, run_of_checkpoint, save_files};
-use crate::formats::weights::WeightFiles;
+use crate::formats::own::weights::save_files;
 use transformer_cpu::quantized_rows;
 use transformer_kernels::WeightLayout;
 
-/// Writes the [`Transformer`](crate::Transformer) in a directory into another one, which is created if missing, with its
-/// matrices in 8-bit integers: for decoding, in a quarter of the size.
+/// Writes the model in a directory, an encoder–decoder or a language model, into another one, which is created if missing,
+/// with its matrices in 8-bit integers: for decoding, in a quarter of the size.
 ///
 /// Each output of a linear map, and each token's embedding, has a scale of its own: its largest magnitude / 127. Norms,
 /// biases and learned positions stay in 32 bits. The tokenizers and the options of decoding, which for a checkpoint are
@@ -32,8 +31,10 @@ use transformer_kernels::WeightLayout;
 ///
 /// ```no_run
 /// # fn main() -> Result<(), transformer_core::ModelError> {
-/// transformer_core::quantize("model", "model-int8")?;
-/// assert!(transformer_core::is_quantized("model-int8")?);
+/// use transformer_core::{ModelDirectory, quantize};
+///
+/// quantize(&ModelDirectory::open("model")?, "model-int8")?;
+/// assert!(ModelDirectory::open("model-int8")?.is_int8());
 /// # Ok(())
 /// # }
 /// ```
@@ -41,11 +42,11 @@ use transformer_kernels::WeightLayout;
 /// # Errors
 /// When the model cannot be read, is in 8 bits already, or has a matrix with a number that is not finite; when the other
 /// directory holds a model, or a file cannot be written.
-pub fn quantize(directory: impl AsRef<Path>, out: impl AsRef<Path>) -> Result<(), ModelError> {
-    let (directory, out) = (directory.as_ref(), out.as_ref());
-    if is_quantized(directory)? {
+pub fn quantize(directory: &ModelDirectory, out: impl AsRef<Path>) -> Result<(), ModelError> {
+    let out = out.as_ref();
+    if directory.is_int8() {
         return Err(ModelError::Weights {
-            path: directory.join(CONFIG_FILE),
+            path: directory.files().path(CONFIG_FILE),
             problem: "the model is in 8 bits already".to_owned(),
         });
     }
@@ -56,11 +57,10 @@ pub fn quantize(directory: impl AsRef<Path>, out: impl AsRef<Path>) -> Result<()
         let error = io::Error::new(ErrorKind::AlreadyExists, "already holds a model");
         return Err(ModelError::io(out)(error));
     }
-    let files = WeightFiles::open(directory)?;
-    let config = files.config.clone();
-    let tokenizers = tokenizers(directory)?;
-    let options = options(directory)?;
-    let tensors = quantized(files)?;
+    let config = directory.config();
+    let tokenizers = tokenizers(directory.files())?;
+    let options = directory.options()?;
+    let tensors = quantized(directory)?;
 
     fs::create_dir_all(out).map_err(ModelError::io(out))?;
     for (name, bytes) in tokenizers {
@@ -68,10 +68,10 @@ pub fn quantize(directory: impl AsRef<Path>, out: impl AsRef<Path>) -> Result<()
         replace_file_with(&path, bytes).map_err(ModelError::io(path))?;
     }
     if let Some(options) = options {
-        options.save(out, &config)?;
+        options.save(out, config)?;
     }
     // Last the configuration and the weights, so that an incomplete directory is no model.
-    save_files(QUANTIZED_FORMAT, TRANSFORMER, &config, out, |side| {
+    save_files(QUANTIZED_FORMAT, config.kind(), config, out, |side| {
         write(&tensors, side)
     })
 }
@@ -96,12 +96,11 @@ impl NewTensor {
 }
 
 /// The tensors of a model, read one by one.
-fn quantized(files: WeightFiles) -> Result<Vec<NewTensor>, ModelError> {
+fn quantized(directory: &ModelDirectory) -> Result<Vec<NewTensor>, ModelError> {
     let mut tensors = Vec::new();
-    let (path, parameters) = files.into_parts();
-    for parameter in parameters {
+    for parameter in directory.parameters() {
         let numbers = parameter.numbers();
-        let numbers = numbers.map_err(|problem| ModelError::tensor(&path, &problem))?;
+        let numbers = numbers.map_err(|problem| directory.tensor_error(&problem))?;
         let (name, shape) = (parameter.path().to_owned(), parameter.shape().to_vec());
         let Some(layout) = layout(&name) else {
             tensors.push(NewTensor::f32(name, shape, &numbers));
@@ -113,7 +112,7 @@ fn quantized(files: WeightFiles) -> Result<Vec<NewTensor>, ModelError> {
                 found: number.to_string(),
                 rule: "only finite numbers have a place in 8 bits",
             };
-            return Err(ModelError::tensor(&path, &problem));
+            return Err(directory.tensor_error(&problem));
         }
         let [rows, width] = rows_by_width(&shape, layout);
         let numbers = match layout {
@@ -145,32 +144,16 @@ fn write(tensors: &[NewTensor], path: &Path) -> io::Result<()> {
 }
 
 /// The tokenizers' files of a model, by name, as they are.
-fn tokenizers(directory: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, ModelError> {
-    let homes = [Some(directory.to_owned()), run_of_checkpoint(directory)];
-    for home in homes.into_iter().flatten() {
-        let mut files = Vec::new();
-        for name in TOKENIZER_FILES {
-            let path = home.join(name);
-            match files::read(&path) {
-                Ok(bytes) => files.push((name, bytes)),
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(ModelError::io(path)(error)),
-            }
-        }
-        if !files.is_empty() {
-            return Ok(files);
+fn tokenizers(files: &Files) -> Result<Vec<(&'static str, Vec<u8>)>, ModelError> {
+    let home = files.tokenizers().unwrap_or(files.directory());
+    let mut found = Vec::new();
+    for name in TOKENIZER_FILES {
+        let path = home.join(name);
+        match files::read(&path) {
+            Ok(bytes) => found.push((name, bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(ModelError::io(path)(error)),
         }
     }
-    Ok(Vec::new())
-}
-
-/// The options of decoding of a model, if its directory has some.
-fn options(directory: &Path) -> Result<Option<DecodeOptions>, ModelError> {
-    match (
-        DecodeOptions::of_directory(directory)?,
-        run_of_checkpoint(directory),
-    ) {
-        (None, Some(run)) => DecodeOptions::of_directory(run),
-        (options, _) => Ok(options),
-    }
+    Ok(found)
 }

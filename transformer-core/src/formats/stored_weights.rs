@@ -2,13 +2,12 @@
 //! configuration is needed, and no model is built.
 
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::formats::error::{ModelError, TensorProblem};
-use crate::formats::hugging_face::open_weights;
-use crate::formats::own::config::is_of_hugging_face;
-use crate::formats::own::weights::WEIGHTS_FILE;
+use crate::formats::format::{Files, Format};
+use crate::formats::hugging_face::{HuggingFace, open_weights};
+use crate::formats::names::WEIGHTS_FILE;
 use crate::formats::state_dict::StateDict;
 use crate::formats::state_dict::stored::StoredTensor;
 
@@ -63,10 +62,7 @@ impl StoredWeights {
     /// When the weights are missing or damaged, or the configuration is damaged.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
         let directory = directory.as_ref();
-        let is_of_hugging_face = match is_of_hugging_face(directory) {
-            Err(ModelError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => false,
-            found => found?,
-        };
+        let is_of_hugging_face = HuggingFace.recognizes(&Files::of(directory)?);
         let (path, weights) = match is_of_hugging_face {
             true => open_weights(directory)?,
             false => {

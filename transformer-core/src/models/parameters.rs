@@ -4,18 +4,18 @@ use crate::models::config::TransformerConfig;
 use crate::nn::parameters::{Parameter, linear_parameters, within};
 
 impl TransformerConfig {
-    /// The names of the trainable parameters of a model of this configuration, as `model.safetensors` has them,
-    /// tied ones once. The model need not be built.
+    /// The path of each parameter in a model of this configuration, as `model.safetensors` has it, and its shape; tied
+    /// ones once. The model need not be built.
     ///
     /// ```
     /// use transformer_core::TransformerConfig;
     ///
-    /// let names = TransformerConfig::base(1000).parameter_names();
-    /// assert!(names.contains(&"encoder.layers.5.feed_forward.inner.weight".to_owned()));
+    /// let shapes = TransformerConfig::base(1000).parameter_shapes();
+    /// let inner = "encoder.layers.5.feed_forward.inner.weight".to_owned();
+    /// assert!(shapes.contains(&(inner, vec![512, 2048])));
     /// ```
-    pub fn parameter_names(&self) -> Vec<String> {
-        let parameters = self.parameters(usize::MAX).into_iter();
-        parameters.map(|(name, _)| name).collect()
+    pub fn parameter_shapes(&self) -> Vec<(String, Vec<usize>)> {
+        self.parameters(usize::MAX)
     }
 
     /// The parameters of the model; of each stack, those of at most `max_layers` layers.

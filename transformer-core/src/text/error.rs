@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::decoding::{DecodeError, DecodeOptionsError};
 use crate::formats::error::{ModelError, one_line};
-use crate::formats::hugging_face::key_of;
-use crate::formats::own::config::is_of_hugging_face;
+use crate::formats::format::{Files, Format};
+use crate::formats::hugging_face::{HuggingFace, key_of};
 use crate::text::languages::listed;
 
 /// Text that cannot be read, written or translated.
@@ -130,13 +130,15 @@ impl TextError {
                 found,
                 key,
                 expected,
-            } if is_of_hugging_face(directory).unwrap_or(false) => Self::SpecialToken {
-                path,
-                name,
-                found,
-                key: key_of(key),
-                expected,
-            },
+            } if Files::of(directory).is_ok_and(|files| HuggingFace.recognizes(&files)) => {
+                Self::SpecialToken {
+                    path,
+                    name,
+                    found,
+                    key: key_of(key),
+                    expected,
+                }
+            }
             error => error,
         }
     }

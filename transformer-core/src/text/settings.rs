@@ -11,7 +11,6 @@ use crate::formats::names::{
     SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TARGET_VOCABULARY_FILE,
     TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE, VOCABULARY_FILE,
 };
-use crate::formats::own::config::CONFIG_FILE;
 use crate::text::added_tokens::AddedTokens;
 use crate::text::error::TextError;
 use crate::text::token_files::{TokenFiles, refused};
@@ -120,11 +119,12 @@ fn check_paths(settings: &Map<String, Value>) -> Result<(), String> {
 }
 
 impl TokenizerSettings {
-    /// Reads the settings in a model directory, if it has some, and the files that belong to them.
+    /// Reads the settings in a directory, if it has some, and the files that belong to them. `config` is the model's
+    /// `config.json`.
     ///
     /// # Errors
     /// When a file cannot be read or is damaged, or a key has a value that is not supported.
-    pub fn load(directory: &Path) -> Result<Self, TextError> {
+    pub fn load(directory: &Path, config: Option<&str>) -> Result<Self, TextError> {
         let path = directory.join(TOKENIZER_SETTINGS_FILE);
         let file = match files::read(&path) {
             Ok(file) => Some(file),
@@ -139,7 +139,7 @@ impl TokenizerSettings {
         check_paths(&settings).map_err(TextError::file(&path))?;
         let mut keys = Keys::of(&settings).map_err(TextError::file(&path))?;
         if keys.tokenizer_class.is_none() {
-            keys.tokenizer_class = class_of_model(directory);
+            keys.tokenizer_class = config.and_then(class_of_model);
         }
         let mut loaded = Self {
             keys,
@@ -300,9 +300,8 @@ impl TokenizerSettings {
 }
 
 /// The class of the tokenizer that `config.json` names, if it does. Faults of that file are reported where the model is read.
-fn class_of_model(directory: &Path) -> Option<String> {
-    let json = files::read_json(&directory.join(CONFIG_FILE)).ok()?;
-    let config: Value = serde_json::from_str(&json).ok()?;
+fn class_of_model(config: &str) -> Option<String> {
+    let config: Value = serde_json::from_str(config).ok()?;
     Some(config["tokenizer_class"].as_str()?.to_owned())
 }
 
@@ -313,7 +312,7 @@ mod tests {
     fn settings(file: &str) -> Result<TokenizerSettings, TextError> {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join(TOKENIZER_SETTINGS_FILE), file).unwrap();
-        TokenizerSettings::load(directory.path())
+        TokenizerSettings::load(directory.path(), None)
     }
 
     fn text(settings: &TokenizerSettings) -> Option<Value> {
@@ -335,7 +334,7 @@ mod tests {
     #[test]
     fn only_a_prefix_begins_a_file() {
         let directory = tempfile::tempdir().unwrap();
-        let mut settings = TokenizerSettings::load(directory.path()).unwrap();
+        let mut settings = TokenizerSettings::load(directory.path(), None).unwrap();
         settings.set_source_language("deu_Latn");
         assert_eq!(text(&settings), None);
         settings.set_source_prefix(">>fra<<");

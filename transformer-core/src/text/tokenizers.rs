@@ -1,19 +1,18 @@
 //! The tokenizers of a model: one for source and target, or one for each.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rand::Rng;
 
-use crate::decoding::DecodeOptions;
 use crate::formats::files::replace_file_with;
+use crate::formats::format::Files;
 use crate::formats::names::{
     SHARED_PIECES_FILE, SOURCE_PIECES_FILE, SOURCE_TOKENIZER_FILE, TARGET_PIECES_FILE,
     TARGET_TOKENIZER_FILE, TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE,
-    VOCABULARY_FILE,
+    VOCABULARY_FILE, has_tokenizers,
 };
-use crate::formats::options::start_token_of_directory;
-use crate::formats::own::weights::run_of_checkpoint;
+use crate::formats::options::start_token_of;
 use crate::special_tokens::SpecialTokens;
 use crate::text::error::TextError;
 use crate::text::languages::language;
@@ -305,38 +304,31 @@ impl Tokenizers {
         self.first_of_target().map(drop)
     }
 
-    /// Whether a model directory has tokenizers: one, or all files of a pair. A process that was killed while it
-    /// saved a pair has left some of them, which is not enough.
+    /// Whether a directory has tokenizers: one, or all files of a pair. A process that was killed while it saved a pair
+    /// has left some of them, which is not enough.
     pub fn are_in(directory: impl AsRef<Path>) -> bool {
-        let directory = directory.as_ref();
-        let has = |names: &[&str]| names.iter().all(|name| directory.join(name).exists());
-        has(&[TOKENIZER_FILE])
-            || has(&[SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE])
-            || has(&[SOURCE_PIECES_FILE, TARGET_PIECES_FILE, VOCABULARY_FILE])
-            || has(&[SHARED_PIECES_FILE, VOCABULARY_FILE])
+        has_tokenizers(directory.as_ref())
     }
 
-    /// The directory that has the tokenizers of a model directory: itself or, for a checkpoint
-    /// (`run/checkpoints/update-…`), that of its run. `None` if neither has any.
-    pub fn directory_of(model: impl AsRef<Path>) -> Option<PathBuf> {
-        let model = model.as_ref();
-        if Self::are_in(model) {
-            return Some(model.to_owned());
-        }
-        run_of_checkpoint(model).filter(|run| Self::are_in(run))
-    }
-
-    /// Reads the tokenizers of a model directory; those of a checkpoint are in the directory of its run.
+    /// Reads the tokenizers of a model directory; a checkpoint's are in the directory of its run. The directory need not
+    /// have a model.
     ///
     /// # Errors
     /// When a file is missing or is not a tokenizer.
     pub fn load(directory: impl AsRef<Path>) -> Result<Self, TextError> {
-        let directory = directory.as_ref();
-        let directory = Self::directory_of(directory).unwrap_or_else(|| directory.to_owned());
-        let mut settings = TokenizerSettings::load(&directory)?;
+        Self::of(&Files::of(directory.as_ref())?)
+    }
+
+    /// [`load`](Self::load), of a directory that is open ([`ModelDirectory::files`](crate::ModelDirectory::files)).
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn of(files: &Files) -> Result<Self, TextError> {
+        let directory = files.tokenizers().unwrap_or(files.directory());
+        let mut settings = TokenizerSettings::load(directory, files.config())?;
         let has = |name: &str| directory.join(name).exists();
         let mut tokenizers = if has(SOURCE_PIECES_FILE) || has(TARGET_PIECES_FILE) {
-            Self::load_marian(&directory, &mut settings)?
+            Self::load_marian(directory, &mut settings)?
         } else if has(SOURCE_TOKENIZER_FILE) || has(TARGET_TOKENIZER_FILE) {
             let source = Tokenizer::from_file(directory.join(SOURCE_TOKENIZER_FILE))?;
             let target = Tokenizer::from_file(directory.join(TARGET_TOKENIZER_FILE))?;
@@ -346,13 +338,13 @@ impl Tokenizers {
             // M2M100's class reads its pieces even beside a `tokenizer.json`.
             let has_class = matches!(settings.class(), None | Some("M2M100Tokenizer"));
             let mut shared = match is_m2m100 && (has_class || !has(TOKENIZER_FILE)) {
-                true => load_m2m100(&directory, &mut settings)?,
+                true => load_m2m100(directory, &mut settings)?,
                 false => {
                     let added = settings.tokens().added_tokens(&[], false)?;
                     Tokenizer::from_file_with(&directory.join(TOKENIZER_FILE), &added)?
                 }
             };
-            put_settings(&mut shared, &settings, &directory)?;
+            put_settings(&mut shared, &settings, directory)?;
             Self::shared(shared)
         };
         for side in [Some(&mut tokenizers.source), tokenizers.target.as_mut()] {
@@ -360,10 +352,10 @@ impl Tokenizers {
                 .for_each(|side| side.set_clean_up(settings.cleans_spaces()));
         }
         tokenizers.settings = settings;
-        let of_directory = tokenizers.target_language_of(&directory)?;
+        let of_directory = tokenizers.target_language_of(files, directory)?;
         tokenizers.target_language = of_directory.or(tokenizers.target_language);
         if tokenizers.target_language.is_none() {
-            let start = start_token_of_directory(&directory)?;
+            let start = start_token_of(files)?;
             let target = tokenizers.target();
             tokenizers.start_language = start.filter(|&token| target.is_language(token));
         }
@@ -372,17 +364,16 @@ impl Tokenizers {
     }
 
     /// The language that every target has to begin with, as the options of a directory say it, or its settings.
-    fn target_language_of(&self, directory: &Path) -> Result<Option<u32>, TextError> {
+    fn target_language_of(&self, files: &Files, home: &Path) -> Result<Option<u32>, TextError> {
         let target = self.target();
-        let options = DecodeOptions::of_directory(directory)?;
-        let forced = options.and_then(|options| options.forced_first);
+        let forced = files.options()?.and_then(|options| options.forced_first);
         if let Some(language) = forced.filter(|&token| target.is_language(token)) {
             return Ok(Some(language));
         }
         let Some(name) = self.settings.target_prefix() else {
             return Ok(None);
         };
-        let path = directory.join(TOKENIZER_SETTINGS_FILE);
+        let path = home.join(TOKENIZER_SETTINGS_FILE);
         let language = target.language_token(name).map_err(TextError::file(path))?;
         Ok(Some(language))
     }

@@ -12,8 +12,8 @@ use crate::decoding::{
     DecodeOptions, Ensemble, Hypothesis, NextToken, Request, Search, SourceTarget, TargetScore,
     Vocabulary, score,
 };
+use crate::formats::directory::ModelDirectory;
 use crate::formats::error::ModelError;
-use crate::formats::options::options_of_directory;
 use crate::models::config::TransformerConfig;
 use crate::models::transformer::Transformer;
 use crate::packed::PackedModel;
@@ -91,7 +91,7 @@ pub struct Translation {
 ///
 /// # Models
 /// `M` is the type of the models. A [`PackedModel`] decodes fastest on the processor, in single precision or in 8 bits, and
-/// is what [`load`](Self::load) reads. A [`Transformer`] decodes on any backend ([`load_on`](Translator::load_on)), and has
+/// is what [`load`](Self::load) reads. A [`Transformer`] decodes on any backend ([`of`](Translator::of)), and has
 /// attention maps, for [`align`](Translator::align). Any other [`NextToken`] that reads sources will do, also a reference
 /// to one, so that a model that is being trained can translate.
 #[derive(Debug, Clone)]
@@ -103,23 +103,24 @@ pub struct Translator<M> {
 
 impl Translator<PackedModel> {
     /// Reads a model directory: ours, with `config.json`, `model.safetensors` and `tokenizer.json`, or one of
-    /// Hugging Face's as it is ([`Transformer::load`]). The model is packed in single precision.
+    /// Hugging Face's as it is ([`ModelDirectory::open`]). The model is packed in single precision.
     ///
     /// # Errors
     /// When a file is missing or damaged, or the tokenizer is not the model's.
     pub fn load(directory: impl AsRef<Path>) -> Result<Self, TextError> {
-        Self::load_packed(&[directory], PackedPrecision::F32)
+        Self::packed_of(&[ModelDirectory::open(directory)?], PackedPrecision::F32)
     }
 
-    /// Reads the model directories of an ensemble, which decodes with the options of the first, and packs model by model:
-    /// none is ever whole in another form. [`quantize`](crate::quantize) writes directories that are packed in 8 bits as
-    /// they are.
+    /// The model of a directory, or the ensemble of the models of several, which decodes with the options of the first. Packs
+    /// model by model: none is ever whole in another form. [`quantize`](crate::quantize) writes directories that are packed
+    /// in 8 bits as they are.
     ///
     /// ```no_run
-    /// use transformer_core::{PackedPrecision, Translator};
+    /// use transformer_core::{ModelDirectory, PackedPrecision, Translator};
     ///
     /// # fn main() -> Result<(), transformer_core::TextError> {
-    /// let translator = Translator::load_packed(&["model"], PackedPrecision::Int8)?;
+    /// let directory = ModelDirectory::open("model")?;
+    /// let translator = Translator::packed_of(&[directory], PackedPrecision::Int8)?;
     /// println!("{}", translator.translate("The cat sat on the mat.")?);
     /// # Ok(())
     /// # }
@@ -127,28 +128,22 @@ impl Translator<PackedModel> {
     ///
     /// # Errors
     /// When no directory is given, a file is missing or damaged, or the tokenizers differ.
-    pub fn load_packed(
-        directories: &[impl AsRef<Path>],
+    pub fn packed_of(
+        directories: &[ModelDirectory],
         precision: PackedPrecision,
     ) -> Result<Self, TextError> {
-        Self::load_with(directories, |directory| {
-            PackedModel::load(directory, precision)
-        })
+        Self::load_with(directories, |directory| directory.packed(precision))
     }
 }
 
 impl<B: Backend> Translator<Transformer<B>> {
-    /// Reads the model directories of an ensemble, which decodes with the options of the first, onto a device.
+    /// The model of a directory on a device, or the ensemble of the models of several, which decodes with the options of the
+    /// first.
     ///
     /// # Errors
-    /// As [`load_packed`](Translator::load_packed).
-    pub fn load_on(
-        directories: &[impl AsRef<Path>],
-        device: &B::Device,
-    ) -> Result<Self, TextError> {
-        Self::load_with(directories, |directory| {
-            Transformer::load(directory, device)
-        })
+    /// As [`packed_of`](Translator::packed_of).
+    pub fn of(directories: &[ModelDirectory], device: &B::Device) -> Result<Self, TextError> {
+        Self::load_with(directories, |directory| directory.transformer(device))
     }
 
     /// The translator with its models packed, each weight of which is freed as soon as it is packed.
@@ -211,26 +206,22 @@ impl<M: NextToken> Translator<M> {
         })
     }
 
-    /// Reads the directories of an ensemble, and the model of each by `load`.
+    /// Reads the tokenizers of directories, and the model of each by `load`.
     fn load_with(
-        directories: &[impl AsRef<Path>],
-        load: impl Fn(&Path) -> Result<M, ModelError>,
+        directories: &[ModelDirectory],
+        load: impl Fn(&ModelDirectory) -> Result<M, ModelError>,
     ) -> Result<Self, TextError> {
-        let first = directories
-            .first()
-            .ok_or(DecodeOptionsError::NoModel)?
-            .as_ref();
-        let tokenizers = Tokenizers::load(first)?;
+        let first = directories.first().ok_or(DecodeOptionsError::NoModel)?;
+        let tokenizers = Tokenizers::of(first.files())?;
         let mut models = Vec::new();
-        for (index, directory) in directories.iter().map(AsRef::as_ref).enumerate() {
-            if index > 0 && !Tokenizers::load(directory)?.have_vocabularies_of(&tokenizers) {
+        for (index, directory) in directories.iter().enumerate() {
+            if index > 0 && !Tokenizers::of(directory.files())?.have_vocabularies_of(&tokenizers) {
                 return Err(TextError::OtherTokenizer {
-                    path: directory.to_owned(),
-                    first: first.to_owned(),
+                    path: directory.path().to_owned(),
+                    first: first.path().to_owned(),
                 });
             }
-            let config = TransformerConfig::load(directory)?;
-            check(&tokenizers, &config, directory)?;
+            check(&tokenizers, directory.config(), directory.path())?;
             models.push(load(directory)?);
         }
         let mut translator = Self {
@@ -238,9 +229,7 @@ impl<M: NextToken> Translator<M> {
             tokenizers,
             options: DecodeOptions::default(),
         };
-        // A checkpoint's tokenizers are in the directory of its run.
-        let home = Tokenizers::directory_of(first).unwrap_or_else(|| first.to_owned());
-        if let Some((path, options)) = options_of_directory(&home)? {
+        if let Some((path, options)) = first.options_and_path()? {
             translator.options = options;
             let checked = translator.search();
             checked.map_err(|source| ModelError::Options { path, source })?;

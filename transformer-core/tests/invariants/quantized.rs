@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use rand::RngExt;
 use tempfile::TempDir;
 use transformer_core::{
-    CONFIG_FILE, DecodeOptions, GENERATION_FILE, ModelError, TOKENIZER_FILE, Transformer,
-    TransformerConfig, WEIGHTS_FILE, is_quantized, quantize,
+    CONFIG_FILE, DecodeOptions, GENERATION_FILE, ModelDirectory, TOKENIZER_FILE, Transformer,
+    TransformerConfig, WEIGHTS_FILE, quantize,
 };
 
 use crate::common::*;
@@ -20,7 +20,7 @@ fn quantized(config: &TransformerConfig, seed: u64) -> (TempDir, PathBuf, Transf
     let model = model::<NdArray>(config, seed);
     let [plain, int8] = ["plain", "int8"].map(|name| folder.path().join(name));
     model.save(&plain).unwrap();
-    quantize(&plain, &int8).unwrap();
+    quantize(&ModelDirectory::open(&plain).unwrap(), &int8).unwrap();
     (folder, int8, model)
 }
 
@@ -45,7 +45,7 @@ fn outputs((path, shape, values): &NamedValues) -> Option<Vec<Vec<f64>>> {
 fn matrices_are_rounded_output_by_output_and_nothing_else_changes() {
     for config in configs() {
         let (_folder, int8, model) = quantized(&config, 31);
-        assert!(is_quantized(&int8).unwrap());
+        assert!(ModelDirectory::open(&int8).unwrap().is_int8());
         assert_eq!(TransformerConfig::load(&int8).unwrap(), config);
         let loaded = Transformer::<NdArray>::load(&int8, &Default::default()).unwrap();
         let (before, after) = (parameters(&model), parameters(&loaded));
@@ -85,19 +85,19 @@ fn every_way_to_load_a_quantized_directory_gives_one_model() {
     let flex = Transformer::<Flex>::load(&int8, &Default::default()).unwrap();
     assert_eq!(parameters(&flex), parameters(&loaded));
 
-    loaded.config().check_weights(&int8).unwrap();
-    let other = model::<Autodiff<NdArray>>(&tiny(), 33);
-    let filled = other.with_weights_of(&int8).unwrap();
+    let directory = ModelDirectory::open(&int8).unwrap();
+    let mut filled = model::<Autodiff<NdArray>>(&tiny(), 33);
+    directory.fill(&mut filled).unwrap();
     assert_eq!(parameters(&filled), parameters(&loaded));
     let wider = TransformerConfig { d_ff: 15, ..tiny() };
-    let error = model::<NdArray>(&wider, 33).with_weights_of(&int8);
+    let error = directory.fill(&mut model::<NdArray>(&wider, 33));
     let message = error.unwrap_err().to_string();
     assert!(message.contains("feed_forward"), "{message}");
 
     // Saved again, it is a model in 32 bits.
     let again = tempfile::tempdir().unwrap();
     loaded.save(again.path()).unwrap();
-    assert!(!is_quantized(again.path()).unwrap());
+    assert!(!ModelDirectory::open(again.path()).unwrap().is_int8());
     let back = Transformer::<NdArray>::load(again.path(), &device).unwrap();
     assert_eq!(logits(&back), logits(&loaded));
 }
@@ -263,7 +263,10 @@ fn write_config(directory: &Path, config: &TransformerConfig, format: u64) {
 fn what_cannot_be_quantized_is_refused_and_nothing_written() {
     let (folder, int8, _) = quantized(&tiny(), 37);
     let out = folder.path().join("out");
-    let refused = |model: &Path, out: &Path| quantize(model, out).unwrap_err().to_string();
+    let refused = |model: &Path, out: &Path| {
+        let quantized = ModelDirectory::open(model).and_then(|model| quantize(&model, out));
+        quantized.unwrap_err().to_string()
+    };
 
     let message = refused(&int8, &out);
     assert!(
@@ -287,12 +290,6 @@ fn what_cannot_be_quantized_is_refused_and_nothing_written() {
     assert!(message.ends_with(&reason), "{message}");
     assert!(message.starts_with(&plain.join(WEIGHTS_FILE).display().to_string()));
 
-    let language_model = folder.path().join("language-model");
-    TransformerConfig::language_model(9)
-        .save(&language_model)
-        .unwrap();
-    let error = quantize(&language_model, &out).unwrap_err();
-    assert!(matches!(error, ModelError::OtherModel { .. }), "{error}");
     assert!(!out.exists());
 }
 
@@ -307,7 +304,7 @@ fn tokenizers_and_options_come_along() {
     fs::write(run.path().join(GENERATION_FILE), options).unwrap();
 
     let out = run.path().join("int8");
-    quantize(&checkpoint, &out).unwrap();
+    quantize(&ModelDirectory::open(&checkpoint).unwrap(), &out).unwrap();
     let tokenizer = fs::read_to_string(out.join(TOKENIZER_FILE)).unwrap();
     assert_eq!(tokenizer, "as it is");
     let options = |directory: &Path| DecodeOptions::of_directory(directory).unwrap().unwrap();

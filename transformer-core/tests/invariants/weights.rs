@@ -12,8 +12,8 @@ use rand::RngExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use transformer_core::{
-    CONFIG_FILE, ModelError, PytorchExport, PytorchSystem, Transformer, TransformerConfig,
-    WEIGHTS_FILE, WeightTying, load_weights, quantize, save_weights,
+    CONFIG_FILE, ModelDirectory, ModelError, PytorchExport, PytorchSystem, Transformer,
+    TransformerConfig, WEIGHTS_FILE, WeightTying, load_weights, quantize, save_weights,
 };
 
 use crate::common::*;
@@ -125,7 +125,7 @@ fn a_model_moves_to_double_precision_and_back() {
     let double = load::<Double>(directory.path()).unwrap();
     assert_close(&logits(&double), &logits(&model), 1e-5);
     let quantized = directory.path().join("int8");
-    quantize(directory.path(), &quantized).unwrap();
+    quantize(&ModelDirectory::open(directory.path()).unwrap(), &quantized).unwrap();
     let integers = load::<Double>(&quantized).unwrap();
     let expected = load::<NdArray>(&quantized).unwrap();
     assert_close(&logits(&integers), &logits(&expected), 1e-5);
@@ -263,7 +263,7 @@ fn a_newer_format_or_another_model_is_refused_by_name() {
     fs::write(&path, config.replace("\"format\": 1", "\"format\": \"1\"")).unwrap();
     assert_refused(directory.path(), CONFIG_FILE, "line 2");
     fs::write(&path, config.replace("transformer", "language-model")).unwrap();
-    let expected = "describes a model of type `language-model`, not `transformer`";
+    let expected = "a language model has no encoder";
     assert_refused(directory.path(), CONFIG_FILE, expected);
 }
 

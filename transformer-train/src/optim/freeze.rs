@@ -54,7 +54,7 @@ pub fn freeze<B: AutodiffBackend, M: Module<B>>(
 }
 
 /// The names that [`freeze`] freezes, of the names of all parameters of a model
-/// ([`TransformerConfig::parameter_names`](transformer_core::TransformerConfig::parameter_names)), in their order:
+/// ([`TransformerConfig::parameter_shapes`](transformer_core::TransformerConfig::parameter_shapes)), in their order:
 /// patterns can be checked before there is a model.
 ///
 /// # Errors

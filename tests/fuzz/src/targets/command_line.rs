@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use clap::{ArgAction, CommandFactory};
-use transformer_core::{Tokenizers, TransformerConfig, quantize};
+use transformer_core::{ModelDirectory, Tokenizers, TransformerConfig, quantize};
 use transformer_program::CommandLine;
 use transformer_program::run_file::SECTIONS;
 use transformer_train::train_bpe;
@@ -213,7 +213,7 @@ fn prepare() {
     let tokenizers = Tokenizers::shared(tokenizer);
     model.save("model").expect("a model");
     tokenizers.save("model").expect("its tokenizer");
-    quantize("model", "int8").expect("a model in 8 bits");
+    quantize(&ModelDirectory::open("model").expect("a model"), "int8").expect("a model in 8 bits");
     files();
 }
 

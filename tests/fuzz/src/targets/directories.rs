@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use burn_flex::Flex;
 use transformer_core::{
-    CONFIG_FILE, DecodeOptions, GENERATION_FILE, LanguageModel, PackedModel, PackedPrecision,
-    Transformer, TransformerConfig, WEIGHTS_FILE, quantize,
+    CONFIG_FILE, DecodeOptions, GENERATION_FILE, LanguageModel, ModelDirectory, PackedModel,
+    PackedPrecision, Transformer, TransformerConfig, WEIGHTS_FILE, quantize,
 };
 
 use super::{Run, Target, copy, device, fixture, read, search_with, tiny_model, write};
@@ -59,7 +59,7 @@ pub fn config(folder: &Path) -> Target {
 pub fn int8_config(folder: &Path) -> Target {
     let [plain, int8] = ["plain", "int8"].map(|name| folder.join(name));
     tiny_model().save(&plain).expect("a model");
-    quantize(&plain, &int8).expect("a model in 8 bits");
+    quantize(&ModelDirectory::open(&plain).unwrap(), &int8).expect("a model in 8 bits");
     let path = int8.join(CONFIG_FILE);
     let seeds = vec![read(&path)];
     json(path, seeds, move || {

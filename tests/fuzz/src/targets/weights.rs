@@ -5,8 +5,8 @@ use std::path::Path;
 
 use burn_flex::Flex;
 use transformer_core::{
-    DecodeOptions, PackedModel, PackedPrecision, PytorchExport, PytorchSystem, Transformer,
-    WEIGHTS_FILE, quantize,
+    DecodeOptions, ModelDirectory, PackedModel, PackedPrecision, PytorchExport, PytorchSystem,
+    Transformer, WEIGHTS_FILE, quantize,
 };
 use transformer_train::average_models;
 
@@ -87,7 +87,7 @@ pub fn model(folder: &Path) -> Target {
 pub fn int8(folder: &Path) -> Target {
     let [plain, int8] = ["plain", "int8"].map(|name| folder.join(name));
     tiny_model().save(&plain).expect("a model");
-    quantize(&plain, &int8).expect("a model in 8 bits");
+    quantize(&ModelDirectory::open(&plain).unwrap(), &int8).expect("a model in 8 bits");
     let path = int8.join(WEIGHTS_FILE);
     Target {
         format: Format::Safetensors,

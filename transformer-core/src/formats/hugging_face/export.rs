@@ -8,17 +8,18 @@ use std::path::Path;
 use burn::tensor::TensorData;
 use burn::tensor::backend::Backend;
 
+use crate::formats::directory::ModelDirectory;
 use crate::formats::error::ModelError;
 use crate::formats::files::replace_file;
 use crate::formats::fill::collected;
+use crate::formats::format::Format;
+use crate::formats::hugging_face::HuggingFace;
 use crate::formats::hugging_face::config::ModelType;
 use crate::formats::hugging_face::keys::Keys;
 use crate::formats::hugging_face::{config_export, full_map, names};
 use crate::formats::name_map::TiedNames;
+use crate::formats::names::{CONFIG_FILE, GENERATION_FILE, WEIGHTS_FILE};
 use crate::formats::options;
-use crate::formats::options::GENERATION_FILE;
-use crate::formats::own::config::{CONFIG_FILE, is_of_hugging_face};
-use crate::formats::own::weights::WEIGHTS_FILE;
 use crate::formats::state_dict::write_safetensors;
 use crate::models::config::TransformerConfig;
 use crate::models::config::WeightTying;
@@ -57,15 +58,15 @@ impl<B: Backend> Transformer<B> {
     /// a type that computes its positions, `encoder_layerdrop`, `decoder_layerdrop`. A directory of ours has none.
     ///
     /// # Errors
-    /// As [`save_hugging_face`](Self::save_hugging_face), and when `config.json` of `original` cannot be read.
+    /// As [`save_hugging_face`](Self::save_hugging_face).
     pub fn save_hugging_face_as(
         &self,
         directory: impl AsRef<Path>,
-        original: impl AsRef<Path>,
+        original: &ModelDirectory,
     ) -> Result<(), ModelError> {
-        let original = original.as_ref();
-        let keys = match is_of_hugging_face(original)? {
-            true => Some(Keys::read(&original.join(CONFIG_FILE))?),
+        let files = original.files();
+        let keys = match HuggingFace.recognizes(files) {
+            true => Some(Keys::of_config(files)?),
             false => None,
         };
         self.write_hugging_face(directory.as_ref(), keys.as_ref())

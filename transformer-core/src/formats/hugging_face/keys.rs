@@ -7,6 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::formats::error::ModelError;
 use crate::formats::files::read_json;
+use crate::formats::format::Files;
+use crate::formats::names::CONFIG_FILE;
 
 /// The most characters of a value in an error.
 const MOST_SHOWN: usize = 60;
@@ -19,24 +21,24 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Reads a file.
-    pub fn read(path: &Path) -> Result<Self, ModelError> {
-        let text = read_json(path).map_err(ModelError::io(path))?;
-        let path = path.to_owned();
-        match serde_json::from_str(&text) {
+    fn parse(path: PathBuf, text: &str) -> Result<Self, ModelError> {
+        match serde_json::from_str(text) {
             Ok(values) => Ok(Self { path, values }),
             Err(source) => Err(ModelError::Json { path, source }),
         }
     }
 
+    /// The keys of a directory's `config.json`.
+    pub fn of_config(files: &Files) -> Result<Self, ModelError> {
+        Self::parse(files.path(CONFIG_FILE), files.config_text()?)
+    }
+
     /// Reads a file, if there is one.
     pub fn read_if_there(path: &Path) -> Result<Option<Self>, ModelError> {
-        match Self::read(path) {
-            Ok(keys) => Ok(Some(keys)),
-            Err(ModelError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                Ok(None)
-            }
-            Err(error) => Err(error),
+        match read_json(path) {
+            Ok(text) => Self::parse(path.to_owned(), &text).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(ModelError::io(path)(error)),
         }
     }
 

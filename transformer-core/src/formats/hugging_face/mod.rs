@@ -18,12 +18,10 @@ mod names;
 mod tests;
 mod weights;
 
-use std::path::{Path, PathBuf};
-
 use crate::formats::error::{ModelError, TensorProblem};
+use crate::formats::format::{Files, Format, Opened};
 use crate::formats::name_map::{Import, Map};
-use crate::formats::options::GENERATION_FILE;
-use crate::formats::own::config::{CONFIG_FILE, is_of_hugging_face};
+use crate::formats::own::config::type_of_hugging_face;
 use crate::formats::state_dict::StateDict;
 use crate::models::config::TransformerConfig;
 use crate::models::config::WeightTying;
@@ -34,43 +32,18 @@ use keys::Keys;
 pub(crate) use config::key_of;
 pub(crate) use weights::open as open_weights;
 
-/// A directory whose tensors are those of its configuration, by name, type and shape. No number has been read
-/// but those of the logits' bias.
-pub(crate) struct Directory {
-    pub config: TransformerConfig,
-    map: Map,
-    /// The file that names the tensors.
-    pub path: PathBuf,
-    /// Tensors that the model does not have and Hugging Face ignores.
-    unused: Vec<String>,
-    weights: StateDict,
-}
+/// Directories of Hugging Face's `transformers`.
+pub(crate) struct HuggingFace;
 
-/// The tensors of a directory of Hugging Face's that are not read because its class does not have them, such as the
-/// `classification_head` of a model that classified; Hugging Face ignores them, too, with a warning. A directory of
-/// ours has none.
-///
-/// # Errors
-/// When a file is missing or damaged, or the other tensors are not those of the configuration.
-pub fn unused_tensors(directory: impl AsRef<Path>) -> Result<Vec<String>, ModelError> {
-    let directory = directory.as_ref();
-    match is_of_hugging_face(directory)? {
-        true => Ok(Directory::open(directory)?.unused),
-        false => Ok(Vec::new()),
+impl Format for HuggingFace {
+    fn recognizes(&self, files: &Files) -> bool {
+        files.config().and_then(type_of_hugging_face).is_some()
     }
-}
 
-impl Directory {
-    /// Opens a directory.
-    ///
-    /// # Errors
-    /// When a file is missing or damaged, a key of `config.json` asks for a model that ours cannot be, or the
-    /// tensors are not those of the configuration.
-    pub fn open(directory: &Path) -> Result<Self, ModelError> {
-        let keys = Keys::read(&directory.join(CONFIG_FILE))?;
-        let generation = Keys::read_if_there(&directory.join(GENERATION_FILE))?;
-        let (model_type, mut config) = config::config(&keys, generation.as_ref())?;
-        let (path, weights) = weights::open(directory)?;
+    fn open(&self, files: &Files) -> Result<Opened, ModelError> {
+        let keys = Keys::of_config(files)?;
+        let (model_type, mut config) = config::config(&keys, files.generation()?.as_ref())?;
+        let (path, weights) = weights::open(files.directory())?;
         config.generator_bias = has_generator_bias(model_type, &weights)
             .map_err(|problem| ModelError::tensors(&path, vec![problem]))?;
         if has_separate_embeddings(&config, &weights) {
@@ -82,29 +55,22 @@ impl Directory {
             path: path.clone(),
             problem: format!("no names for `{}`", unnamed.join("`, `")),
         })?;
-        let problems = map.wrong_kinds(&weights);
-        if !problems.is_empty() {
-            return Err(ModelError::tensors(&path, problems));
+        // Numbers are compared only where all tensors have the right types and shapes.
+        for find in [Map::wrong_kinds, Map::wrong_numbers] {
+            let problems = find(&map, &weights);
+            if !problems.is_empty() {
+                return Err(ModelError::tensors(&path, problems));
+            }
         }
-        Ok(Self {
+        let parameters = map.imports(&weights).into_iter();
+        Ok(Opened {
+            format: format!("Hugging Face's, of type {}", model_type.name()),
+            parameters: parameters.map(Import::into_parameter).collect(),
             config,
-            map,
-            path,
+            weights: path,
+            options: None,
             unused,
-            weights,
         })
-    }
-
-    /// The parameters of the model, to be read one by one.
-    ///
-    /// # Errors
-    /// When numbers cannot be read or are damaged, or tied tensors differ.
-    pub fn imports(&self) -> Result<Vec<Import>, ModelError> {
-        let problems = self.map.wrong_numbers(&self.weights);
-        match problems.is_empty() {
-            true => Ok(self.map.imports(&self.weights)),
-            false => Err(ModelError::tensors(&self.path, problems)),
-        }
     }
 }
 

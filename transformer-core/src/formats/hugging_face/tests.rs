@@ -13,11 +13,11 @@ use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::formats::directory::ModelDirectory;
 use crate::formats::error::ModelError;
 use crate::formats::fill::collected;
-use crate::formats::hugging_face::{GENERATION_FILE, names, unused_tensors};
-use crate::formats::own::config::CONFIG_FILE;
-use crate::formats::own::weights::WEIGHTS_FILE;
+use crate::formats::hugging_face::names;
+use crate::formats::names::{CONFIG_FILE, GENERATION_FILE, WEIGHTS_FILE};
 use crate::formats::state_dict::write;
 use crate::models::config::TransformerConfig;
 use crate::models::config::WeightTying;
@@ -574,12 +574,14 @@ fn tensors_that_no_class_has_are_left_out() {
         let directory = directory(&config(model_type), &all);
         assert_eq!(bits(&load(directory.path()).unwrap()), expected);
         unused.sort();
-        assert_eq!(unused_tensors(directory.path()).unwrap(), unused);
+        let opened = ModelDirectory::open(directory.path()).unwrap();
+        assert_eq!(opened.unused_tensors(), unused);
     }
     let ours = tempfile::tempdir().unwrap();
     let model = load(of_type("bart").path()).unwrap();
     model.save(ours.path()).unwrap();
-    assert!(unused_tensors(ours.path()).unwrap().is_empty());
+    let opened = ModelDirectory::open(ours.path()).unwrap();
+    assert!(opened.unused_tensors().is_empty());
 }
 
 /// A table of half precision, as in an old file.
@@ -634,7 +636,8 @@ fn keys_of_the_original_are_kept() {
             ];
             names.map(|name| keys[name].clone())
         };
-        let kept = written(&|copy| model.save_hugging_face_as(copy, original.path()).unwrap());
+        let original = ModelDirectory::open(original.path()).unwrap();
+        let kept = written(&|copy| model.save_hugging_face_as(copy, &original).unwrap());
         assert_eq!(kept, [json!(MAX_LEN), json!(0.25), json!(0.5)]);
         // Of a model that is known by its configuration only.
         let length = if model_type.ends_with("bart") {
@@ -649,7 +652,8 @@ fn keys_of_the_original_are_kept() {
         );
         let ours = tempfile::tempdir().unwrap();
         model.save(ours.path()).unwrap();
-        let of_ours = written(&|copy| model.save_hugging_face_as(copy, ours.path()).unwrap());
+        let ours = ModelDirectory::open(ours.path()).unwrap();
+        let of_ours = written(&|copy| model.save_hugging_face_as(copy, &ours).unwrap());
         assert_eq!(of_ours, expected);
     }
 }
@@ -1047,24 +1051,23 @@ fn a_model_with_another_dropout_gets_the_weights_of_a_directory() {
         dropout: 0.0,
         ..config.clone()
     };
-    let model: Transformer<NdArray> = other.init(3, &Default::default()).unwrap();
-    let model = model.with_weights_of(directory.path()).unwrap();
+    let mut model: Transformer<NdArray> = other.init(3, &Default::default()).unwrap();
+    let opened = ModelDirectory::open(directory.path()).unwrap();
+    opened.fill(&mut model).unwrap();
     assert_eq!(model.config(), &other);
     assert_eq!(bits(&model), bits(&load(directory.path()).unwrap()));
 
     // And of a directory of ours.
     let ours = tempfile::tempdir().unwrap();
     model.save(ours.path()).unwrap();
-    let again: Transformer<NdArray> = config.init(4, &Default::default()).unwrap();
-    let again = again.with_weights_of(ours.path()).unwrap();
+    let mut again: Transformer<NdArray> = config.init(4, &Default::default()).unwrap();
+    let ours = ModelDirectory::open(ours.path()).unwrap();
+    ours.fill(&mut again).unwrap();
     assert_eq!(bits(&again), bits(&model));
 
     let wider = TransformerConfig { d_ff: 16, ..config };
-    let wider: Transformer<NdArray> = wider.init(5, &Default::default()).unwrap();
-    let message = wider
-        .with_weights_of(directory.path())
-        .unwrap_err()
-        .to_string();
+    let mut wider: Transformer<NdArray> = wider.init(5, &Default::default()).unwrap();
+    let message = opened.fill(&mut wider).unwrap_err().to_string();
     assert!(message.contains("feed_forward.inner"), "{message}");
 }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::formats::error::ModelError;
 use crate::formats::files::{is_there, read_json};
-use crate::formats::own::weights::WEIGHTS_FILE;
+use crate::formats::names::WEIGHTS_FILE;
 use crate::formats::state_dict::StateDict;
 
 /// PyTorch's own format, from before safetensors.

@@ -25,12 +25,11 @@ use serde_json::{Map, Value};
 
 use crate::formats::error::ModelError;
 use crate::formats::files::{read_json, replace_file_with};
-use crate::formats::hugging_face;
+use crate::formats::format::{Files, Format};
+use crate::formats::hugging_face::HuggingFace;
+use crate::formats::names::CONFIG_FILE;
 use crate::models::config::{TransformerConfig, WeightTying};
 use crate::nn::error::ConfigError;
-
-/// The configuration's file in a model directory.
-pub const CONFIG_FILE: &str = "config.json";
 
 /// The format of a directory whose weights are in single precision.
 pub(crate) const FORMAT: u64 = 1;
@@ -65,8 +64,12 @@ impl Header {
         })
     }
 
-    fn is_of_hugging_face(&self) -> bool {
-        self.format.is_none() && self.model.is_none() && self.model_type.is_some()
+    /// The type of the model, of a file of Hugging Face's.
+    fn type_of_hugging_face(self) -> Option<String> {
+        match (&self.format, &self.model) {
+            (None, None) => self.model_type,
+            _ => None,
+        }
     }
 
     /// Whether the file is one of Hugging Face's, but for the type of its model.
@@ -74,56 +77,6 @@ impl Header {
         let has_type = self.model.is_some() || self.model_type.is_some();
         !has_type && self.format.is_none() && self.architectures.is_some()
     }
-}
-
-/// Whether a model directory is one of Hugging Face's.
-pub(crate) fn is_of_hugging_face(directory: &Path) -> Result<bool, ModelError> {
-    let format = DirectoryFormat::of(directory)?;
-    Ok(matches!(format, DirectoryFormat::HuggingFace(_)))
-}
-
-/// Whether the matrices of a model directory are in 8 bits, as [`quantize`](crate::quantize) writes them.
-///
-/// # Errors
-/// When `config.json` is missing or damaged.
-pub fn is_quantized(directory: impl AsRef<Path>) -> Result<bool, ModelError> {
-    Ok(DirectoryFormat::of(directory)?.is_quantized())
-}
-
-/// How the files of a model directory are written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DirectoryFormat {
-    /// As this crate writes them: 1 with weights in 32 bits, 2 with matrices in 8, and `None` where they were
-    /// written before formats were numbered.
-    Own(Option<u64>),
-    /// As Hugging Face's libraries do, for a model of this type.
-    HuggingFace(String),
-}
-
-impl DirectoryFormat {
-    /// The format of a model directory, whether this version reads it or not.
-    ///
-    /// # Errors
-    /// When `config.json` is missing or damaged.
-    pub fn of(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
-        let header = read_header(directory.as_ref())?;
-        Ok(match (header.is_of_hugging_face(), header.model_type) {
-            (true, Some(model_type)) => Self::HuggingFace(model_type),
-            _ => Self::Own(header.format),
-        })
-    }
-
-    /// Whether it has matrices in 8 bits, as [`quantize`](crate::quantize) writes them.
-    pub fn is_quantized(&self) -> bool {
-        *self == Self::Own(Some(QUANTIZED_FORMAT))
-    }
-}
-
-fn read_header(directory: &Path) -> Result<Header, ModelError> {
-    let path = directory.join(CONFIG_FILE);
-    let text = read_json(&path).map_err(ModelError::io(&path))?;
-    Header::of(&text, &path)
 }
 
 #[derive(Serialize)]
@@ -180,19 +133,70 @@ pub fn load_config<T: DeserializeOwned>(
     directory: impl AsRef<Path>,
     model: &str,
 ) -> Result<T, ModelError> {
-    load_config_up_to(FORMAT, directory.as_ref(), model)
+    let path = directory.as_ref().join(CONFIG_FILE);
+    let text = read_json(&path).map_err(ModelError::io(&path))?;
+    let (_, config) = parse(&text, &path, FORMAT, model)?;
+    Ok(config)
 }
 
-/// [`load_config`], of formats up to `newest`.
-fn load_config_up_to<T: DeserializeOwned>(
+/// The type of a model of Hugging Face's, by the text of its `config.json`; `None` of a file of ours.
+pub(crate) fn type_of_hugging_face(text: &str) -> Option<String> {
+    serde_json::from_str::<Header>(text)
+        .ok()?
+        .type_of_hugging_face()
+}
+
+/// The format and the configuration in our `config.json`, of this kind; by default, of the kind that the file names.
+///
+/// # Errors
+/// When the file is missing or damaged, is in a newer format, or describes a model of another kind, or the configuration
+/// contradicts itself.
+pub(crate) fn read_config(
+    files: &Files,
+    kind: Option<&str>,
+) -> Result<(Option<u64>, TransformerConfig), ModelError> {
+    let (path, text) = (files.path(CONFIG_FILE), files.config_text()?);
+    let is_language_model = || -> Result<bool, ModelError> {
+        Ok(Header::of(text, &path)?.model.as_deref() == Some(LANGUAGE_MODEL))
+    };
+    let kind = match kind {
+        Some(kind) => kind,
+        None if is_language_model()? => LANGUAGE_MODEL,
+        None => TRANSFORMER,
+    };
+    let (format, config) = match kind {
+        LANGUAGE_MODEL => {
+            let (format, LanguageModelFile(config)) = parse(text, &path, QUANTIZED_FORMAT, kind)?;
+            (format, config)
+        }
+        _ => parse(text, &path, QUANTIZED_FORMAT, kind)?,
+    };
+    let key = "n_encoder_layers";
+    let checked = config
+        .validate()
+        .and_then(|()| match config.n_encoder_layers {
+            0 if kind == TRANSFORMER => Err(ConfigError::Zero { key }),
+            n_layers if n_layers > 0 && kind == LANGUAGE_MODEL => {
+                Err(ConfigError::Encoder { n_layers })
+            }
+            _ => Ok(()),
+        });
+    match checked {
+        Ok(()) => Ok((format, config)),
+        Err(source) => Err(ModelError::Config { path, source }),
+    }
+}
+
+/// The format, and the configuration of a model of type `model`, in a `config.json` of formats up to `newest`.
+fn parse<T: DeserializeOwned>(
+    text: &str,
+    path: &Path,
     newest: u64,
-    directory: &Path,
     model: &str,
-) -> Result<T, ModelError> {
-    let path = directory.join(CONFIG_FILE);
-    let text = read_json(&path).map_err(ModelError::io(&path))?;
+) -> Result<(Option<u64>, T), ModelError> {
+    let path = path.to_owned();
     // First the header alone: a newer format may have keys that this version does not know.
-    let header = Header::of(&text, &path)?;
+    let header = Header::of(text, &path)?;
     let lacks_type = header.lacks_type();
     let found = header.model.or(header.model_type);
     let found = found.unwrap_or_else(|| TRANSFORMER.to_owned());
@@ -211,17 +215,17 @@ fn load_config_up_to<T: DeserializeOwned>(
             supported: newest,
         });
     }
-    let mut deserializer = serde_json::Deserializer::from_str(&text);
-    let config = T::deserialize(WithoutHeader(&mut deserializer));
-    config.map_err(|source| match lacks_type && source.is_data() {
-        true => ModelError::Unsupported {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    match T::deserialize(WithoutHeader(&mut deserializer)) {
+        Ok(config) => Ok((header.format, config)),
+        Err(source) if lacks_type && source.is_data() => Err(ModelError::Unsupported {
             path,
             key: "model_type".to_owned(),
             value: "absent".to_owned(),
             problem: "though the other keys are Hugging Face's".to_owned(),
-        },
-        false => ModelError::Json { path, source },
-    })
+        }),
+        Err(source) => Err(ModelError::Json { path, source }),
+    }
 }
 
 /// The text of `config.json`; `path` is for the error.
@@ -255,13 +259,11 @@ impl TransformerConfig {
     /// configuration, or contradicts itself; when a key of Hugging Face's asks for a model that ours cannot be, or
     /// the weights are not those of the configuration.
     pub fn load(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
-        let directory = directory.as_ref();
-        if is_of_hugging_face(directory)? {
-            return Ok(hugging_face::Directory::open(directory)?.config);
+        let files = Files::of(directory.as_ref())?;
+        match HuggingFace.recognizes(&files) {
+            true => Ok(HuggingFace.open(&files)?.config),
+            false => Ok(read_config(&files, Some(TRANSFORMER))?.1),
         }
-        let config: Self = load_config_up_to(QUANTIZED_FORMAT, directory, TRANSFORMER)?;
-        sound(directory, config.validate())?;
-        Ok(config)
     }
 
     /// Reads the configuration of a language model's directory.
@@ -269,10 +271,8 @@ impl TransformerConfig {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn load_language_model(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
-        let directory = directory.as_ref();
-        let LanguageModelFile(config) = load_config(directory, LANGUAGE_MODEL)?;
-        sound(directory, config.validate())?;
-        Ok(config)
+        let files = Files::of(directory.as_ref())?;
+        Ok(read_config(&files, Some(LANGUAGE_MODEL))?.1)
     }
 
     /// Writes `config.json` into a model directory, which is created if missing.
@@ -288,6 +288,18 @@ impl TransformerConfig {
         match self.is_language_model() {
             true => LANGUAGE_MODEL,
             false => TRANSFORMER,
+        }
+    }
+
+    /// Checks that a `config.json` has this kind of model.
+    pub(crate) fn check_kind(&self, path: &Path, expected: &str) -> Result<(), ModelError> {
+        match self.kind() {
+            kind if kind == expected => Ok(()),
+            kind => Err(ModelError::OtherModel {
+                path: path.to_owned(),
+                found: kind.to_owned(),
+                expected: expected.to_owned(),
+            }),
         }
     }
 }
@@ -321,14 +333,6 @@ impl TryFrom<Map<String, Value>> for LanguageModelFile {
         }
         Ok(Self(config))
     }
-}
-
-/// Adds the file to the error of a configuration that contradicts itself.
-fn sound(directory: &Path, validated: Result<(), ConfigError>) -> Result<(), ModelError> {
-    validated.map_err(|source| ModelError::Config {
-        path: directory.join(CONFIG_FILE),
-        source,
-    })
 }
 
 /// Passes on all keys of a map but the header's.

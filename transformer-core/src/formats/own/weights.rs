@@ -4,6 +4,7 @@
 //! `[d_input, d_output]`; tied ones are stored once.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,35 +15,17 @@ use burn::tensor::{BoolStore, DType, TensorData};
 use burn_store::{ModuleSnapshot, ModuleStore, SafetensorsStore, SafetensorsStoreError};
 use serde::Serialize;
 
+use crate::formats::directory::ModelDirectory;
 use crate::formats::error::{ModelError, TensorProblem};
 use crate::formats::files::{replace_file, system_error};
 use crate::formats::fill::{Readable, fill};
-use crate::formats::own::config::{
-    CONFIG_FILE, FORMAT, LANGUAGE_MODEL, TRANSFORMER, is_of_hugging_face, is_quantized, to_json,
-};
+use crate::formats::names::{CONFIG_FILE, WEIGHTS_FILE};
+use crate::formats::own::config::{FORMAT, LANGUAGE_MODEL, TRANSFORMER, to_json};
 use crate::formats::state_dict::StateDict;
-use crate::formats::state_dict::stored::StoredTensor;
-use crate::formats::weights::{WeightFiles, check_matched, take};
+use crate::formats::state_dict::stored::{ElementType, StoredTensor};
 use crate::models::config::TransformerConfig;
 use crate::models::language_model::LanguageModel;
 use crate::models::transformer::Transformer;
-use crate::nn::error::ConfigError;
-use crate::nn::init::WeightInit;
-
-/// The weights' file in a model directory.
-pub const WEIGHTS_FILE: &str = "model.safetensors";
-/// The folder of a run's checkpoints, in the run's directory.
-const CHECKPOINTS: &str = "checkpoints";
-
-/// The directory of the run that a checkpoint (`run/checkpoints/update-…`) belongs to; `None` for other
-/// directories.
-pub fn run_of_checkpoint(directory: impl AsRef<Path>) -> Option<PathBuf> {
-    // Resolved, because a path such as `.` does not say where it is.
-    let directory = directory.as_ref().canonicalize().ok()?;
-    let below = directory.parent()?;
-    let run = below.parent()?;
-    (below.file_name()? == CHECKPOINTS).then(|| run.to_owned())
-}
 
 /// Writes every parameter of a module into a `.safetensors` file, under its path in the module. The
 /// file's folder is created if missing. Floating-point numbers are stored in single precision; integers and booleans in
@@ -115,29 +98,13 @@ impl<B: Backend> Transformer<B> {
         save_model(self, TRANSFORMER, self.config(), directory.as_ref())
     }
 
-    /// Reads a model from a directory: ours, or one of Hugging Face's as it is, of type `marian`, `m2m_100`, `bart` or
-    /// `mbart`. On a backend with gradients (`Autodiff`), the model can be trained further.
-    ///
-    /// Hugging Face's weights may be in `model.safetensors` or in `pytorch_model.bin`, whole or in parts, in single
-    /// or in half precision. They are read tensor by tensor; no code in a file is executed. Weights in 8 bits
-    /// ([`quantize`](crate::quantize)) are converted to floating point.
+    /// Reads the model of a directory ([`ModelDirectory`]). On a backend with gradients (`Autodiff`), it can be trained
+    /// further.
     ///
     /// # Errors
-    /// When a file is missing or damaged, or the weights are not the configuration's: then one error names the tensors
-    /// that are missing, unknown, or of another type or shape, up to eight, and says how many more there are. When a
-    /// key of Hugging Face's asks for a model that ours cannot be.
+    /// As [`ModelDirectory::open`] and [`ModelDirectory::transformer`].
     pub fn load(directory: impl AsRef<Path>, device: &B::Device) -> Result<Self, ModelError> {
-        WeightFiles::open(directory.as_ref())?.load(device)
-    }
-
-    /// The model with the weights of a directory that [`load`](Self::load) can read. The two configurations may differ
-    /// in settings without weights, such as dropout.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load), and when the weights are not those of this model.
-    pub fn with_weights_of(mut self, directory: impl AsRef<Path>) -> Result<Self, ModelError> {
-        WeightFiles::open(directory.as_ref())?.fill(&mut self)?;
-        Ok(self)
+        ModelDirectory::open(directory)?.transformer(device)
     }
 }
 
@@ -150,37 +117,16 @@ impl<B: Backend> LanguageModel<B> {
         save_model(self, LANGUAGE_MODEL, self.config(), directory.as_ref())
     }
 
-    /// Reads a model from a directory.
+    /// Reads the model of a directory.
     ///
     /// # Errors
-    /// As [`Transformer::load`].
+    /// As [`ModelDirectory::open`] and [`ModelDirectory::language_model`].
     pub fn load(directory: impl AsRef<Path>, device: &B::Device) -> Result<Self, ModelError> {
-        let directory = directory.as_ref();
-        let config = TransformerConfig::load_language_model(directory)?;
-        load_model(directory, config.size(), || {
-            config.init_language_model_from(&mut WeightInit::zeros(), device)
-        })
+        ModelDirectory::open(directory)?.language_model(device)
     }
 }
 
 impl TransformerConfig {
-    /// Checks that the directory that this configuration was loaded from has the model's weights, without reading their
-    /// numbers. [`load`](Self::load) has checked those of a directory of Hugging Face's.
-    ///
-    /// # Errors
-    /// When their file is missing or far too small; in 8 bits, also when their names, types or shapes are not the
-    /// configuration's.
-    pub fn check_weights(&self, directory: impl AsRef<Path>) -> Result<(), ModelError> {
-        let directory = directory.as_ref();
-        if is_of_hugging_face(directory)? {
-            Ok(())
-        } else if is_quantized(directory)? {
-            WeightFiles::open(directory).map(drop)
-        } else {
-            file_of_weights(directory, self.size(), size_of::<f32>()).map(drop)
-        }
-    }
-
     /// How large its model is.
     pub(crate) fn size(&self) -> ModelSize {
         ModelSize {
@@ -234,21 +180,6 @@ pub(crate) fn save_files(
         Ok(())
     })
     .map_err(|source| ModelError::io(at_work.get())(source))
-}
-
-/// Builds a model of this size, and fills it with the weights of a directory.
-fn load_model<B: Backend, M: Module<B>>(
-    directory: &Path,
-    size: ModelSize,
-    build: impl FnOnce() -> Result<M, ConfigError>,
-) -> Result<M, ModelError> {
-    // Before anything is allocated: a damaged configuration can ask for any size.
-    let path = file_of_weights(directory, size, size_of::<f32>())?;
-    let model = build().map_err(|source| ModelError::Config {
-        path: directory.join(CONFIG_FILE),
-        source,
-    })?;
-    load_weights(model, path)
 }
 
 /// The file of weights in a directory, if it can hold a model of this size, at this many bytes or more for a number.
@@ -357,19 +288,54 @@ impl Readable for OwnTensor {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_checkpoint_is_below_its_run() {
-        let run = tempfile::tempdir().unwrap();
-        let checkpoint = run.path().join("checkpoints/update-00000004");
-        fs::create_dir_all(&checkpoint).unwrap();
-        let expected = run.path().canonicalize().unwrap();
-        assert_eq!(run_of_checkpoint(&checkpoint), Some(expected));
-        for other in [run.path(), &run.path().join("none")] {
-            assert_eq!(run_of_checkpoint(other), None);
+/// Checks that no tensor of a file is left, after its tensors were taken with these problems.
+///
+/// # Errors
+/// All problems, in alphabetical order.
+pub(crate) fn check_matched(
+    rest: StateDict,
+    mut problems: Vec<TensorProblem>,
+) -> Result<(), Vec<TensorProblem>> {
+    let unknown = |name| TensorProblem::Unknown { name };
+    problems.extend(rest.tensors.into_keys().map(unknown));
+    let not_a_tensor = |name| TensorProblem::NotATensor { name };
+    problems.extend(rest.others.into_iter().map(not_a_tensor));
+    match problems.is_empty() {
+        true => Ok(()),
+        false => {
+            problems.sort_by_cached_key(ToString::to_string);
+            Err(problems)
         }
     }
+}
+
+/// Takes a tensor from those of a file.
+///
+/// # Errors
+/// When it is missing, or of another type or shape.
+pub(crate) fn take(
+    tensors: &mut BTreeMap<String, StoredTensor>,
+    name: &str,
+    shape: &[usize],
+    element: ElementType,
+) -> Result<StoredTensor, TensorProblem> {
+    let name = name.to_owned();
+    let Some(tensor) = tensors.remove(&name) else {
+        return Err(TensorProblem::Missing { name });
+    };
+    if tensor.element != element {
+        return Err(TensorProblem::OtherType {
+            name,
+            found: tensor.element.name().to_owned(),
+            expected: element.name().to_owned(),
+        });
+    }
+    if tensor.shape != shape {
+        return Err(TensorProblem::Shape {
+            name,
+            found: tensor.shape,
+            expected: shape.to_vec(),
+        });
+    }
+    Ok(tensor)
 }

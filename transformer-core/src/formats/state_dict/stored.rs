@@ -257,6 +257,16 @@ impl StoredTensor {
         }
     }
 
+    /// All its numbers, in single precision.
+    pub fn floats(&self) -> io::Result<Vec<f32>> {
+        let mut numbers = Vec::with_capacity(self.shape.iter().product());
+        let mut parts = self.parts()?;
+        while let Some(part) = parts.read()? {
+            numbers.extend_from_slice(part);
+        }
+        Ok(numbers)
+    }
+
     /// Whether every number is zero.
     pub fn is_zero(&self) -> io::Result<bool> {
         let mut parts = self.parts()?;

@@ -12,11 +12,7 @@
 //! A [`PackedModel`](crate::PackedModel) multiplies the integers as they are; a [`Transformer`](crate::Transformer) is
 //! given the numbers that they stand for.
 
-mod matrix;
-
 use transformer_kernels::WeightLayout;
-
-pub(crate) use matrix::QuantizedMatrix;
 
 /// How the matrix at a path lies in a module; `None` for parameters that stay in 32 bits: norms, biases and learned
 /// positions.

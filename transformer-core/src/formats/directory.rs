@@ -1,0 +1,231 @@
+//! A model directory, opened once.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use burn::module::Module;
+use burn::tensor::backend::Backend;
+
+use crate::decoding::DecodeOptions;
+use crate::formats::error::{ModelError, TensorProblem};
+use crate::formats::fill::fill;
+use crate::formats::format::{Files, Format, Opened};
+use crate::formats::hugging_face::HuggingFace;
+use crate::formats::names::CONFIG_FILE;
+use crate::formats::options::options_of;
+use crate::formats::own::Own;
+use crate::formats::own::config::{LANGUAGE_MODEL, TRANSFORMER};
+use crate::formats::parameter::{StoredParameter, problems};
+use crate::models::config::TransformerConfig;
+use crate::models::language_model::LanguageModel;
+use crate::models::transformer::Transformer;
+use crate::nn::error::ConfigError;
+use crate::nn::init::WeightInit;
+
+/// The formats that every model directory may have. The last one also reports what a directory of none lacks.
+const FORMATS: [&dyn Format; 2] = [&HuggingFace, &Own];
+
+/// A model directory: its configuration, its decoding options, and its weights, whose values are read when a model is
+/// built.
+///
+/// ```
+/// use burn_ndarray::NdArray;
+/// use transformer_core::{ModelDirectory, PackedPrecision, TransformerConfig};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path();
+/// let config = TransformerConfig {
+///     d_model: 16,
+///     n_heads: 2,
+///     d_ff: 32,
+///     ..TransformerConfig::base(20)
+/// };
+/// config.init::<NdArray>(42, &Default::default())?.save(path)?;
+///
+/// let directory = ModelDirectory::open(path)?;
+/// assert_eq!(directory.config(), &config);
+/// let model = directory.transformer::<NdArray>(&Default::default())?;
+/// let packed = directory.packed(PackedPrecision::Int8)?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct ModelDirectory {
+    files: Files,
+    /// Without its parameters.
+    opened: Opened,
+    /// By their paths in the module.
+    parameters: BTreeMap<String, Rc<StoredParameter>>,
+}
+
+impl ModelDirectory {
+    /// Opens a directory of this library's, or one of Hugging Face's as it is, of type `marian`, `m2m_100`, `bart` or
+    /// `mbart`. Its weights may be in `model.safetensors` or in `pytorch_model.bin`, whole or in parts, in single or half
+    /// precision or in 8 bits ([`quantize`](crate::quantize)). No code in a file is executed.
+    ///
+    /// # Errors
+    /// When a file is missing or damaged, the configuration contradicts itself or asks for a model that ours cannot be, or
+    /// the weights are not the configuration's: then one error names the tensors that are missing, unknown, or of
+    /// another type or shape, up to eight, and says how many more there are.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, ModelError> {
+        Self::open_with(path, &[])
+    }
+
+    /// Opens a directory that may also be of one of these formats, which are asked first.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(path: impl AsRef<Path>, formats: &[&dyn Format]) -> Result<Self, ModelError> {
+        let files = Files::of(path.as_ref())?;
+        let mut formats = formats.iter().chain(&FORMATS);
+        let format = formats.find(|format| format.recognizes(&files));
+        let mut opened = format.unwrap_or(&FORMATS[1]).open(&files)?;
+        let checked = opened.config.validate();
+        checked.map_err(|source| config_error(&files, source))?;
+        let parameters = std::mem::take(&mut opened.parameters);
+        // A file has at most as many layers as tensors, so that one more is certainly missing from it.
+        let expected = opened.config.parameters(parameters.len() + 1);
+        let problems = problems(&parameters, expected);
+        if !problems.is_empty() {
+            return Err(ModelError::tensors(&opened.weights, problems));
+        }
+        let parameters = parameters.into_iter().map(Rc::new);
+        Ok(Self {
+            parameters: parameters.map(|own| (own.path().to_owned(), own)).collect(),
+            files,
+            opened,
+        })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        self.files.directory()
+    }
+
+    /// Its files.
+    pub fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// The configuration of the model.
+    pub fn config(&self) -> &TransformerConfig {
+        &self.opened.config
+    }
+
+    /// How its files are written, in a few words.
+    pub fn format(&self) -> &str {
+        &self.opened.format
+    }
+
+    /// The decoding options that the model was saved with; a checkpoint has its run's.
+    ///
+    /// # Errors
+    /// As [`Files::options`].
+    pub fn options(&self) -> Result<Option<DecodeOptions>, ModelError> {
+        Ok(self.options_and_path()?.map(|(_, options)| options))
+    }
+
+    /// The options with their file.
+    pub(crate) fn options_and_path(&self) -> Result<Option<(PathBuf, DecodeOptions)>, ModelError> {
+        let of_format = || Some((self.path().to_owned(), self.opened.options.clone()?));
+        Ok(options_of(&self.files)?.or_else(of_format))
+    }
+
+    /// The tensors of its files that the model does not have, such as the `classification_head` of a model that
+    /// classified; Hugging Face ignores them, too, with a warning.
+    pub fn unused_tensors(&self) -> &[String] {
+        &self.opened.unused
+    }
+
+    /// Whether the matrices are in 8-bit integers.
+    pub fn is_int8(&self) -> bool {
+        self.parameters().any(StoredParameter::is_int8)
+    }
+
+    /// The parameters in the order of their paths; their values are in the files.
+    pub fn parameters(&self) -> impl Iterator<Item = &StoredParameter> {
+        self.parameters.values().map(Rc::as_ref)
+    }
+
+    /// The parameter at a path in the module.
+    ///
+    /// # Panics
+    /// When the configuration has none there.
+    pub(crate) fn parameter(&self, path: &str) -> &StoredParameter {
+        let parameter = self.parameters.get(path);
+        parameter.unwrap_or_else(|| panic!("no parameter `{path}`"))
+    }
+
+    /// The encoder–decoder model.
+    ///
+    /// # Errors
+    /// When the directory has a language model, or values cannot be read or are damaged.
+    pub fn transformer<B: Backend>(
+        &self,
+        device: &B::Device,
+    ) -> Result<Transformer<B>, ModelError> {
+        self.check_kind(TRANSFORMER)?;
+        let model = self.config().init_from(&mut WeightInit::zeros(), device);
+        let mut model = model.map_err(|source| config_error(&self.files, source))?;
+        self.fill(&mut model)?;
+        Ok(model)
+    }
+
+    /// The language model.
+    ///
+    /// # Errors
+    /// When the directory has an encoder–decoder model, or values cannot be read or are damaged.
+    pub fn language_model<B: Backend>(
+        &self,
+        device: &B::Device,
+    ) -> Result<LanguageModel<B>, ModelError> {
+        self.check_kind(LANGUAGE_MODEL)?;
+        let config = self.config();
+        let model = config.init_language_model_from(&mut WeightInit::zeros(), device);
+        let mut model = model.map_err(|source| config_error(&self.files, source))?;
+        self.fill(&mut model)?;
+        Ok(model)
+    }
+
+    /// Fills a model of the same sizes, tensor by tensor. The two configurations may differ in settings without weights,
+    /// such as dropout.
+    ///
+    /// # Errors
+    /// When values cannot be read or are damaged, or the model has other parameters.
+    pub fn fill<B: Backend, M: Module<B>>(&self, model: &mut M) -> Result<(), ModelError> {
+        let parameters = self.parameters.values().cloned().collect();
+        fill::<B, M>(model, parameters).map_err(|problem| ModelError::Weights {
+            path: self.opened.weights.clone(),
+            problem,
+        })
+    }
+
+    /// The error of a parameter that cannot be read.
+    pub(crate) fn tensor_error(&self, problem: &TensorProblem) -> ModelError {
+        ModelError::tensor(&self.opened.weights, problem)
+    }
+
+    fn check_kind(&self, expected: &str) -> Result<(), ModelError> {
+        self.config()
+            .check_kind(&self.files.path(CONFIG_FILE), expected)
+    }
+}
+
+fn config_error(files: &Files, source: ConfigError) -> ModelError {
+    ModelError::Config {
+        path: files.path(CONFIG_FILE),
+        source,
+    }
+}
+
+impl fmt::Debug for ModelDirectory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelDirectory")
+            .field("path", &self.path())
+            .field("format", &self.format())
+            .field("config", self.config())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,161 @@
+//! What kinds of model directories there are.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::decoding::DecodeOptions;
+use crate::formats::error::ModelError;
+use crate::formats::files::{is_there, read_json};
+use crate::formats::hugging_face::keys::Keys;
+use crate::formats::names::{CHECKPOINTS, CONFIG_FILE, GENERATION_FILE, has_tokenizers};
+use crate::formats::options::options_of;
+use crate::formats::parameter::StoredParameter;
+use crate::models::config::TransformerConfig;
+
+/// A kind of model directory: a file layout, names of tensors, keys of a configuration. Implement it to read models of a
+/// format of your own by [`ModelDirectory::open_with`](crate::ModelDirectory::open_with).
+pub trait Format {
+    /// Whether a directory is of this format, by its files' names and `config.json`.
+    fn recognizes(&self, files: &Files) -> bool;
+
+    /// Reads the configuration, and names the parameters. Their values stay in the files.
+    ///
+    /// # Errors
+    /// When a file is missing or damaged, or describes a model that a [`TransformerConfig`] cannot.
+    fn open(&self, files: &Files) -> Result<Opened, ModelError>;
+}
+
+/// A model directory as its [`Format`] reads it.
+///
+/// The parameters must be the configuration's, by path and shape
+/// ([`parameter_shapes`](TransformerConfig::parameter_shapes)); [`ModelDirectory`](crate::ModelDirectory) checks that.
+pub struct Opened {
+    /// The format, as `transformer info` shows it.
+    pub format: String,
+    /// The configuration of the model.
+    pub config: TransformerConfig,
+    /// The file that names the tensors: errors of parameters name it.
+    pub weights: PathBuf,
+    /// The parameters.
+    pub parameters: Vec<StoredParameter>,
+    /// How the model is to be decoded, where `generation_config.json` does not say it ([`Files::options`]).
+    pub options: Option<DecodeOptions>,
+    /// Tensors of the files that the model does not have.
+    pub unused: Vec<String>,
+}
+
+/// The system's error for a file that is not there, on every system that Rust's standard library supports with files.
+const NOT_FOUND: i32 = 2;
+
+/// The files of a model directory. `config.json` is read once.
+pub struct Files {
+    directory: PathBuf,
+    /// The run that it is a checkpoint of.
+    run: Option<PathBuf>,
+    config: Option<String>,
+}
+
+impl Files {
+    /// # Errors
+    /// When `config.json` cannot be read. It may be missing.
+    pub(crate) fn of(directory: &Path) -> Result<Self, ModelError> {
+        let path = directory.join(CONFIG_FILE);
+        let config = match read_json(&path) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(ModelError::io(path)(error)),
+        };
+        Ok(Self {
+            directory: directory.to_owned(),
+            run: run_of_checkpoint(directory),
+            config,
+        })
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The path of a file in the directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// Whether the directory has a file of this name.
+    pub fn has(&self, name: &str) -> bool {
+        is_there(&self.path(name))
+    }
+
+    /// The text of `config.json`, if there is one.
+    pub fn config(&self) -> Option<&str> {
+        self.config.as_deref()
+    }
+
+    /// The text of `config.json`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(crate) fn config_text(&self) -> Result<&str, ModelError> {
+        let missing = || std::io::Error::from_raw_os_error(NOT_FOUND);
+        self.config()
+            .ok_or_else(|| ModelError::io(self.path(CONFIG_FILE))(missing()))
+    }
+
+    /// `generation_config.json`; a checkpoint's is in the directory of its run.
+    pub(crate) fn generation(&self) -> Result<Option<Keys>, ModelError> {
+        let own = Keys::read_if_there(&self.path(GENERATION_FILE))?;
+        match (own, &self.run) {
+            (None, Some(run)) => Keys::read_if_there(&run.join(GENERATION_FILE)),
+            (own, _) => Ok(own),
+        }
+    }
+
+    /// How the model is to be decoded, as `generation_config.json` says it, or a Hugging Face model's `config.json`.
+    ///
+    /// # Errors
+    /// When the file is damaged, an option is out of range, or a key asks for a search that this version does not have.
+    pub fn options(&self) -> Result<Option<DecodeOptions>, ModelError> {
+        Ok(options_of(self)?.map(|(_, options)| options))
+    }
+
+    /// The directory that has the tokenizers: this one, or for a checkpoint (`run/checkpoints/update-…`) its run's. `None` if
+    /// neither has any.
+    pub fn tokenizers(&self) -> Option<&Path> {
+        let homes = [Some(&self.directory), self.run.as_ref()];
+        let homes = homes.into_iter().flatten().map(PathBuf::as_path);
+        homes.into_iter().find(|home| has_tokenizers(home))
+    }
+}
+
+impl fmt::Debug for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Files").field(&self.directory).finish()
+    }
+}
+
+/// The directory of the run that a checkpoint (`run/checkpoints/update-…`) belongs to; `None` for other directories.
+pub fn run_of_checkpoint(directory: impl AsRef<Path>) -> Option<PathBuf> {
+    // Resolved, because a path such as `.` does not say where it is.
+    let directory = directory.as_ref().canonicalize().ok()?;
+    let below = directory.parent()?;
+    let run = below.parent()?;
+    (below.file_name()? == CHECKPOINTS).then(|| run.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_is_below_its_run() {
+        let run = tempfile::tempdir().unwrap();
+        let checkpoint = run.path().join("checkpoints/update-00000004");
+        std::fs::create_dir_all(&checkpoint).unwrap();
+        let expected = run.path().canonicalize().unwrap();
+        assert_eq!(run_of_checkpoint(&checkpoint), Some(expected));
+        for other in [run.path(), &run.path().join("none")] {
+            assert_eq!(run_of_checkpoint(other), None);
+        }
+    }
+}

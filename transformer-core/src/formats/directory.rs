@@ -78,7 +78,7 @@ impl ModelDirectory {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_with(path: impl AsRef<Path>, formats: &[&dyn Format]) -> Result<Self, ModelError> {
-        let files = Files::of(path.as_ref())?;
+        let files = Files::of(path)?;
         let mut formats = formats.iter().chain(&FORMATS);
         let format = formats.find(|format| format.recognizes(&files));
         let mut opened = format.unwrap_or(&FORMATS[1]).open(&files)?;

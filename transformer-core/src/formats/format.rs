@@ -1,13 +1,16 @@
 //! What kinds of model directories there are.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::decoding::DecodeOptions;
 use crate::formats::error::ModelError;
-use crate::formats::files::{is_there, read_json};
+use crate::formats::files::{is_there, read, read_json};
 use crate::formats::hugging_face::keys::Keys;
-use crate::formats::names::{CHECKPOINTS, CONFIG_FILE, GENERATION_FILE, has_tokenizers};
+use crate::formats::names::{
+    CHECKPOINTS, CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILES, has_tokenizers,
+};
 use crate::formats::options::options_of;
 use crate::formats::parameter::StoredParameter;
 use crate::models::config::TransformerConfig;
@@ -56,13 +59,16 @@ pub struct Files {
 }
 
 impl Files {
+    /// The files of a directory, which may lack any of them.
+    ///
     /// # Errors
-    /// When `config.json` cannot be read. It may be missing.
-    pub(crate) fn of(directory: &Path) -> Result<Self, ModelError> {
+    /// When `config.json` is there and cannot be read.
+    pub fn of(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
+        let directory = directory.as_ref();
         let path = directory.join(CONFIG_FILE);
         let config = match read_json(&path) {
             Ok(text) => Some(text),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(ModelError::io(path)(error)),
         };
         Ok(Self {
@@ -119,6 +125,33 @@ impl Files {
         Ok(options_of(self)?.map(|(_, options)| options))
     }
 
+    /// The bytes of a file of the directory; a checkpoint's may be in the directory of its run. `None` if it is in neither.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>, ModelError> {
+        for home in [Some(&self.directory), self.run.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            if let Some(bytes) = read_if_there(&home.join(name))? {
+                return Ok(Some(bytes));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The names and the bytes of the tokenizers' files.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub fn read_tokenizers(&self) -> Result<Vec<(&'static str, Vec<u8>)>, ModelError> {
+        let home = self.tokenizers().unwrap_or(&self.directory);
+        let read = |name| Some((name, read_if_there(&home.join(name)).transpose()?));
+        let found = TOKENIZER_FILES.into_iter().filter_map(read);
+        found.map(|(name, bytes)| Ok((name, bytes?))).collect()
+    }
+
     /// The directory that has the tokenizers: this one, or for a checkpoint (`run/checkpoints/update-…`) its run's. `None` if
     /// neither has any.
     pub fn tokenizers(&self) -> Option<&Path> {
@@ -131,6 +164,14 @@ impl Files {
 impl fmt::Debug for Files {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Files").field(&self.directory).finish()
+    }
+}
+
+fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, ModelError> {
+    match read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(ModelError::io(path)(error)),
     }
 }
 

@@ -10,8 +10,7 @@ use safetensors::{Dtype, SafeTensorError};
 use crate::formats::directory::ModelDirectory;
 use crate::formats::error::{ModelError, TensorProblem};
 use crate::formats::files::{self, replace_file_with};
-use crate::formats::format::Files;
-use crate::formats::names::{CONFIG_FILE, TOKENIZER_FILES, WEIGHTS_FILE};
+use crate::formats::names::{CONFIG_FILE, WEIGHTS_FILE};
 use crate::formats::own::config::QUANTIZED_FORMAT;
 use crate::formats::own::quantized::{layout, rows_by_width, scale_name, transposed};
 use crate::formats::own::weights::save_files;
@@ -58,7 +57,7 @@ pub fn quantize(directory: &ModelDirectory, out: impl AsRef<Path>) -> Result<(),
         return Err(ModelError::io(out)(error));
     }
     let config = directory.config();
-    let tokenizers = tokenizers(directory.files())?;
+    let tokenizers = directory.files().read_tokenizers()?;
     let options = directory.options()?;
     let tensors = quantized(directory)?;
 
@@ -141,19 +140,4 @@ fn write(tensors: &[NewTensor], path: &Path) -> io::Result<()> {
         .collect::<Result<Vec<_>, SafeTensorError>>()
         .map_err(io::Error::other)?;
     safetensors::serialize_to_file(views, None, path).map_err(files::system_error)
-}
-
-/// The tokenizers' files of a model, by name, as they are.
-fn tokenizers(files: &Files) -> Result<Vec<(&'static str, Vec<u8>)>, ModelError> {
-    let home = files.tokenizers().unwrap_or(files.directory());
-    let mut found = Vec::new();
-    for name in TOKENIZER_FILES {
-        let path = home.join(name);
-        match files::read(&path) {
-            Ok(bytes) => found.push((name, bytes)),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(ModelError::io(path)(error)),
-        }
-    }
-    Ok(found)
 }

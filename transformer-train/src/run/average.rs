@@ -15,8 +15,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use transformer_core::{
-    CONFIG_FILE, GENERATION_FILE, StoredWeights, TOKENIZER_FILES, TensorKind, WEIGHTS_FILE,
-    replace_file, run_of_checkpoint,
+    CONFIG_FILE, Files, GENERATION_FILE, StoredWeights, TensorKind, WEIGHTS_FILE, replace_file,
 };
 
 use crate::error::{AverageError, Difference, first_difference, or_absent};
@@ -61,13 +60,16 @@ fn last_checkpoints(run: &Path) -> Result<Vec<PathBuf>, AverageError> {
     let mut all = whole_checkpoints(run).map_err(AverageError::io(run))?;
     if let Some((newest, path)) = all.last() {
         let (newest, path) = (*newest, path.join(RUN_FILE));
-        if let Some(json) = read_if_there(&path)? {
-            let record: Record = serde_json::from_slice(&json)
-                .map_err(|error| AverageError::io(&path)(error.into()))?;
-            let updates: Vec<_> = all.iter().map(|(update, _)| *update).collect();
-            let last = record.scheduled.last(newest, &updates, updates.len());
-            all.retain(|(update, _)| last.contains(update));
-        }
+        let json = match files::read(&path) {
+            // One of an older version has no record.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => b"{}".to_vec(),
+            read => read.map_err(AverageError::io(&path))?,
+        };
+        let record: Record =
+            serde_json::from_slice(&json).map_err(|error| AverageError::io(&path)(error.into()))?;
+        let updates: Vec<_> = all.iter().map(|(update, _)| *update).collect();
+        let last = record.scheduled.last(newest, &updates, updates.len());
+        all.retain(|(update, _)| last.contains(update));
     }
     Ok(all.into_iter().map(|(_, path)| path).collect())
 }
@@ -107,10 +109,13 @@ pub fn average_models<P: AsRef<Path>>(
     if holds_model(out) {
         return Err(AverageError::Occupied(out.to_owned()));
     }
-    let models: Vec<&Path> = models.iter().map(AsRef::as_ref).collect();
+    let models = models
+        .iter()
+        .map(Files::of)
+        .collect::<Result<Vec<_>, _>>()?;
     let weights = models
         .iter()
-        .map(StoredWeights::open)
+        .map(|model| StoredWeights::open(model.directory()))
         .collect::<Result<Vec<_>, _>>()?;
     let Some((first, others)) = weights.split_first() else {
         return Err(AverageError::NoModel);
@@ -151,10 +156,10 @@ pub fn average_models<P: AsRef<Path>>(
 }
 
 /// The configuration of all models, which is the first one's file; `None` if they have none.
-fn common_config(models: &[&Path]) -> Result<Option<ConfigFile>, AverageError> {
+fn common_config(models: &[Files]) -> Result<Option<ConfigFile>, AverageError> {
     let mut first: Option<Config> = None;
     for model in models {
-        let config = Config::read(model)?;
+        let config = Config::of(model)?;
         match &first {
             None => first = Some(config),
             Some(first) => config.check_like(first)?,
@@ -181,16 +186,16 @@ const ORIGIN_KEYS: [&str; 2] = ["_name_or_path", "transformers_version"];
 const DTYPE_KEYS: [&str; 2] = ["torch_dtype", "dtype"];
 
 impl Config {
-    fn read(model: &Path) -> Result<Self, AverageError> {
-        let path = model.join(CONFIG_FILE);
-        let file = match read_if_there(&path)? {
-            None => None,
-            Some(bytes) => {
-                let keys = serde_json::from_slice(&bytes)
-                    .map_err(|error| AverageError::io(&path)(error.into()))?;
-                Some(ConfigFile { bytes, keys })
-            }
+    fn of(model: &Files) -> Result<Self, AverageError> {
+        let path = model.path(CONFIG_FILE);
+        let read = |text: &str| -> Result<ConfigFile, AverageError> {
+            let keys = serde_json::from_str(text);
+            Ok(ConfigFile {
+                keys: keys.map_err(|error| AverageError::io(&path)(error.into()))?,
+                bytes: text.into(),
+            })
         };
+        let file = model.config().map(read).transpose()?;
         Ok(Self { path, file })
     }
 
@@ -230,69 +235,33 @@ fn in_single_precision(config: ConfigFile) -> Vec<u8> {
     format!("{:#}\n", Value::Object(keys)).into_bytes()
 }
 
-/// The file of decoding options, of the first model that has one: a checkpoint's is in the directory of its run.
-fn options(models: &[&Path]) -> Result<Option<Vec<u8>>, AverageError> {
-    for model in models {
-        let directories = [Some(model.to_path_buf()), run_of_checkpoint(model)];
-        for directory in directories.into_iter().flatten() {
-            if let Some(options) = read_if_there(&directory.join(GENERATION_FILE))? {
-                return Ok(Some(options));
-            }
-        }
-    }
-    Ok(None)
+/// The file of decoding options, of the first model that has one.
+fn options(models: &[Files]) -> Result<Option<Vec<u8>>, AverageError> {
+    let read = |model: &Files| model.read(GENERATION_FILE).transpose();
+    Ok(models.iter().find_map(read).transpose()?)
 }
 
 /// Names and contents of the tokenizers' files.
 type TokenizerFiles = Vec<(&'static str, Vec<u8>)>;
 
 /// The tokenizers of all models that have some.
-fn common_tokenizers(models: &[&Path]) -> Result<TokenizerFiles, AverageError> {
-    let mut common: Option<(PathBuf, TokenizerFiles)> = None;
+fn common_tokenizers(models: &[Files]) -> Result<TokenizerFiles, AverageError> {
+    let mut common: Option<(&Path, TokenizerFiles)> = None;
     for model in models {
-        let (home, files) = tokenizers(model)?;
+        let files = model.read_tokenizers()?;
         if files.is_empty() {
             continue;
         }
-        let (first, expected) = common.get_or_insert_with(|| (home.clone(), files.clone()));
+        let home = model.tokenizers().unwrap_or(model.directory());
+        let (first, expected) = common.get_or_insert_with(|| (home, files.clone()));
         if files != *expected {
             return Err(AverageError::OtherTokenizer {
-                path: home,
-                first: first.clone(),
+                path: home.to_owned(),
+                first: first.to_owned(),
             });
         }
     }
     Ok(common.map_or(Vec::new(), |(_, files)| files))
-}
-
-/// The tokenizers of a model, with their directory: a checkpoint's are in the directory of its run.
-fn tokenizers(model: &Path) -> Result<(PathBuf, TokenizerFiles), AverageError> {
-    let own = tokenizers_in(model)?;
-    match run_of_checkpoint(model) {
-        Some(run) if own.is_empty() => {
-            let files = tokenizers_in(&run)?;
-            Ok((run, files))
-        }
-        _ => Ok((model.to_owned(), own)),
-    }
-}
-
-fn tokenizers_in(directory: &Path) -> Result<TokenizerFiles, AverageError> {
-    let mut files = Vec::new();
-    for name in TOKENIZER_FILES {
-        if let Some(bytes) = read_if_there(&directory.join(name))? {
-            files.push((name, bytes));
-        }
-    }
-    Ok(files)
-}
-
-fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, AverageError> {
-    match files::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(AverageError::io(path)(error)),
-    }
 }
 
 /// A file of the new model.

@@ -21,7 +21,7 @@
 //! | `n_heads` | attention heads |
 //! | `d_k`, `d_v` | width of a head's queries and keys, of its values; `d_head` is either |
 //! | `vocab_size` | entries of a vocabulary |
-//! | `capacity`, `slot` | positions that a cache can hold, one of them |
+//! | `slot` | one of the positions that a cache holds |
 
 // In the order in which they use each other.
 mod types;
@@ -44,7 +44,7 @@ mod elementwise;
 
 pub mod rows;
 
-pub use attention::heads::{HeadRows, join_heads, score_scale, write_heads};
+pub use attention::heads::{HeadRows, join_heads, score_scale};
 pub use attention::mask::{LOWEST, Mask};
 pub use attention::{
     Attended, AttendedView, HeadGradients, attention, attention_backward, attention_forward,

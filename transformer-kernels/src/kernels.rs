@@ -44,10 +44,6 @@ pub struct MaskTensors<I: Backend> {
     pub blocked_rows: Option<BoolTensor<I>>,
 }
 
-/// Writes the heads of rows, from a column on, into a cache, from a slot on, and returns the cache. The arguments are the
-/// cache `[batch, n_heads, capacity, d_head]`, the slot, the rows `[batch, new_len, ..]` and the column.
-pub type WriteHeads<I> = fn(FloatTensor<I>, usize, &FloatTensor<I>, usize) -> FloatTensor<I>;
-
 /// The kernels of a backend, on tensors that it [`supports`](Self::supports), after [`prepare`](Self::prepare).
 ///
 /// Shapes and types have been checked. A gradient that is not wanted is not computed: its function is not
@@ -72,9 +68,6 @@ pub trait Kernels: Backend {
     fn bf16_factor(tensor: &FloatTensor<Self>) -> FloatTensor<Self> {
         tensor.clone()
     }
-
-    /// Writes keys or values into a cache; `None` where the backend's own operations are as fast.
-    const WRITE_HEADS: Option<WriteHeads<Self>> = None;
 
     /// Whether there are kernels for the tensor's type.
     fn supports(tensor: &FloatTensor<Self>) -> bool;

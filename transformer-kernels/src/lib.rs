@@ -27,7 +27,6 @@
 //! | `n_heads` | attention heads |
 //! | `d_k`, `d_v` | width of a head's queries and keys, of its values; `d_head` is either |
 //! | `vocab_size` | entries of a vocabulary |
-//! | `capacity`, `slot` | positions that a cache can hold, one of them |
 
 #![cfg_attr(
     not(any(feature = "flex", feature = "ndarray")),
@@ -60,7 +59,7 @@ pub use ops::cross_entropy::{RowLosses, cross_entropy, log_softmax};
 pub use ops::dropout::{add_dropout, dropout};
 pub use ops::embedding::embedding;
 pub use ops::gather_rows::gather_rows;
-pub use ops::heads::{join_heads, split_heads, write_heads};
+pub use ops::heads::{join_heads, split_heads};
 pub use ops::layer_norm::layer_norm;
 pub use ops::linear::linear;
 pub use ops::mask::Mask;

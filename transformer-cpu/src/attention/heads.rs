@@ -128,26 +128,3 @@ pub fn join_heads(
         },
     )
 }
-
-/// Writes rows by heads, `[batch, n_heads, new_len, d_head]`, into a cache
-/// `[batch, n_heads, capacity, d_head]`, from a slot on.
-///
-/// # Panics
-/// When the shapes do not agree, or the slots do not lie within the capacity.
-pub fn write_heads(cache: &mut [f32], capacity: usize, slot: usize, rows: HeadRows<'_>) {
-    let [batch, n_heads, new_len, d_head] = rows.shape();
-    let shape = [batch, n_heads, capacity, d_head];
-    assert_eq!(cache.len(), count(&shape), "numbers of a cache {shape:?}");
-    assert!(
-        new_len <= capacity && slot <= capacity - new_len,
-        "{new_len} from slot {slot} on, of a capacity of {capacity}"
-    );
-    let heads = cache.chunks_exact_mut((capacity * d_head).max(1));
-    for (index, head) in heads.enumerate() {
-        let rows_of_head = rows.from(index).chunks(rows.strides[2].max(1));
-        let slots = head[slot * d_head..].chunks_exact_mut(d_head.max(1));
-        for (slot, row) in slots.zip(rows_of_head).take(new_len) {
-            slot.copy_from_slice(&row[..d_head]);
-        }
-    }
-}

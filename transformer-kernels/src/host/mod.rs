@@ -5,7 +5,7 @@ pub mod attention;
 pub mod slices;
 
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{TensorData, TensorMetadata, try_read_sync};
+use burn::tensor::{TensorMetadata, try_read_sync};
 use transformer_cpu::{
     self as cpu, AdamStep, AttentionParents, HeadRows, Keep, LinearShape, NormParents,
     ProductPrecision, WeightLayout,
@@ -13,7 +13,7 @@ use transformer_cpu::{
 
 use self::attention::{KeptAttention, ReadMask, ReadPacked};
 use self::slices::{Slices, dims, into_vec, read, tensor};
-use crate::kernels::{Attendable, Kernels, MaskTensors, Packed, WriteHeads};
+use crate::kernels::{Attendable, Kernels, MaskTensors, Packed};
 use crate::ops::dropout::draw;
 
 /// A backend that has these kernels.
@@ -75,8 +75,6 @@ impl<I: Host> Kernels for I {
     type Attended = KeptAttention<I>;
 
     const BF16_LINEAR: bool = true;
-
-    const WRITE_HEADS: Option<WriteHeads<I>> = Some(write_heads::<I>);
 
     fn supports(tensor: &FloatTensor<I>) -> bool {
         I::is_f32(tensor)
@@ -325,21 +323,6 @@ impl<I: Host> Kernels for I {
         cpu::adam(&mut values, [&mut first, &mut second], &grads, step);
         [values, first, second].map(|values| tensor::<I>(values, shape.clone(), &grad))
     }
-}
-
-fn write_heads<I: Host>(
-    cache: FloatTensor<I>,
-    slot: usize,
-    rows: &FloatTensor<I>,
-    column: usize,
-) -> FloatTensor<I> {
-    let (shape, device) = (dims::<I, 4>(&cache), I::float_device(&cache));
-    let [_, n_heads, capacity, d_head] = shape;
-    let next = read::<I>(rows);
-    let next = HeadRows::in_rows(&next, dims::<I, 3>(rows), column, [n_heads, d_head]);
-    let mut values = take::<I>(cache);
-    cpu::write_heads(&mut values, capacity, slot, next);
-    I::float_from_data(TensorData::new(values, shape), &device)
 }
 
 fn linear_shape(

@@ -1,10 +1,8 @@
-//! The heads of attention: where they are in rows, and in a cache.
+//! The heads of attention: where they are in rows.
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::autodiff::{first, plain, same, wrapped};
-use crate::kernels::Kernels;
 use crate::sizes::reshaped;
 
 /// Splits columns of rows into heads (§3.2.2).
@@ -37,103 +35,10 @@ pub fn join_heads<B: Backend>(heads: Tensor<B, 4>) -> Tensor<B, 3> {
     reshaped(heads.swap_dims(1, 2), [batch, len, n_heads * d_head])
 }
 
-/// Writes keys or values into slots of a cache, from a slot on: in place, where the kernel's cache has
-/// no other holder.
-///
-/// Fused where no gradients are taken; on libtorch, whose own operation is as fast, composed.
-///
-/// # Shapes
-/// - cache: `[batch, n_heads, capacity, d_head]`
-/// - rows: `[batch, new_len, column + n_heads · d_head or more]`, all heads from a column on
-/// - output: as the cache
-///
-/// # Panics
-/// When the shapes do not agree, or the slots do not lie within the capacity.
-pub fn write_heads<B: Backend>(
-    cache: Tensor<B, 4>,
-    slot: usize,
-    rows: &Tensor<B, 3>,
-    column: usize,
-) -> Tensor<B, 4> {
-    let ([batch, n_heads, capacity, d_head], [others, new_len, width]) =
-        (cache.dims(), rows.dims());
-    assert_eq!(batch, others, "sentences of the cache and of the rows");
-    assert!(
-        slot + new_len <= capacity,
-        "{new_len} from slot {slot} on, of a capacity of {capacity}"
-    );
-    assert!(
-        column + n_heads * d_head <= width,
-        "{n_heads} heads of {d_head} from column {column} of {width}"
-    );
-    let kernel: Option<Write<B>> = first!(write_kernel::<B>(&cache, rows));
-    let write = kernel.unwrap_or(composed_write);
-    write(cache, slot, rows, column)
-}
-
-/// [`write_heads`] in one way.
-type Write<B> = fn(Tensor<B, 4>, usize, &Tensor<B, 3>, usize) -> Tensor<B, 4>;
-
-/// [`write_heads`] by Burn's operations.
-fn composed_write<B: Backend>(
-    cache: Tensor<B, 4>,
-    slot: usize,
-    rows: &Tensor<B, 3>,
-    column: usize,
-) -> Tensor<B, 4> {
-    let [batch, n_heads, _, d_head] = cache.dims();
-    let heads = split_heads(rows, column, n_heads, d_head);
-    let [_, _, new_len, _] = heads.dims();
-    let slots = [0..batch, 0..n_heads, slot..slot + new_len, 0..d_head];
-    cache.slice_assign(slots, heads)
-}
-
-/// The kernel for these tensors.
-fn write_kernel<B: Backend, I: Kernels>(
-    cache: &Tensor<B, 4>,
-    rows: &Tensor<B, 3>,
-) -> Option<Write<B>> {
-    I::WRITE_HEADS?;
-    plain::<B, I, 4>(cache)?;
-    plain::<B, I, 3>(rows)?;
-    Some(fused_write::<B, I>)
-}
-
-/// By the kernel that [`write_kernel`] has found. Nothing else of this operation holds the cache.
-fn fused_write<B: Backend, I: Kernels>(
-    cache: Tensor<B, 4>,
-    slot: usize,
-    rows: &Tensor<B, 3>,
-    column: usize,
-) -> Tensor<B, 4> {
-    const FOUND: &str = "of the backend whose kernel was found";
-    let write = I::WRITE_HEADS.expect(FOUND);
-    let rows = plain::<B, I, 3>(rows).expect(FOUND);
-    let cache = same(cache.into_primitive().tensor()).expect(FOUND);
-    wrapped(write(cache, slot, &rows, column))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{on_each, plain as numbers, values};
-
-    on_each!(kernel_is_the_composition on slices);
-
-    fn kernel_is_the_composition<I: Kernels>() {
-        let cache = numbers::<I, 4>(1, [2, 3, 6, 4]);
-        let rows = numbers::<I, 3>(2, [2, 2, 5 + 3 * 4 + 1]);
-        // Also into a cache that has another holder.
-        let kept = cache.clone();
-        let before = values(cache.clone());
-        let expected = values(composed_write(cache.clone(), 3, &rows, 5));
-        let write = write_kernel::<I, I>(&cache, &rows).expect("a kernel");
-        let written = write(cache, 3, &rows, 5);
-        assert_eq!(values(written.clone()), expected);
-        assert_eq!(values(kept), before);
-        let again = write(written, 3, &rows, 5);
-        assert_eq!(values(again), expected);
-    }
+    use crate::testing::{plain as numbers, values};
 
     #[test]
     fn heads_are_split_and_joined() {

@@ -902,48 +902,6 @@ pub fn adam(_folder: &Path) -> Target {
     })
 }
 
-pub fn write_heads(_folder: &Path) -> Target {
-    target(|choices| {
-        let (batch, n_heads) = (1 + choices.below(3), 1 + choices.below(3));
-        let (capacity, d_head) = (choices.size(17), 1 + choices.below(9));
-        let slot = choices.below(20);
-        let new_len = choices.below(20);
-        let column = choices.below(5);
-        let width = column + n_heads * d_head + choices.below(3);
-        let cache = choices.numbers(batch * n_heads * capacity * d_head);
-        let rows = choices.numbers(batch * new_len * width);
-        let layout = layout(choices);
-        fn on<B: Backend>(
-            [cache, rows]: [&[f32]; 2],
-            [cache_shape, rows_shape]: [&[usize]; 2],
-            [slot, column]: [usize; 2],
-            layout: Layout,
-        ) -> Vec<f64> {
-            let shape: [usize; 4] = cache_shape.try_into().expect("four dimensions");
-            let cache = tensor::<B, 4>(cache, shape, layout);
-            let shape: [usize; 3] = rows_shape.try_into().expect("three dimensions");
-            let rows = tensor::<B, 3>(rows, shape, layout);
-            values(ops::write_heads(cache, slot, &rows, column))
-        }
-        let numbers: [&[f32]; 2] = [&cache, &rows];
-        let cache_shape = [batch, n_heads, capacity, d_head];
-        let rows_shape = [batch, new_len, width];
-        let shapes: [&[usize]; 2] = [&cache_shape, &rows_shape];
-        if slot + new_len > capacity {
-            assert!(panics(|| drop(on::<Flex>(
-                numbers,
-                shapes,
-                [slot, column],
-                layout
-            ))));
-        } else if capacity > 0 && new_len > 0 {
-            let found = on::<Flex>(numbers, shapes, [slot, column], layout);
-            let expected = on::<Composed>(numbers, shapes, [slot, column], layout);
-            assert_rows(&found, &expected, &[true]);
-        }
-    })
-}
-
 /// The sum of squares, rows that are gathered, and heads that are split and joined.
 pub fn sums(_folder: &Path) -> Target {
     target(|choices| {

@@ -71,7 +71,6 @@ pub const ALL: &[(&str, Make)] = &[
     ("kernel-cross-entropy", kernels::cross_entropy),
     ("kernel-log-softmax", kernels::log_softmax),
     ("kernel-adam", kernels::adam),
-    ("kernel-write-heads", kernels::write_heads),
     ("kernel-sums", kernels::sums),
     ("kernel-packed", rows::packed),
     ("kernel-rows", rows::rows),

@@ -7,9 +7,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{Distribution, Int, Tensor};
+use burn::tensor::{Int, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use transformer_core::ops::{Heads, Operands, ProductPrecision, attention};
 use transformer_core::{
     AttentionWeights, Cache, DecodeOptions, LayerState, MaxLength, Request, Search, Transformer,
     TransformerConfig,
@@ -53,7 +52,6 @@ impl BackendTask for Benches<'_> {
         let model = config.init::<B>(1, &device).expect("the base model");
         self.search(&model);
         self.steps(&model, &device);
-        self.attention_of_steps::<B>(&config, &device);
     }
 }
 
@@ -98,57 +96,6 @@ impl Benches<'_> {
                                 model.decode_next(tokens, &mut cache, AttentionWeights::Discard);
                             }
                             timed::<B>(device, || step(model, &mut cache, device))
-                        })
-                        .sum()
-                });
-            });
-        }
-    }
-
-    /// The self-attention of such steps, in all layers, without its projections: by the backend's kernel,
-    /// where it has one.
-    fn attention_of_steps<B: Backend>(&mut self, config: &TransformerConfig, device: &B::Device) {
-        let heads = Heads {
-            n_heads: config.n_heads,
-            d_k: config.d_k(),
-            d_v: config.d_v(),
-        };
-        let mut group = self.criterion.benchmark_group("attention of 32 steps");
-        for position in [16, 512] {
-            let shape = |len| [ROWS, config.n_heads, len, config.d_k()];
-            let random =
-                |len| Tensor::<B, 4>::random(shape(len), Distribution::Uniform(-1.0, 1.0), device);
-            let query = random(1);
-            let packed: Tensor<B, 3> = query.clone().reshape([ROWS, 1, heads.n_heads * heads.d_k]);
-            let key_len = position + NEW_TOKENS;
-            // Keys and values for each layer: no processor cache holds all of them until the next token.
-            let layers: Vec<_> = (0..config.n_decoder_layers)
-                .map(|_| (random(key_len), random(key_len)))
-                .collect();
-            let id = BenchmarkId::new(format!("from position {position}"), self.backend);
-            group.bench_function(id, |bencher| {
-                bencher.iter_custom(|times| {
-                    (0..times)
-                        .map(|_| {
-                            timed::<B>(device, || {
-                                for (key, value) in
-                                    layers.iter().cycle().take(NEW_TOKENS * layers.len())
-                                {
-                                    let operands = Operands::Cached {
-                                        query: &packed,
-                                        parts: &[[key, value]],
-                                    };
-                                    let discard = AttentionWeights::Discard;
-                                    attention(
-                                        operands,
-                                        heads,
-                                        None,
-                                        0.0,
-                                        discard,
-                                        ProductPrecision::F32,
-                                    );
-                                }
-                            })
                         })
                         .sum()
                 });

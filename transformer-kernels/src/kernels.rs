@@ -18,18 +18,6 @@ pub struct Packed<I: Backend> {
     pub heads: Heads,
 }
 
-/// Keys and values: those beside the queries, or split into heads and in parts.
-#[derive(Debug)]
-pub enum Attendable<I: Backend> {
-    Packed(Packed<I>),
-    Parts {
-        /// Queries in the first columns: `[batch, query_len, ..]`.
-        query: FloatTensor<I>,
-        parts: Vec<[FloatTensor<I>; 2]>,
-        heads: Heads,
-    },
-}
-
 /// A mask by its structure: [`crate::Mask`]. A key that any part blocks is blocked.
 #[derive(Debug, Clone)]
 pub struct MaskTensors<I: Backend> {
@@ -174,7 +162,7 @@ pub trait Kernels: Backend {
     /// Attention without dropout where no gradients are taken; `None` where the backend's own operations
     /// are as fast. `[batch, query_len, n_heads · d_v]`
     fn attention_without_gradients(
-        attendable: &Attendable<Self>,
+        packed: &Packed<Self>,
         mask: Option<&MaskTensors<Self>>,
     ) -> Option<FloatTensor<Self>>
     where

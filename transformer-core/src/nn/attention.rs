@@ -6,13 +6,16 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
+use crate::nn::cache::KeyValue;
 use crate::nn::dropout::Dropout;
 use crate::nn::error::{ConfigError, assert_sizes, check_dropout, check_sizes};
 use crate::nn::init::WeightInit;
 use crate::nn::linear::linear;
 use crate::nn::parameters::{Parameter, linear_parameters, within};
 use transformer_kernels::Mask;
-use transformer_kernels::{self as ops, AttentionWeights, Heads, Operands, ProductPrecision};
+use transformer_kernels::{
+    self as ops, AttentionWeights, Heads, Operands, ProductPrecision, join_heads, split_heads,
+};
 
 /// `Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V` (§3.2.1, equation 1).
 ///
@@ -274,6 +277,26 @@ impl<B: Backend> AttentionHeads<B> {
         AttentionOutput {
             output: linear(&self.projection, heads.output, precision),
             weights: heads.weights,
+        }
+    }
+
+    /// [`forward`](Self::forward) to keys and values that are kept.
+    ///
+    /// # Shapes
+    /// - query: `[batch, query_len, n_heads · d_k or more]`, the queries of all heads in the first columns
+    pub(crate) fn forward_to(
+        &self,
+        query: &Tensor<B, 3>,
+        kept: &KeyValue<B>,
+        mask: Option<&Mask<B>>,
+        weights: AttentionWeights,
+    ) -> AttentionOutput<B> {
+        let query = split_heads(query, 0, self.n_heads, self.d_k);
+        let KeyValue { key, value } = kept.clone();
+        let (output, all) = scaled_dot_product_attention(query, key, value, mask, &self.dropout);
+        AttentionOutput {
+            output: linear(&self.projection, join_heads(output), self.precision),
+            weights: (weights == AttentionWeights::Return).then_some(all),
         }
     }
 }

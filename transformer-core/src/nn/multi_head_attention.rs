@@ -219,11 +219,10 @@ impl<B: Backend> MultiHeadAttention<B> {
         let [rows, len, d_model] = x.dims();
         let [sources, ..] = memory.key.dims();
         let x = x.reshape([sources, rows / sources * len, d_model]);
-        let operands = Operands::Cached {
-            query: &linear(&self.query, x, self.heads.precision),
-            parts: &[[&memory.key, &memory.value]],
-        };
-        let attended = self.heads.forward(operands, at.memory_mask, at.weights);
+        let query = linear(&self.query, x, self.heads.precision);
+        let attended = self
+            .heads
+            .forward_to(&query, memory, at.memory_mask, at.weights);
         AttentionOutput {
             output: attended.output.reshape([rows, len, d_model]),
             weights: attended.weights.map(|weights| by_row(weights, rows)),

@@ -96,11 +96,7 @@ impl<B: Backend> SelfAttention<B> {
             Some(known) => known.followed_by(new),
             None => new,
         };
-        let operands = Operands::Cached {
-            query: &packed,
-            parts: &[[&all.key, &all.value]],
-        };
-        let attended = self.heads.forward(operands, at.mask, at.weights);
+        let attended = self.heads.forward_to(&packed, &all, at.mask, at.weights);
         *known = Some(all);
         attended
     }

@@ -1,4 +1,4 @@
-//! Views of the rows of heads, and the cache that attention reads.
+//! Views of the rows of heads.
 
 use crate::buffer::{by_tasks, rows_of_task, task_of_rows};
 use crate::products::matrix::Matrix;
@@ -50,11 +50,8 @@ impl<'a> HeadRows<'a> {
     }
 
     /// Heads one after another: `[batch, n_heads, len, width]`.
-    ///
-    /// # Panics
-    /// When the number of values does not agree.
-    pub fn split(values: &'a [f32], shape: [usize; 4]) -> Self {
-        assert_eq!(values.len(), count(&shape), "numbers of heads {shape:?}");
+    #[cfg(test)]
+    pub(super) fn split(values: &'a [f32], shape: [usize; 4]) -> Self {
         let [batch, n_heads, len, width] = shape;
         Self {
             values,

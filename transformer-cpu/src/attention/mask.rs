@@ -187,10 +187,6 @@ impl<'a> HeadMask<'a> {
         self.padding.is_some_and(|padding| padding[key])
     }
 
-    pub(super) fn has_padding(&self) -> bool {
-        self.padding.is_some()
-    }
-
     #[inline(always)]
     pub(super) fn bias(&self) -> Option<HeadBias<'a>> {
         self.bias
@@ -237,7 +233,7 @@ mod tests {
             for (sentence, (start, end)) in [0, 1, 0].into_iter().zip(ends).enumerate() {
                 let mask = mask.of_head([sentence, 0], 6);
                 assert_eq!(mask.keys_of(0..3), start..end);
-                assert_eq!(mask.has_padding(), sentence == 1);
+                assert_eq!(mask.padding.is_some(), sentence == 1);
             }
         }
         let mask = padded.causal(1).of_head([1, 0], 6);

@@ -1,49 +1,15 @@
 //! Scaled dot-product attention of all heads.
 
-mod few_queries;
 pub mod heads;
 pub mod mask;
-mod parts;
 mod tiles;
 
 use self::heads::{HeadRows, join_heads};
 use self::mask::Mask;
-use self::parts::key_len;
 pub use self::tiles::HeadGradients;
-use crate::products::few_rows::FEW;
 use crate::random::Keep;
 use crate::sizes::count;
 use crate::types::AttentionParents;
-
-/// Attention without dropout and without a backward pass, to keys and values in parts that follow one
-/// another.
-///
-/// Returns `[batch, query_len, n_heads · d_v]`.
-///
-/// # Panics
-/// When the shapes do not agree, or there is no part.
-///
-/// ```
-/// use transformer_cpu::{HeadRows, Mask, attention};
-///
-/// // One query, two keys, d_k = 1: the scores are 2 ln 3 and 0, so the weights are 9/10 and 1/10 and the
-/// // output 0.9 · 10 + 0.1 · 20 = 11.
-/// let (keys, values) = ([3.0_f32.ln(), 0.0], [10.0, 20.0]);
-/// let query = HeadRows::split(&[2.0], [1, 1, 1, 1]);
-/// let [key, value] = [&keys, &values].map(|rows| HeadRows::split(rows, [1, 1, 2, 1]));
-/// let output = attention(query, &[[key, value]], Mask::default());
-/// assert!((output[0] - 11.0).abs() < 1e-5);
-/// ```
-pub fn attention(query: HeadRows<'_>, parts: &[[HeadRows<'_>; 2]], mask: Mask<'_>) -> Vec<f32> {
-    let [batch, n_heads, query_len, _] = query.shape();
-    let d_v = check(query, parts, mask);
-    let outputs = if query_len <= FEW {
-        few_queries::attention(query, parts, mask)
-    } else {
-        tiles::forward(query, parts, mask, None).outputs
-    };
-    join_heads(&[&outputs], &[d_v], [batch, n_heads, query_len])
-}
 
 /// The output of attention, and the statistics that its backward pass needs beside its inputs.
 ///
@@ -69,15 +35,22 @@ pub struct Attended {
 ///
 /// # Panics
 /// When the shapes do not agree.
-pub fn attention_forward(
-    [query, key, value]: [HeadRows<'_>; 3],
-    mask: Mask<'_>,
-    keep: Option<Keep>,
-) -> Attended {
-    let [batch, n_heads, query_len, _] = query.shape();
-    let parts = [[key, value]];
-    let d_v = check(query, &parts, mask);
-    let summed = tiles::forward(query, &parts, mask, keep);
+///
+/// ```
+/// use transformer_cpu::{HeadRows, Mask, attention_forward};
+///
+/// // One query, two keys, d_k = 1: the scores are 2 ln 3 and 0, so the weights are 9/10 and 1/10 and the
+/// // output 0.9 · 10 + 0.1 · 20 = 11.
+/// let (keys, values) = ([3.0_f32.ln(), 0.0], [10.0, 20.0]);
+/// let query = HeadRows::in_rows(&[2.0], [1, 1, 1], 0, [1, 1]);
+/// let [key, value] = [&keys, &values].map(|rows| HeadRows::in_rows(rows, [1, 2, 1], 0, [1, 1]));
+/// let attended = attention_forward([query, key, value], Mask::default(), None);
+/// assert!((attended.output[0] - 11.0).abs() < 1e-5);
+/// ```
+pub fn attention_forward(heads: [HeadRows<'_>; 3], mask: Mask<'_>, keep: Option<Keep>) -> Attended {
+    let [batch, n_heads, query_len, _] = heads[0].shape();
+    let d_v = check(heads, mask);
+    let summed = tiles::forward(heads, mask, keep);
     Attended {
         output: join_heads(&[&summed.outputs], &[d_v], [batch, n_heads, query_len]),
         largest_scores: summed.largest_scores,
@@ -121,7 +94,7 @@ pub fn attention_backward(
     wanted: AttentionParents,
 ) -> HeadGradients {
     let [batch, n_heads, query_len, _] = query.shape();
-    let d_v = check(query, &[[key, value]], mask);
+    let d_v = check([query, key, value], mask);
     let shape = [batch, n_heads, query_len];
     for statistic in [attended.largest_scores, attended.reciprocal_sums] {
         assert_eq!(
@@ -149,20 +122,16 @@ pub fn attention_backward(
 }
 
 /// Returns `d_v`. Panics when the shapes of keys and values, or of the mask, do not fit the queries.
-fn check(query: HeadRows<'_>, parts: &[[HeadRows<'_>; 2]], mask: Mask<'_>) -> usize {
+fn check([query, key, value]: [HeadRows<'_>; 3], mask: Mask<'_>) -> usize {
     let [batch, n_heads, query_len, d_k] = query.shape();
-    let [_, value] = parts.first().expect("a part to attend to");
     let d_v = value.width();
-    for [key, value] in parts {
-        let expected = [d_k, d_v].map(|width| [batch, n_heads, key.len(), width]);
-        assert_eq!(
-            [key.shape(), value.shape()],
-            expected,
-            "keys and values for queries {:?}",
-            query.shape()
-        );
-    }
-    mask.check([batch, n_heads, query_len, key_len(parts)]);
+    assert_eq!(
+        [key.shape(), value.shape()],
+        [d_k, d_v].map(|width| [batch, n_heads, key.len(), width]),
+        "keys and values for queries {:?}",
+        query.shape()
+    );
+    mask.check([batch, n_heads, query_len, key.len()]);
     d_v
 }
 

@@ -247,47 +247,6 @@ fn a_bias_is_a_term_of_the_equation() {
     assert_close("blocked by a bias", &case.found(mask, keep), &expected);
 }
 
-/// Few queries have another path than many.
-#[test]
-fn attention_without_a_backward_pass_is_the_same() {
-    for [query_len, key_len] in [[1, 9], [7, 300], [FEW, FEW], [FEW + 1, FEW + 1], [200, 500]] {
-        let case = Case::new([3, query_len, key_len]);
-        let padding = case.padding();
-        let padded = Mask::default().padding(&padding, [3, key_len]);
-        let causal = Mask::default().causal(key_len - query_len);
-        let bias: Vec<f32> = (0..key_len).map(|j| (j % 5) as f32).collect();
-        let shape = [1, 1, 1, key_len];
-        let masks = [
-            Mask::default(),
-            padded,
-            causal,
-            padded.causal(key_len - query_len),
-            padded.bias(&bias, None, shape),
-        ];
-        let [query, key, value] = case.heads();
-        let cut = key_len / 3;
-        let parts = [0..cut, cut..key_len].map(|rows| {
-            let part = |values: &[f32], width| -> (Vec<f32>, [usize; 4]) {
-                let heads = values.chunks(key_len * width);
-                let part = heads.flat_map(|head| &head[rows.start * width..rows.end * width]);
-                (part.copied().collect(), [3, HEADS, rows.len(), width])
-            };
-            [part(&case.key, D_K), part(&case.value, D_V)]
-        });
-        let parts = parts
-            .each_ref()
-            .map(|part| part.each_ref().map(|(x, shape)| HeadRows::split(x, *shape)));
-        for (which, mask) in masks.into_iter().enumerate() {
-            let expected = doubles(&attention_forward(case.heads(), mask, None).output);
-            let name = format!("{query_len} queries, {key_len} keys, mask {which}");
-            let whole = attention(query, &[[key, value]], mask);
-            assert_close(&name, &[whole], std::slice::from_ref(&expected));
-            let in_parts = attention(query, &parts, mask);
-            assert_close(&format!("{name}, in parts"), &[in_parts], &[expected]);
-        }
-    }
-}
-
 /// Scores so large that a logarithm of their sum would have no digits left for the sum.
 #[test]
 fn large_scores_that_tie_share_the_weight() {

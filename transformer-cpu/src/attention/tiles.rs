@@ -11,7 +11,6 @@ use rayon::prelude::*;
 
 use super::heads::{HeadRows, score_scale};
 use super::mask::{HeadMask, Mask};
-use super::parts::{Portion, key_len};
 use crate::buffer::sized;
 use crate::products::matrix::Matrix;
 use crate::random::{Keep, KeptRows};
@@ -82,15 +81,11 @@ struct Task<'a> {
     sums: &'a mut [f32],
 }
 
-/// Attention to keys and values in parts that follow one another.
-pub fn forward(
-    query: HeadRows<'_>,
-    parts: &[[HeadRows<'_>; 2]],
-    mask: Mask<'_>,
-    keep: Option<Keep>,
-) -> Summed {
+/// Attention of queries to keys and values.
+pub fn forward(heads: [HeadRows<'_>; 3], mask: Mask<'_>, keep: Option<Keep>) -> Summed {
+    let [query, key, value] = heads;
     let [batch, n_heads, query_len, _] = query.shape();
-    let (key_len, d_v) = (key_len(parts), parts[0][1].width());
+    let d_v = value.width();
     let queries = count(&[batch, n_heads, query_len]);
     let mut summed = Summed {
         outputs: vec![0.0; count(&[queries, d_v])],
@@ -101,11 +96,11 @@ pub fn forward(
         .into_par_iter()
         .for_each_init(Buffers::default, |buffers, task| {
             let head = [task.head / n_heads, task.head % n_heads];
-            let mask = mask.of_head(head, key_len);
+            let mask = mask.of_head(head, key.len());
             let first_row = task.head * query_len;
             let rows = first_row + task.queries.start..first_row + task.queries.end;
             let kept = keep.map(|keep| keep.rows(rows));
-            sum_values(task, query, parts, &mask, kept.as_ref(), buffers);
+            sum_values(task, heads, &mask, kept.as_ref(), buffers);
         });
     summed
 }
@@ -140,8 +135,7 @@ fn tasks(summed: &mut Summed, query_len: usize, d_v: usize) -> Vec<Task<'_>> {
 /// Sums the values of all keys for the queries of a task.
 fn sum_values(
     task: Task<'_>,
-    query: HeadRows<'_>,
-    parts: &[[HeadRows<'_>; 2]],
+    [query, key, value]: [HeadRows<'_>; 3],
     mask: &HeadMask<'_>,
     kept: Option<&KeptRows>,
     buffers: &mut Buffers,
@@ -157,21 +151,19 @@ fn sum_values(
     let scale = score_scale(d_k) as f32;
     let rows = query.head(head).rows(queries.clone());
     let query = transposed(rows, [columns, d_k], scale, &mut buffers.query);
-    for portion in Portion::all(parts, head, mask.keys_of(queries.clone())) {
-        for keys in tiles(portion.positions.clone(), KEYS) {
-            let [key, value] = portion.of(keys.clone());
-            let scores = sized(&mut buffers.weights, keys.len() * columns);
-            let tile = Tile {
-                queries: queries.clone(),
-                keys,
-                mask,
-            };
-            key.multiply(query, 1.0, scores);
-            tile.add_bias(scores);
-            tile.weigh(scores, kept, [&mut *largest, &mut *sums], output);
-            let weights = Matrix::new(scores, tile.keys.len(), columns, columns);
-            weights.transposed().add_product(value, 1.0, output);
-        }
+    for keys in tiles(mask.keys_of(queries.clone()), KEYS) {
+        let [key, value] = [key, value].map(|heads| heads.head(head).rows(keys.clone()));
+        let scores = sized(&mut buffers.weights, keys.len() * columns);
+        let tile = Tile {
+            queries: queries.clone(),
+            keys,
+            mask,
+        };
+        key.multiply(query, 1.0, scores);
+        tile.add_bias(scores);
+        tile.weigh(scores, kept, [&mut *largest, &mut *sums], output);
+        let weights = Matrix::new(scores, tile.keys.len(), columns, columns);
+        weights.transposed().add_product(value, 1.0, output);
     }
     vectorised!({
         let d_v = output.len() / columns;
@@ -379,7 +371,6 @@ impl Backward<'_> {
         let (key_len, d_v) = (self.key.len(), self.value.width());
         let (mut query_grads, mut key_value_grads) = gradients;
         let scale = score_scale(d_k) as f32;
-        let parts = [[self.key, self.value]];
         let mask = self.mask.of_head([head / n_heads, head % n_heads], key_len);
         for queries in tiles(0..query_len, QUERIES) {
             let columns = queries.len();
@@ -395,35 +386,34 @@ impl Backward<'_> {
             };
             let query_columns = transposed(query, [columns, d_k], scale, &mut buffers.query);
             let grad_columns = transposed(grad, [columns, d_v], 1.0, &mut buffers.grad);
-            for portion in Portion::all(&parts, head, mask.keys_of(queries.clone())) {
-                for keys in tiles(portion.positions.clone(), KEYS) {
-                    let [key, value] = portion.of(keys.clone());
-                    let size = keys.len() * columns;
-                    let weights = sized(&mut buffers.weights, size);
-                    let score_grads = sized(&mut buffers.weight_grads, size);
-                    let tile = Tile {
-                        queries: queries.clone(),
-                        keys: keys.clone(),
-                        mask: &mask,
-                    };
-                    key.multiply(query_columns, 1.0, weights);
-                    value.multiply(grad_columns, 1.0, score_grads);
-                    tile.add_bias(weights);
-                    tile.weigh_again(weights, score_grads, &statistics);
-                    let [weights, score_grads] = [&*weights, &*score_grads]
-                        .map(|tile| Matrix::new(tile, keys.len(), columns, columns));
-                    if let Some([key_grads, value_grads]) = &mut key_value_grads {
-                        let key_grads = &mut key_grads[keys.start * d_k..keys.end * d_k];
-                        let value_grads = &mut value_grads[keys.start * d_v..keys.end * d_v];
-                        weights.add_product(grad, 1.0, value_grads);
-                        score_grads.add_product(query, scale, key_grads);
-                    }
-                    if let Some(query_grads) = &mut query_grads {
-                        let query_grads = &mut query_grads[queries.start * d_k..queries.end * d_k];
-                        score_grads
-                            .transposed()
-                            .add_product(key, scale, query_grads);
-                    }
+            for keys in tiles(mask.keys_of(queries.clone()), KEYS) {
+                let [key, value] =
+                    [self.key, self.value].map(|heads| heads.head(head).rows(keys.clone()));
+                let size = keys.len() * columns;
+                let weights = sized(&mut buffers.weights, size);
+                let score_grads = sized(&mut buffers.weight_grads, size);
+                let tile = Tile {
+                    queries: queries.clone(),
+                    keys: keys.clone(),
+                    mask: &mask,
+                };
+                key.multiply(query_columns, 1.0, weights);
+                value.multiply(grad_columns, 1.0, score_grads);
+                tile.add_bias(weights);
+                tile.weigh_again(weights, score_grads, &statistics);
+                let [weights, score_grads] = [&*weights, &*score_grads]
+                    .map(|tile| Matrix::new(tile, keys.len(), columns, columns));
+                if let Some([key_grads, value_grads]) = &mut key_value_grads {
+                    let key_grads = &mut key_grads[keys.start * d_k..keys.end * d_k];
+                    let value_grads = &mut value_grads[keys.start * d_v..keys.end * d_v];
+                    weights.add_product(grad, 1.0, value_grads);
+                    score_grads.add_product(query, scale, key_grads);
+                }
+                if let Some(query_grads) = &mut query_grads {
+                    let query_grads = &mut query_grads[queries.start * d_k..queries.end * d_k];
+                    score_grads
+                        .transposed()
+                        .add_product(key, scale, query_grads);
                 }
             }
         }

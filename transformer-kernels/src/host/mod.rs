@@ -7,13 +7,13 @@ pub mod slices;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{TensorMetadata, try_read_sync};
 use transformer_cpu::{
-    self as cpu, AdamStep, AttentionParents, HeadRows, Keep, LinearShape, NormParents,
-    ProductPrecision, WeightLayout,
+    self as cpu, AdamStep, AttentionParents, Keep, LinearShape, NormParents, ProductPrecision,
+    WeightLayout,
 };
 
-use self::attention::{KeptAttention, ReadMask, ReadPacked};
+use self::attention::KeptAttention;
 use self::slices::{Slices, dims, into_vec, read, tensor};
-use crate::kernels::{Attendable, Kernels, MaskTensors, Packed};
+use crate::kernels::{Kernels, MaskTensors, Packed};
 use crate::ops::dropout::draw;
 
 /// A backend that has these kernels.
@@ -218,40 +218,10 @@ impl<I: Host> Kernels for I {
     }
 
     fn attention_without_gradients(
-        attendable: &Attendable<I>,
+        packed: &Packed<I>,
         mask: Option<&MaskTensors<I>>,
     ) -> Option<FloatTensor<I>> {
-        let mask = ReadMask::of::<I>(mask);
-        let mask = mask.as_mask();
-        let (query, heads, output) = match attendable {
-            Attendable::Packed(packed) => {
-                let read = ReadPacked::of::<I>(packed);
-                let [query, key, value] = read.heads();
-                let output = cpu::attention(query, &[[key, value]], mask);
-                (&packed.query, packed.heads, output)
-            }
-            Attendable::Parts {
-                query,
-                parts,
-                heads,
-            } => {
-                let queries = read::<I>(query);
-                let parts: Vec<_> = parts
-                    .iter()
-                    .map(|part| part.each_ref().map(|x| (read::<I>(x), dims::<I, 4>(x))))
-                    .collect();
-                let parts: Vec<_> = parts
-                    .iter()
-                    .map(|part| part.each_ref().map(|(x, shape)| HeadRows::split(x, *shape)))
-                    .collect();
-                let shape = dims::<I, 3>(query);
-                let queries = HeadRows::in_rows(&queries, shape, 0, [heads.n_heads, heads.d_k]);
-                (query, *heads, cpu::attention(queries, &parts, mask))
-            }
-        };
-        let [batch, query_len, _] = dims::<I, 3>(query);
-        let shape = [batch, query_len, heads.n_heads * heads.d_v];
-        Some(tensor::<I>(output, shape, query))
+        Some(attention::forward(packed, mask, None).0)
     }
 
     fn attention_forward(

@@ -10,9 +10,9 @@ use burn_autodiff::ops::{Backward, Ops};
 use transformer_cpu::{AttentionParents, Heads, ProductPrecision, score_scale};
 
 use crate::autodiff::{Tracked, first, pass_back, plain, record, tracked, wrapped};
-use crate::kernels::{Attendable, Kernels, MaskTensors, Packed};
+use crate::kernels::{Kernels, MaskTensors, Packed};
 use crate::ops::dropout::dropout;
-use crate::ops::heads::{join_heads, split_heads};
+use crate::ops::heads::join_heads;
 use crate::ops::mask::Mask;
 use crate::ops::operands::Operands;
 use crate::precision::factor;
@@ -40,9 +40,7 @@ pub struct AttentionOutput<B: Backend> {
 /// `softmax(Q Kᵀ / √d_k) V` of every head, with dropout on the weights: multi-head attention between its
 /// projections (§3.2.2).
 ///
-/// Fused for packed operands, unless the mask's bias is learned, and on flex and ndarray for all operands
-/// where neither gradients are taken nor weights dropped; [`scaled_dot_product_attention`] is the
-/// composition. The memory of fused attention grows with the lengths, not with their product: the backward
+/// Fused unless the mask's bias is learned; [`scaled_dot_product_attention`] is the composition. The memory of fused attention grows with the lengths, not with their product: the backward
 /// pass computes the weights again.
 ///
 /// Products have the given precision where gradients are taken. In bf16, `Q Kᵀ`, the product of weights and values, and
@@ -93,9 +91,8 @@ fn composed<B: Backend>(
     p: f64,
     wanted: AttentionWeights,
 ) -> AttentionOutput<B> {
-    let parts = operands.key_value(heads);
-    let query = split_heads(operands.query(), 0, heads.n_heads, heads.d_k);
-    let (output, weights) = attend(query, &parts, mask, p);
+    let [query, key, value] = operands.split(heads);
+    let (output, weights) = scaled_dot_product_attention(query, key, value, mask, p);
     AttentionOutput {
         output: join_heads(output),
         weights: match wanted {
@@ -154,22 +151,11 @@ pub fn scaled_dot_product_attention<B: Backend>(
     if let Some(mask) = mask {
         mask.check([batch, n_heads, query_len, key_len], query.dtype());
     }
-    attend(query, &[[key, value]], mask, p)
-}
-
-/// Equation 1, the keys and values in parts.
-fn attend<B: Backend>(
-    query: Tensor<B, 4>,
-    parts: &[[Tensor<B, 4>; 2]],
-    mask: Option<&Mask<B>>,
-    p: f64,
-) -> (Tensor<B, 4>, Tensor<B, 4>) {
-    let [_, _, _, d_k] = query.dims();
     let dtype = query.dtype();
     // Scaling the queries rather than the scores touches query_len × d_k numbers, not
     // query_len × key_len. A clone is scaled, because burn-tch changes a tensor that `swap_dims`
     // returned in place, although it shares its memory with the tensor before (docs/burn.md).
-    let scores = scores(query.clone() * score_scale(d_k), parts);
+    let scores = (query.clone() * score_scale(d_k)).matmul(key.swap_dims(2, 3));
     let weights = match mask {
         Some(mask) => {
             let mask = mask.expanded(dtype);
@@ -181,35 +167,8 @@ fn attend<B: Backend>(
         }
         None => softmax(scores, 3),
     };
-    let output = weighted_sums(dropout(weights.clone(), p), parts);
+    let output = dropout(weights.clone(), p).matmul(value);
     (output, weights)
-}
-
-/// `Q Kᵀ`
-fn scores<B: Backend>(query: Tensor<B, 4>, parts: &[[Tensor<B, 4>; 2]]) -> Tensor<B, 4> {
-    let mut scores: Vec<_> = parts
-        .iter()
-        .map(|[key, _]| query.clone().matmul(key.clone().swap_dims(2, 3)))
-        .collect();
-    match scores.len() {
-        1 => scores.remove(0),
-        _ => Tensor::cat(scores, 3),
-    }
-}
-
-/// Weights times `V`.
-fn weighted_sums<B: Backend>(weights: Tensor<B, 4>, parts: &[[Tensor<B, 4>; 2]]) -> Tensor<B, 4> {
-    if let [[_, value]] = parts {
-        return weights.matmul(value.clone());
-    }
-    let mut first = 0;
-    let sums = parts.iter().map(|[_, value]| {
-        let keys = first..first + value.dims()[2];
-        first = keys.end;
-        weights.clone().slice_dim(3, keys).matmul(value.clone())
-    });
-    let sum = sums.reduce(|sum, next| sum + next);
-    sum.expect("there is a part")
 }
 
 fn fused<B: Backend, I: Kernels>(
@@ -230,34 +189,20 @@ fn without_gradients<B: Backend, I: Kernels>(
     p: f64,
 ) -> Option<Tensor<B, 3>> {
     let query = plain::<B, I, 3>(operands.query()).filter(|_| p == 0.0)?;
-    let attendable = match operands {
-        Operands::SelfPacked(_) => Attendable::Packed(Packed {
-            query,
-            key_value: None,
-            heads,
-        }),
-        Operands::CrossPacked { key_value, .. } => Attendable::Packed(Packed {
-            query,
-            key_value: Some(plain::<B, I, 3>(key_value)?),
-            heads,
-        }),
-        Operands::Cached { parts, .. } => {
-            let part = |[key, value]: &[&Tensor<B, 4>; 2]| {
-                Some([plain::<B, I, 4>(key)?, plain::<B, I, 4>(value)?])
-            };
-            let parts = parts.iter().map(part).collect::<Option<_>>()?;
-            Attendable::Parts {
-                query,
-                parts,
-                heads,
-            }
-        }
+    let key_value = match operands.key_value() {
+        Some(key_value) => Some(plain::<B, I, 3>(key_value)?),
+        None => None,
     };
     let mask = match mask {
         Some(mask) => Some(mask.tensors::<I>(operands.query().dtype(), plain::<B, I, 4>)?),
         None => None,
     };
-    I::attention_without_gradients(&attendable, mask.as_ref()).map(wrapped)
+    let packed = Packed {
+        query,
+        key_value,
+        heads,
+    };
+    I::attention_without_gradients(&packed, mask.as_ref()).map(wrapped)
 }
 
 fn with_gradients<B: Backend, I: Kernels>(
@@ -268,10 +213,9 @@ fn with_gradients<B: Backend, I: Kernels>(
     precision: ProductPrecision,
 ) -> Option<Tensor<B, 3>> {
     let query = tracked::<B, I, 3>(operands.query())?;
-    let key_value = match operands {
-        Operands::SelfPacked(_) => None,
-        Operands::CrossPacked { key_value, .. } => Some(tracked::<B, I, 3>(key_value)?),
-        Operands::Cached { .. } => return None,
+    let key_value = match operands.key_value() {
+        Some(key_value) => Some(tracked::<B, I, 3>(key_value)?),
+        None => None,
     };
     let mask = match mask {
         Some(mask) => Some(mask.tensors::<I>(operands.query().dtype(), |bias| {

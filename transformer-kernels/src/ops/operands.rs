@@ -19,14 +19,6 @@ pub enum Operands<'a, B: Backend> {
         /// The keys of all heads, then their values: `[batch, key_len, n_heads · (d_k + d_v)]`
         key_value: &'a Tensor<B, 3>,
     },
-    /// Keys and values of a cache, split into heads, in one part or several that follow one another.
-    Cached {
-        /// The queries of all heads in the first columns: `[batch, query_len, n_heads · d_k or more]`
-        query: &'a Tensor<B, 3>,
-        /// Keys `[batch, n_heads, len, d_k]` and values `[batch, n_heads, len, d_v]`; key_len is the sum
-        /// of the parts' len.
-        parts: &'a [[&'a Tensor<B, 4>; 2]],
-    },
 }
 
 impl<B: Backend> Clone for Operands<'_, B> {
@@ -41,9 +33,15 @@ impl<'a, B: Backend> Operands<'a, B> {
     /// The tensor that holds the queries, in its first columns.
     pub fn query(&self) -> &'a Tensor<B, 3> {
         match *self {
-            Self::SelfPacked(query)
-            | Self::CrossPacked { query, .. }
-            | Self::Cached { query, .. } => query,
+            Self::SelfPacked(query) | Self::CrossPacked { query, .. } => query,
+        }
+    }
+
+    /// The tensor that holds keys and values, where it is another.
+    pub(crate) fn key_value(&self) -> Option<&'a Tensor<B, 3>> {
+        match *self {
+            Self::SelfPacked(_) => None,
+            Self::CrossPacked { key_value, .. } => Some(key_value),
         }
     }
 
@@ -71,40 +69,20 @@ impl<'a, B: Backend> Operands<'a, B> {
                 assert_eq!(batch, others, "sentences of queries and of keys");
                 [batch, n_heads, query_len, key_len]
             }
-            Self::Cached { query, parts } => {
-                let [batch, query_len, width] = query.dims();
-                assert!(
-                    width >= n_heads * d_k,
-                    "width {width} of the queries of {heads:?}"
-                );
-                assert!(!parts.is_empty(), "attention to a cache without parts");
-                let lens = parts.iter().map(|[key, value]| {
-                    let [_, _, len, _] = key.dims();
-                    let expected = [d_k, d_v].map(|width| [batch, n_heads, len, width]);
-                    let found = [key.dims(), value.dims()];
-                    assert_eq!(found, expected, "keys and values of {heads:?}");
-                    len
-                });
-                [batch, n_heads, query_len, lens.sum()]
-            }
         }
     }
 
-    /// Keys and values in parts, split into heads.
-    pub(crate) fn key_value(&self, heads: Heads) -> Vec<[Tensor<B, 4>; 2]> {
+    /// Queries, keys and values, split into heads.
+    pub(crate) fn split(&self, heads: Heads) -> [Tensor<B, 4>; 3] {
         let Heads { n_heads, d_k, d_v } = heads;
-        let key_value = |rows, column| {
-            [
-                split_heads(rows, column, n_heads, d_k),
-                split_heads(rows, column + n_heads * d_k, n_heads, d_v),
-            ]
+        let (rows, column) = match *self {
+            Self::SelfPacked(packed) => (packed, n_heads * d_k),
+            Self::CrossPacked { key_value, .. } => (key_value, 0),
         };
-        match *self {
-            Self::SelfPacked(packed) => vec![key_value(packed, n_heads * d_k)],
-            Self::CrossPacked {
-                key_value: packed, ..
-            } => vec![key_value(packed, 0)],
-            Self::Cached { parts, .. } => parts.iter().map(|part| part.map(Clone::clone)).collect(),
-        }
+        [
+            split_heads(self.query(), 0, n_heads, d_k),
+            split_heads(rows, column, n_heads, d_k),
+            split_heads(rows, column + n_heads * d_k, n_heads, d_v),
+        ]
     }
 }

@@ -15,7 +15,7 @@ use tch::{Kind, Tensor};
 use transformer_cpu::{AdamStep, AttentionParents, NormParents, ProductPrecision, WeightLayout};
 
 use self::dropout::Dropped;
-use crate::kernels::{Attendable, Kernels, MaskTensors, Packed};
+use crate::kernels::{Kernels, MaskTensors, Packed};
 
 impl Kernels for LibTorch {
     type Dropped = Dropped;
@@ -138,13 +138,10 @@ impl Kernels for LibTorch {
     }
 
     fn attention_without_gradients(
-        attendable: &Attendable<Self>,
+        packed: &Packed<Self>,
         mask: Option<&MaskTensors<Self>>,
     ) -> Option<TchTensor> {
-        match attendable {
-            Attendable::Packed(packed) => attention::without_gradients(packed, mask),
-            Attendable::Parts { .. } => None,
-        }
+        attention::without_gradients(packed, mask)
     }
 
     fn attention_forward(

@@ -399,23 +399,18 @@ struct AttentionCase {
     heads: Heads,
     batch: usize,
     query_len: usize,
-    /// The positions of each part of the keys.
-    lens: Vec<usize>,
+    key_len: usize,
     is_self: bool,
     query: Rows,
-    /// For each part the keys, then the values; one list of both for packed operands.
-    key_value: Vec<Vec<f32>>,
+    /// Of another sequence.
+    key_value: Vec<f32>,
     blocked: Blocked,
     layout: Layout,
 }
 
 impl AttentionCase {
-    fn key_len(&self) -> usize {
-        self.lens.iter().sum()
-    }
-
     fn mask<B: Backend>(&self) -> Option<Mask<B>> {
-        let (batch, query_len, key_len) = (self.batch, self.query_len, self.key_len());
+        let (batch, query_len, key_len) = (self.batch, self.query_len, self.key_len);
         let device = B::Device::default();
         Some(match &self.blocked {
             Blocked::Nothing => return None,
@@ -442,8 +437,8 @@ impl AttentionCase {
     /// The keys and values of another sequence.
     fn key_value<B: Backend>(&self) -> Option<Tensor<B, 3>> {
         let Heads { n_heads, d_k, d_v } = self.heads;
-        let shape = [self.batch, self.key_len(), n_heads * (d_k + d_v)];
-        (!self.is_self).then(|| tensor(&self.key_value[0], shape, self.layout))
+        let shape = [self.batch, self.key_len, n_heads * (d_k + d_v)];
+        (!self.is_self).then(|| tensor(&self.key_value, shape, self.layout))
     }
 
     fn attend<B: Backend>(
@@ -473,43 +468,6 @@ impl AttentionCase {
         all.extend(key_value.map(|key_value| gradient(&key_value, &gradients)));
         all
     }
-
-    /// With keys and values in the parts of a cache.
-    fn cached<B: Backend>(&self) -> Vec<f64> {
-        let Heads { n_heads, d_k, d_v } = self.heads;
-        let query = self.query::<B>();
-        let parts: Vec<[Tensor<B, 4>; 2]> = self
-            .lens
-            .iter()
-            .zip(&self.key_value)
-            .map(|(&len, numbers)| {
-                let (keys, values) = numbers.split_at(self.batch * n_heads * len * d_k);
-                [
-                    tensor(keys, [self.batch, n_heads, len, d_k], self.layout),
-                    tensor(values, [self.batch, n_heads, len, d_v], self.layout),
-                ]
-            })
-            .collect();
-        let parts: Vec<[&Tensor<B, 4>; 2]> =
-            parts.iter().map(|[key, value]| [key, value]).collect();
-        let operands = Operands::Cached {
-            query: &query,
-            parts: &parts,
-        };
-        let mask = self.mask();
-        let weights = AttentionWeights::Discard;
-        values(
-            ops::attention(
-                operands,
-                self.heads,
-                mask.as_ref(),
-                0.0,
-                weights,
-                ProductPrecision::F32,
-            )
-            .output,
-        )
-    }
 }
 
 fn blocked_keys(choices: &mut Choices, count: usize) -> Vec<bool> {
@@ -517,9 +475,9 @@ fn blocked_keys(choices: &mut Choices, count: usize) -> Vec<bool> {
     (0..count).map(|_| choices.one_in(often)).collect()
 }
 
-fn attention_case(choices: &mut Choices, is_cached: bool) -> AttentionCase {
+fn attention_case(choices: &mut Choices) -> AttentionCase {
     // Now and then of several tiles.
-    let is_long = !is_cached && choices.one_in(16);
+    let is_long = choices.one_in(16);
     let heads = Heads {
         n_heads: 1 + choices.below(if is_long { 2 } else { 3 }),
         d_k: 1 + choices.below(17),
@@ -527,16 +485,12 @@ fn attention_case(choices: &mut Choices, is_cached: bool) -> AttentionCase {
     };
     let Heads { n_heads, d_k, d_v } = heads;
     let batch = if is_long { 1 } else { 1 + choices.below(3) };
-    let is_self = !is_cached && choices.flag();
+    let is_self = choices.flag();
     let query_len = 1 + choices.below(if is_long { 230 } else { 20 });
-    let lens: Vec<usize> = match (is_self, is_cached) {
-        (true, _) => vec![query_len],
-        (false, false) => vec![1 + choices.below(if is_long { 560 } else { 40 })],
-        (false, true) => (0..1 + choices.below(3))
-            .map(|_| 1 + choices.below(20))
-            .collect(),
+    let key_len = match is_self {
+        true => query_len,
+        false => 1 + choices.below(if is_long { 560 } else { 40 }),
     };
-    let key_len: usize = lens.iter().sum();
     let rows = batch * query_len;
     let width = n_heads * d_k;
     // In self-attention, a NaN in a key would reach every query.
@@ -547,10 +501,7 @@ fn attention_case(choices: &mut Choices, is_cached: bool) -> AttentionCase {
         },
         false => choices.rows(rows, width),
     };
-    let key_value = lens
-        .iter()
-        .map(|len| choices.numbers(batch * len * n_heads * (d_k + d_v)))
-        .collect();
+    let key_value = choices.numbers(batch * key_len * n_heads * (d_k + d_v));
     let first = choices.below(key_len + 2);
     let blocked = match choices.below(5) {
         0 => Blocked::Nothing,
@@ -563,7 +514,7 @@ fn attention_case(choices: &mut Choices, is_cached: bool) -> AttentionCase {
         heads,
         batch,
         query_len,
-        lens,
+        key_len,
         is_self,
         query,
         key_value,
@@ -574,7 +525,7 @@ fn attention_case(choices: &mut Choices, is_cached: bool) -> AttentionCase {
 
 pub fn attention(_folder: &Path) -> Target {
     target(|choices| {
-        let case = attention_case(choices, false);
+        let case = attention_case(choices);
         let expected = case.forward::<Composed>();
         let is_ordinary = &case.query.is_ordinary;
         assert_rows(&case.forward::<Flex>(), &expected, is_ordinary);
@@ -588,14 +539,6 @@ pub fn attention(_folder: &Path) -> Target {
                 assert!(part.iter().all(|number| number.is_finite()));
             }
         }
-    })
-}
-
-pub fn cached_attention(_folder: &Path) -> Target {
-    target(|choices| {
-        let case = attention_case(choices, true);
-        let expected = case.cached::<Composed>();
-        assert_rows(&case.cached::<Flex>(), &expected, &case.query.is_ordinary);
     })
 }
 

@@ -64,7 +64,6 @@ pub const ALL: &[(&str, Make)] = &[
     ("kernel-embedding", kernels::embedding),
     ("kernel-linear", kernels::linear),
     ("kernel-attention", kernels::attention),
-    ("kernel-cached-attention", kernels::cached_attention),
     ("kernel-layer-norm", kernels::layer_norm),
     ("kernel-activation", kernels::activation),
     ("kernel-dropout", kernels::dropout),

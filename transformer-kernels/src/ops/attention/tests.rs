@@ -12,8 +12,6 @@ use crate::testing::{
 
 on_each!(self_attention_kernel_is_the_composition);
 on_each!(cross_attention_kernel_is_the_composition);
-on_each!(cached_attention_kernel_is_the_composition on slices);
-on_each!(empty_slots_have_no_effect on slices);
 on_each!(packed_attention_without_gradients_is_the_composition);
 on_each!(blocked_rows_are_broadcast);
 on_each!(backward_drops_the_same);
@@ -186,82 +184,6 @@ fn cross_attention_kernel_is_the_composition<I: Kernels>() {
             }
         }
     }
-}
-
-/// Queries with other columns after them, and the keys in two parts.
-fn cached_attention_kernel_is_the_composition<I: Kernels>() {
-    fn run<B: Backend>(
-        [batch, query_len, key_len, first]: [usize; 4],
-        kind: Kind,
-        attend: Attend<B>,
-    ) -> Vec<f64> {
-        let query = plain_numbers::<B, 3>(1, [batch, query_len, KEYS + 7]) * 2.0;
-        let lens = match first {
-            0 => vec![0..key_len],
-            _ => vec![0..first, first..key_len],
-        };
-        let part = |seed, d_head, positions| {
-            let rows = plain_numbers::<B, 3>(seed, [batch, key_len, 3 * d_head]) * 2.0;
-            split_heads(&rows.slice_dim(1, positions), 0, 3, d_head)
-        };
-        let parts = lens
-            .into_iter()
-            .map(|positions| [part(2, 8, positions.clone()), part(3, 5, positions)]);
-        let parts: Vec<_> = parts.collect();
-        let parts: Vec<_> = parts.iter().map(|[key, value]| [key, value]).collect();
-        let operands = Operands::Cached {
-            query: &query,
-            parts: &parts,
-        };
-        let mask = mask::<B>(kind, [batch, 3, query_len, key_len]);
-        values(attend(operands, HEADS, mask.as_ref()))
-    }
-    for sizes in [
-        [1, 1, 6, 0],
-        [1, 1, 6, 2],
-        [2, 7, 4, 3],
-        [3, 9, 40, 39],
-        [2, 70, 80, 33],
-    ] {
-        let [batch, query_len, key_len, _] = sizes;
-        for kind in masks([batch, 3, query_len, key_len]) {
-            assert_close(
-                &format!("{sizes:?}, {kind:?}"),
-                &[run::<I>(sizes, kind, by_kernel::<_, I>)],
-                &[run::<burn_ndarray::NdArray<f64>>(
-                    sizes,
-                    kind,
-                    by_composition,
-                )],
-            );
-        }
-    }
-}
-
-/// The slots of a cache after the last query are empty, whatever stands there.
-fn empty_slots_have_no_effect<I: Kernels>() {
-    let query = plain_numbers::<I, 3>(1, [2, 3, KEYS]);
-    let attend = |slots: usize| {
-        let [key, value] = [(2, 8), (3, 5)].map(|(seed, width)| {
-            let filled = plain_numbers::<I, 4>(seed, [2, 3, 9, width]);
-            if slots == 9 {
-                return filled;
-            }
-            let options = (&Default::default(), filled.dtype());
-            let empty = Tensor::full([2, 3, slots - 9, width], f32::NAN, options);
-            Tensor::cat(vec![filled, empty], 2)
-        });
-        let padding = Tensor::<I, 2, Bool>::zeros([2, slots], &Default::default());
-        let mask = Mask::causal_padding_from(6, 3, padding);
-        let operands = Operands::Cached {
-            query: &query,
-            parts: &[[&key, &value]],
-        };
-        values(by_kernel::<I, I>(operands, HEADS, Some(&mask)))
-    };
-    let expected = attend(9);
-    assert!(expected.iter().all(|y| y.is_finite()));
-    assert_eq!(attend(20), expected);
 }
 
 fn packed_attention_without_gradients_is_the_composition<I: Kernels>() {

@@ -2,7 +2,7 @@
 
 use std::any::{Any, TypeId};
 
-use burn::tensor::backend::Backend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorPrimitive};
 use burn_autodiff::Autodiff;
@@ -22,23 +22,51 @@ pub fn same<From: Any, To: Any>(from: From) -> Option<To> {
     to.take()
 }
 
-/// The tensor as one of `Autodiff<I>`, if that is its backend and `I` has kernels for it.
-pub fn tracked<B: Backend, I: Kernels, const D: usize>(
+/// An operand of a kernel of `I`: a tensor of `I` itself, where no gradients are taken, or of `Autodiff<I>`.
+pub struct Operand<I: Kernels> {
+    pub primitive: FloatTensor<I>,
+    /// The tensor of `Autodiff<I>`.
+    tracked: Option<Tracked<I>>,
+}
+
+impl<I: Kernels> Operand<I> {
+    /// Whether the backend takes gradients, if not necessarily of this tensor.
+    pub fn is_of_autodiff(&self) -> bool {
+        self.tracked.is_some()
+    }
+
+    /// Whether a gradient is taken of this tensor.
+    pub fn is_tracked(&self) -> bool {
+        self.tracked
+            .as_ref()
+            .is_some_and(|tensor| tensor.is_tracked())
+    }
+}
+
+/// The tensor as an operand, if its backend is `I` or `Autodiff<I>`, and `I` has kernels for it.
+pub fn operand<B: Backend, I: Kernels, const D: usize>(
     tensor: &Tensor<B, D>,
-) -> Option<Tracked<I>> {
+) -> Option<Operand<I>> {
     let primitive = tensor.clone().into_primitive().tensor();
-    let tracked: Tracked<I> = same(primitive)?;
+    let primitive: &dyn Any = &primitive;
+    let tracked = primitive.downcast_ref::<Tracked<I>>();
+    let own = match tracked {
+        Some(tracked) => &tracked.primitive,
+        None => primitive.downcast_ref()?,
+    };
     I::prepare();
-    I::supports(&tracked.primitive).then_some(tracked)
+    I::supports(own).then(|| Operand {
+        primitive: own.clone(),
+        tracked: tracked.cloned(),
+    })
 }
 
 /// The tensor as one of `I` itself, where no gradients are taken, if that is its backend.
 pub fn plain<B: Backend, I: Kernels, const D: usize>(
     tensor: &Tensor<B, D>,
 ) -> Option<FloatTensor<I>> {
-    let primitive: FloatTensor<I> = same(tensor.clone().into_primitive().tensor())?;
-    I::prepare();
-    I::supports(&primitive).then_some(primitive)
+    let operand = operand::<B, I, D>(tensor)?;
+    (!operand.is_of_autodiff()).then_some(operand.primitive)
 }
 
 /// Whether `B` is `Autodiff` over `I`, or has the same tensors.
@@ -61,21 +89,31 @@ pub fn wrapped<B: Backend, P: Any, const D: usize>(primitive: P) -> Tensor<B, D>
     Tensor::from_primitive(TensorPrimitive::Float(primitive))
 }
 
-/// Records an operation: its output, and the state that its backward pass needs.
-pub fn record<I: Kernels, O: Backward<I, N>, const N: usize>(
+/// The output of an operation. Where the backend takes gradients, it is recorded, with the state that its backward pass
+/// needs.
+pub fn record<B: Backend, I: Kernels, O: Backward<I, N>, const D: usize, const N: usize>(
     operation: O,
-    parents: [&Tracked<I>; N],
+    parents: [&Operand<I>; N],
     output: FloatTensor<I>,
     state: O::State,
-) -> Tracked<I> {
-    let nodes = parents.map(|parent| parent.node.clone());
-    match operation
-        .prepare::<NoCheckpointing>(nodes)
-        .compute_bound()
-        .stateful()
-    {
+) -> Tensor<B, D> {
+    if !parents.iter().all(|parent| parent.is_of_autodiff()) {
+        return wrapped(output);
+    }
+    let node = |parent: &Operand<I>| Some(parent.tracked.as_ref()?.node.clone());
+    let nodes = parents.map(|parent| node(parent).expect("all are of one backend"));
+    let prepared = operation.prepare::<NoCheckpointing>(nodes);
+    wrapped(match prepared.compute_bound().stateful() {
         OpsKind::Tracked(prepared) => prepared.finish(state, output),
         OpsKind::UnTracked(prepared) => prepared.finish(output),
+    })
+}
+
+/// A result that is a constant for gradients.
+pub fn constant<B: Backend, I: Kernels, const D: usize>(value: FloatTensor<I>) -> Tensor<B, D> {
+    match is_over::<B, I>() {
+        true => wrapped(Autodiff::<I>::from_inner(value)),
+        false => wrapped(value),
     }
 }
 
@@ -97,7 +135,7 @@ pub fn pass_back<I: Kernels, S, const N: usize>(
 }
 
 /// A value that the backward pass needs for this parent's gradient only: kept if the parent needs one.
-pub fn kept_for<I: Kernels>(parent: &Tracked<I>, value: FloatTensor<I>) -> Option<FloatTensor<I>> {
+pub fn kept_for<I: Kernels>(parent: &Operand<I>, value: FloatTensor<I>) -> Option<FloatTensor<I>> {
     parent.is_tracked().then_some(value)
 }
 

@@ -11,7 +11,7 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 use transformer_cpu::Activation;
 
-use crate::autodiff::{first, pass_back, plain, prepare, record, tracked, wrapped};
+use crate::autodiff::{first, operand, pass_back, prepare, record};
 use crate::kernels::Kernels;
 use crate::ops::dropout::dropout;
 use crate::sizes::{check_probability, check_vector};
@@ -80,13 +80,10 @@ fn fused_relu<B: Backend, I: Kernels, const D: usize>(
     bias: &Tensor<B, 1>,
     p: f64,
 ) -> Option<Tensor<B, D>> {
-    if let (Some(x), Some(bias)) = (plain::<B, I, D>(x), plain::<B, I, 1>(bias)) {
-        return Some(wrapped(I::relu_dropout(&x, &bias, p)));
-    }
-    let (x, bias) = (tracked::<B, I, D>(x)?, tracked::<B, I, 1>(bias)?);
+    let (x, bias) = (operand::<B, I, D>(x)?, operand::<B, I, 1>(bias)?);
     let output = I::relu_dropout(&x.primitive, &bias.primitive, p);
     let state = (output.clone(), p);
-    Some(wrapped(record(ReluDropout, [&x, &bias], output, state)))
+    Some(record(ReluDropout, [&x, &bias], output, state))
 }
 
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 use transformer_cpu::{AttentionParents, Heads, ProductPrecision, score_scale};
 
-use crate::autodiff::{Tracked, first, pass_back, plain, record, tracked, wrapped};
+use crate::autodiff::{Operand, first, operand, pass_back, record, wrapped};
 use crate::kernels::{Kernels, MaskTensors, Packed};
 use crate::ops::dropout::dropout;
 use crate::ops::heads::join_heads;
@@ -178,63 +178,29 @@ fn fused<B: Backend, I: Kernels>(
     p: f64,
     precision: ProductPrecision,
 ) -> Option<Tensor<B, 3>> {
-    without_gradients::<B, I>(operands, heads, mask, p)
-        .or_else(|| with_gradients::<B, I>(operands, heads, mask, p, precision))
-}
-
-fn without_gradients<B: Backend, I: Kernels>(
-    operands: Operands<'_, B>,
-    heads: Heads,
-    mask: Option<&Mask<B>>,
-    p: f64,
-) -> Option<Tensor<B, 3>> {
-    let query = plain::<B, I, 3>(operands.query()).filter(|_| p == 0.0)?;
+    let query = operand::<B, I, 3>(operands.query())?;
     let key_value = match operands.key_value() {
-        Some(key_value) => Some(plain::<B, I, 3>(key_value)?),
+        Some(key_value) => Some(operand::<B, I, 3>(key_value)?),
         None => None,
     };
     let mask = match mask {
-        Some(mask) => Some(mask.tensors::<I>(operands.query().dtype(), plain::<B, I, 4>)?),
+        Some(mask) => Some(mask.tensors::<I>(operands.query().dtype())?),
         None => None,
     };
-    let packed = Packed {
-        query,
-        key_value,
-        heads,
-    };
-    I::attention_without_gradients(&packed, mask.as_ref()).map(wrapped)
-}
-
-fn with_gradients<B: Backend, I: Kernels>(
-    operands: Operands<'_, B>,
-    heads: Heads,
-    mask: Option<&Mask<B>>,
-    p: f64,
-    precision: ProductPrecision,
-) -> Option<Tensor<B, 3>> {
-    let query = tracked::<B, I, 3>(operands.query())?;
-    let key_value = match operands.key_value() {
-        Some(key_value) => Some(tracked::<B, I, 3>(key_value)?),
-        None => None,
-    };
-    let mask = match mask {
-        Some(mask) => Some(mask.tensors::<I>(operands.query().dtype(), |bias| {
-            // The kernels' backward pass has no gradient for a bias that is learned.
-            let bias = tracked::<B, I, 4>(bias).filter(|bias| !bias.is_tracked());
-            bias.map(|bias| bias.primitive)
-        })?),
-        None => None,
-    };
-    let precision = match I::BF16_ATTENTION {
+    let takes_gradients = query.is_of_autodiff();
+    let precision = match takes_gradients && I::BF16_ATTENTION {
         true => precision,
         false => ProductPrecision::F32,
     };
-    let factor = |tensor: &Tracked<I>| factor::<I>(&tensor.primitive, precision);
+    let factor = |operand: &Operand<I>| factor::<I>(&operand.primitive, precision);
     let packed = Packed {
         query: factor(&query),
         key_value: key_value.as_ref().map(factor),
         heads,
     };
+    if !takes_gradients && p == 0.0 {
+        return I::attention_without_gradients(&packed, mask.as_ref()).map(wrapped);
+    }
     let (output, attended) = I::attention_forward(&packed, mask.as_ref(), p);
     let state = State {
         packed,
@@ -242,10 +208,10 @@ fn with_gradients<B: Backend, I: Kernels>(
         attended,
         p,
     };
-    Some(wrapped(match &key_value {
+    Some(match &key_value {
         None => record(SelfAttention, [&query], output, state),
         Some(key_value) => record(CrossAttention, [&query, key_value], output, state),
-    }))
+    })
 }
 
 #[derive(Debug)]

@@ -1,15 +1,14 @@
 //! Cross entropy against smoothed labels, whose forward pass makes no other tensor of the logits' size.
 
 use burn::tensor::activation;
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{Int, Tensor};
-use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 
-use crate::autodiff::{first, pass_back, plain, record, same, tracked, wrapped};
+use crate::autodiff::{constant, first, operand, pass_back, plain, record, same, wrapped};
 use crate::kernels::Kernels;
 use crate::sizes::described;
 
@@ -99,35 +98,20 @@ fn fused<B: Backend, I: Kernels>(
     smoothing: f64,
 ) -> Option<RowLosses<B>> {
     let labels: IntTensor<I> = same(labels.clone().into_primitive())?;
-    if let Some(logits) = plain::<B, I, 2>(logits) {
-        let [loss, log_sum_exp, at_label, largest] =
-            I::cross_entropy(&logits, &labels, smoothing).map(wrapped);
-        return Some(RowLosses {
-            loss,
-            log_sum_exp,
-            at_label,
-            largest,
-        });
-    }
-    let logits = tracked::<B, I, 2>(logits)?;
+    let logits = operand::<B, I, 2>(logits)?;
     let [loss, log_sum_exp, at_label, largest] =
         I::cross_entropy(&logits.primitive, &labels, smoothing);
-    let constant = |values: &FloatTensor<I>| -> Tensor<B, 1> {
-        wrapped(Autodiff::<I>::from_inner(values.clone()))
-    };
-    let (at_label, largest) = (constant(&at_label), constant(&largest));
-    let lse = constant(&log_sum_exp);
     let state = State {
         logits: logits.primitive.clone(),
         labels,
-        log_sum_exp,
+        log_sum_exp: log_sum_exp.clone(),
         smoothing,
     };
     Some(RowLosses {
-        loss: wrapped(record(CrossEntropy, [&logits], loss, state)),
-        log_sum_exp: lse,
-        at_label,
-        largest,
+        loss: record(CrossEntropy, [&logits], loss, state),
+        log_sum_exp: constant::<B, I, 1>(log_sum_exp),
+        at_label: constant::<B, I, 1>(at_label),
+        largest: constant::<B, I, 1>(largest),
     })
 }
 
@@ -161,6 +145,9 @@ impl<I: Kernels> Backward<I, 1> for CrossEntropy {
 
 #[cfg(test)]
 mod tests {
+    use burn::tensor::backend::AutodiffBackend;
+    use burn_autodiff::Autodiff;
+
     use super::*;
     use crate::testing::{Input, Reference, assert_close, on_each, outcome, plain as numbers};
     use crate::testing::{tensor, values};

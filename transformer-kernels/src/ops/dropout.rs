@@ -7,7 +7,7 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 use transformer_cpu::Keep;
 
-use crate::autodiff::{first, pass_back, plain, record, tracked, wrapped};
+use crate::autodiff::{first, operand, pass_back, record};
 use crate::kernels::Kernels;
 use crate::sizes::{check_alike, check_probability};
 
@@ -58,12 +58,9 @@ fn fused_dropout<B: Backend, I: Kernels, const D: usize>(
     x: &Tensor<B, D>,
     p: f64,
 ) -> Option<Tensor<B, D>> {
-    if let Some(x) = plain::<B, I, D>(x) {
-        return Some(wrapped(I::dropout(&x, None, p).0));
-    }
-    let x = tracked::<B, I, D>(x)?;
+    let x = operand::<B, I, D>(x)?;
     let (output, dropped) = I::dropout(&x.primitive, None, p);
-    Some(wrapped(record(Dropout, [&x], output, (dropped, p))))
+    Some(record(Dropout, [&x], output, (dropped, p)))
 }
 
 fn fused_add_dropout<B: Backend, I: Kernels, const D: usize>(
@@ -71,13 +68,9 @@ fn fused_add_dropout<B: Backend, I: Kernels, const D: usize>(
     x: &Tensor<B, D>,
     p: f64,
 ) -> Option<Tensor<B, D>> {
-    if let (Some(residual), Some(x)) = (plain::<B, I, D>(residual), plain::<B, I, D>(x)) {
-        return Some(wrapped(I::dropout(&x, Some(&residual), p).0));
-    }
-    let (residual, x) = (tracked::<B, I, D>(residual)?, tracked::<B, I, D>(x)?);
+    let (residual, x) = (operand::<B, I, D>(residual)?, operand::<B, I, D>(x)?);
     let (output, dropped) = I::dropout(&x.primitive, Some(&residual.primitive), p);
-    let parents = [&residual, &x];
-    Some(wrapped(record(AddDropout, parents, output, (dropped, p))))
+    Some(record(AddDropout, [&residual, &x], output, (dropped, p)))
 }
 
 /// Draws the entries to drop with probability `p`; `None` where it is zero. The hash's seed comes from the

@@ -8,7 +8,7 @@ use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 
-use crate::autodiff::{first, pass_back, plain, record, same, tracked, wrapped};
+use crate::autodiff::{first, operand, pass_back, record, same};
 use crate::kernels::Kernels;
 
 /// The vectors of tokens, times `scale` (§3.4).
@@ -47,17 +47,14 @@ fn fused<B: Backend, I: Kernels>(
     scale: f64,
 ) -> Option<Tensor<B, 3>> {
     let tokens: IntTensor<I> = same(tokens.clone().into_primitive())?;
-    if let Some(table) = plain::<B, I, 2>(table) {
-        return Some(wrapped(I::embed(&table, &tokens, scale)));
-    }
-    let table = tracked::<B, I, 2>(table)?;
+    let table = operand::<B, I, 2>(table)?;
     let output = I::embed(&table.primitive, &tokens, scale);
     let state = State {
         table: table.primitive.clone(),
         tokens,
         scale,
     };
-    Some(wrapped(record(Embedding, [&table], output, state)))
+    Some(record(Embedding, [&table], output, state))
 }
 
 #[derive(Debug)]

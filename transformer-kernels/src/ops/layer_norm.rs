@@ -8,7 +8,7 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 use transformer_cpu::NormParents;
 
-use crate::autodiff::{first, pass_back, plain, record, tracked, wrapped};
+use crate::autodiff::{first, operand, pass_back, record};
 use crate::kernels::Kernels;
 use crate::sizes::check_vector;
 
@@ -53,19 +53,8 @@ fn fused<B: Backend, I: Kernels, const D: usize>(
     beta: &Tensor<B, 1>,
     epsilon: f64,
 ) -> Option<Tensor<B, D>> {
-    if let (Some(x), Some(gamma), Some(beta)) = (
-        plain::<B, I, D>(x),
-        plain::<B, I, 1>(gamma),
-        plain::<B, I, 1>(beta),
-    ) {
-        let [output, ..] = I::layer_norm_forward(&x, &gamma, &beta, epsilon);
-        return Some(wrapped(output));
-    }
-    let (x, gamma, beta) = (
-        tracked::<B, I, D>(x)?,
-        tracked::<B, I, 1>(gamma)?,
-        tracked::<B, I, 1>(beta)?,
-    );
+    let x = operand::<B, I, D>(x)?;
+    let (gamma, beta) = (operand::<B, I, 1>(gamma)?, operand::<B, I, 1>(beta)?);
     let [output, mean, deviation] =
         I::layer_norm_forward(&x.primitive, &gamma.primitive, &beta.primitive, epsilon);
     let state = State {
@@ -73,8 +62,7 @@ fn fused<B: Backend, I: Kernels, const D: usize>(
         gamma: gamma.primitive.clone(),
         statistics: [mean, deviation],
     };
-    let parents = [&x, &gamma, &beta];
-    Some(wrapped(record(LayerNorm, parents, output, state)))
+    Some(record(LayerNorm, [&x, &gamma, &beta], output, state))
 }
 
 #[derive(Debug)]

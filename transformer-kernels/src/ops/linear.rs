@@ -9,7 +9,7 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 use transformer_cpu::{ProductPrecision, WeightLayout, count};
 
-use crate::autodiff::{Tracked, first, kept_for, pass_back, plain, record, tracked, wrapped};
+use crate::autodiff::{Operand, first, kept_for, operand, pass_back, record};
 use crate::kernels::Kernels;
 use crate::precision::factor;
 use crate::sizes::{check_vector, described, reshaped};
@@ -93,32 +93,23 @@ fn fused<B: Backend, I: Kernels>(
     layout: WeightLayout,
     precision: ProductPrecision,
 ) -> Option<Tensor<B, 2>> {
-    if let (Some(x), Some(weight)) = (plain::<B, I, 2>(x), plain::<B, I, 2>(weight)) {
-        let bias = match bias {
-            Some(bias) => Some(plain::<B, I, 1>(bias)?),
-            None => None,
-        };
-        return Some(wrapped(I::linear_forward(
-            &x,
-            &weight,
-            bias.as_ref(),
-            layout,
-            ProductPrecision::F32,
-        )));
-    }
-    let (x, weight) = (tracked::<B, I, 2>(x)?, tracked::<B, I, 2>(weight)?);
+    let (x, weight) = (operand::<B, I, 2>(x)?, operand::<B, I, 2>(weight)?);
     let bias = match bias {
-        Some(bias) => Some(tracked::<B, I, 1>(bias)?),
+        Some(bias) => Some(operand::<B, I, 1>(bias)?),
         None => None,
+    };
+    let precision = match x.is_of_autodiff() {
+        true => precision,
+        false => ProductPrecision::F32,
     };
     let values = bias.as_ref().map(|bias| &bias.primitive);
     let factors = [&x, &weight].map(|x| factor::<I>(&x.primitive, precision));
     let output = I::linear_forward(&factors[0], &factors[1], values, layout, precision);
     let state = State::new([&x, &weight], factors, layout, precision);
-    Some(wrapped(match &bias {
+    Some(match &bias {
         Some(bias) => record(LinearWithBias, [&x, &weight, bias], output, state),
         None => record(Linear, [&x, &weight], output, state),
-    }))
+    })
 }
 
 #[derive(Debug)]
@@ -140,7 +131,7 @@ struct State<I: Backend> {
 impl<I: Kernels> State<I> {
     /// Keeps each factor of the product if the other one needs a gradient.
     fn new(
-        [x, weight]: [&Tracked<I>; 2],
+        [x, weight]: [&Operand<I>; 2],
         [x_factor, weight_factor]: [FloatTensor<I>; 2],
         layout: WeightLayout,
         precision: ProductPrecision,
@@ -206,13 +197,11 @@ mod tests {
     type Inputs<B> = (Tensor<B, 2>, Tensor<B, 2>, Option<Tensor<B, 1>>);
 
     fn nothing_is_kept_or_computed_for_frozen_parents<I: Kernels>() {
-        let frozen = |seed| -> Tracked<I> {
-            let x = plain_numbers::<Autodiff<I>, 2>(seed, [7, 7]);
-            tracked::<_, I, 2>(&x).expect("a kernel")
-        };
-        let learned = |seed| frozen(seed).require_grad();
+        let numbers = |seed| plain_numbers::<Autodiff<I>, 2>(seed, [7, 7]);
+        let frozen = |seed| operand::<_, I, 2>(&numbers(seed)).expect("a kernel");
+        let learned = |seed| operand(&numbers(seed).require_grad()).expect("a kernel");
         let grad = learned(3).primitive;
-        let which = |x: &Tracked<I>, weight: &Tracked<I>| {
+        let which = |x: &Operand<I>, weight: &Operand<I>| {
             let factors = [x, weight].map(|factor| factor.primitive.clone());
             let layout = WeightLayout::InputByOutput;
             let state = State::new([x, weight], factors, layout, ProductPrecision::F32);

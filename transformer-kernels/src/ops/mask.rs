@@ -3,11 +3,10 @@
 use std::sync::{Arc, OnceLock};
 
 use burn::tensor::backend::Backend;
-use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Bool, DType, Tensor};
 use transformer_cpu::LOWEST;
 
-use crate::autodiff::same;
+use crate::autodiff::{operand, same};
 use crate::kernels::{Kernels, MaskTensors};
 
 /// An attention mask (§3.2.3): the keys that a query may not attend to, and, if there is one, a bias on the
@@ -295,12 +294,9 @@ impl<B: Backend> Mask<B> {
         }
     }
 
-    /// The mask for kernels. `primitive` converts a bias to their backend; `None` where it cannot.
-    pub(crate) fn tensors<I: Kernels>(
-        &self,
-        dtype: DType,
-        primitive: impl Fn(&Tensor<B, 4>) -> Option<FloatTensor<I>>,
-    ) -> Option<MaskTensors<I>> {
+    /// The mask for the kernels of `I`; `None` where it is not of their backend, or its bias is learned: their backward
+    /// pass has no gradient for it.
+    pub(crate) fn tensors<I: Kernels>(&self, dtype: DType) -> Option<MaskTensors<I>> {
         let padding = match &self.padding {
             Some(padding) => Some(same(padding.clone().into_primitive())?),
             None => None,
@@ -317,7 +313,10 @@ impl<B: Backend> Mask<B> {
             _ => None,
         };
         let bias = match &bias {
-            Some(bias) => Some(primitive(bias)?),
+            Some(bias) => {
+                let bias = operand::<B, I, 4>(bias).filter(|bias| !bias.is_tracked())?;
+                Some(bias.primitive)
+            }
             None => None,
         };
         Some(MaskTensors {

@@ -262,78 +262,33 @@ impl<R: BufRead> Machine<R> {
 
     /// Executes an instruction; false after the last one.
     fn step(&mut self) -> Result<bool, String> {
-        match self.byte()? {
+        let instruction = self.byte()?;
+        if let Some(value) = self.value(instruction)? {
+            self.push(value);
+            return Ok(true);
+        }
+        match instruction {
             op::STOP => return Ok(false),
             op::PROTO => match self.byte()? {
                 2 => {}
                 other => return Err(format!("pickle protocol {other}, not 2")),
             },
             op::MARK => self.marks.push(self.stack.len()),
-            op::NONE => self.push(Value::Other),
-            op::NEWTRUE => self.push(Value::Flag(true)),
-            op::NEWFALSE => self.push(Value::Flag(false)),
-            op::BINFLOAT => {
-                self.bytes::<8>()?;
-                self.push(Value::Other);
-            }
-            op::BININT => {
-                let int = i32::from_le_bytes(self.bytes()?);
-                self.push(Value::Int(int.into()));
-            }
-            op::BININT1 => {
-                let int = self.byte()?;
-                self.push(Value::Int(int.into()));
-            }
-            op::BININT2 => {
-                let int = u16::from_le_bytes(self.bytes()?);
-                self.push(Value::Int(int.into()));
-            }
-            op::LONG1 => {
-                let int = self.long()?;
-                self.push(Value::Int(int));
-            }
-            op::BINUNICODE => {
-                let len = u32::from_le_bytes(self.bytes()?) as usize;
-                let text = self.take(len)?;
-                let text = String::from_utf8(text).map_err(|_| "a string that is not UTF-8")?;
-                self.push(Value::String(text.into()));
-            }
-            op::EMPTY_TUPLE => self.push(Value::Tuple(Vec::new())),
-            op::TUPLE => {
-                let items = self.pop_to_mark()?;
-                self.push(Value::Tuple(items));
-            }
-            op::TUPLE1 => self.tuple(1)?,
-            op::TUPLE2 => self.tuple(2)?,
-            op::TUPLE3 => self.tuple(3)?,
-            op::EMPTY_LIST => self.push(Value::List(Vec::new())),
             op::APPEND => {
-                let item = self.pop()?;
-                self.append(&[item])?;
+                let items = self.pop_last(1)?;
+                self.append(&items)?;
             }
             op::APPENDS => {
                 let items = self.pop_to_mark()?;
                 self.append(&items)?;
             }
-            op::EMPTY_DICT => self.push(Value::Dict(Vec::new())),
             op::SETITEM => {
-                let value = self.pop()?;
-                let key = self.pop()?;
-                self.set_items(&[key, value])?;
+                let items = self.pop_last(2)?;
+                self.set_items(&items)?;
             }
             op::SETITEMS => {
                 let items = self.pop_to_mark()?;
                 self.set_items(&items)?;
-            }
-            op::GLOBAL => {
-                let name = format!("{}.{}", self.line()?, self.line()?);
-                let global = Global::named(&name).ok_or_else(|| {
-                    format!(
-                        "it names `{name}`, which no state dict needs; nothing of it was executed. \
-                         Save the state dict alone: torch.save(model.state_dict(), path)"
-                    )
-                })?;
-                self.push(Value::Global(global));
             }
             op::REDUCE => {
                 let arguments = self.pop()?;
@@ -342,16 +297,6 @@ impl<R: BufRead> Machine<R> {
             }
             // The attributes of an object, such as an OrderedDict's `_metadata`.
             op::BUILD => drop(self.pop()?),
-            op::BINPERSID => {
-                let id = self.pop()?;
-                let storage = self.storage(id).ok_or("a storage is ill-described")?;
-                let storage = match self.storages.entry(Rc::clone(&storage.key)) {
-                    Slot::Occupied(other) if **other.get() == storage => Rc::clone(other.get()),
-                    Slot::Occupied(_) => return Err("a storage of two sizes or types".to_owned()),
-                    Slot::Vacant(slot) => Rc::clone(slot.insert(Rc::new(storage))),
-                };
-                self.push(Value::Storage(storage));
-            }
             op::BINPUT => {
                 let at = self.byte()?;
                 self.remember(at.into())?;
@@ -371,6 +316,54 @@ impl<R: BufRead> Machine<R> {
             other => return Err(format!("a pickle instruction {other:#04x} of another kind")),
         }
         Ok(true)
+    }
+
+    /// The value that an instruction pushes; `None` if it does something else.
+    fn value(&mut self, instruction: u8) -> Result<Option<Value>, String> {
+        Ok(Some(match instruction {
+            op::NONE => Value::Other,
+            op::NEWTRUE => Value::Flag(true),
+            op::NEWFALSE => Value::Flag(false),
+            op::BINFLOAT => {
+                self.bytes::<8>()?;
+                Value::Other
+            }
+            op::BININT => Value::Int(i32::from_le_bytes(self.bytes()?).into()),
+            op::BININT1 => Value::Int(self.byte()?.into()),
+            op::BININT2 => Value::Int(u16::from_le_bytes(self.bytes()?).into()),
+            op::LONG1 => Value::Int(self.long()?),
+            op::BINUNICODE => {
+                let len = u32::from_le_bytes(self.bytes()?) as usize;
+                let text = String::from_utf8(self.take(len)?);
+                Value::String(text.map_err(|_| "a string that is not UTF-8")?.into())
+            }
+            op::EMPTY_TUPLE => Value::Tuple(Vec::new()),
+            op::TUPLE => Value::Tuple(self.pop_to_mark()?),
+            op::TUPLE1 => Value::Tuple(self.pop_last(1)?),
+            op::TUPLE2 => Value::Tuple(self.pop_last(2)?),
+            op::TUPLE3 => Value::Tuple(self.pop_last(3)?),
+            op::EMPTY_LIST => Value::List(Vec::new()),
+            op::EMPTY_DICT => Value::Dict(Vec::new()),
+            op::GLOBAL => {
+                let name = format!("{}.{}", self.line()?, self.line()?);
+                Value::Global(Global::named(&name).ok_or_else(|| {
+                    format!(
+                        "it names `{name}`, which no state dict needs; nothing of it was executed. \
+                         Save the state dict alone: torch.save(model.state_dict(), path)"
+                    )
+                })?)
+            }
+            op::BINPERSID => {
+                let id = self.pop()?;
+                let storage = self.storage(id).ok_or("a storage is ill-described")?;
+                Value::Storage(match self.storages.entry(Rc::clone(&storage.key)) {
+                    Slot::Occupied(other) if **other.get() == storage => Rc::clone(other.get()),
+                    Slot::Occupied(_) => return Err("a storage of two sizes or types".to_owned()),
+                    Slot::Vacant(slot) => Rc::clone(slot.insert(Rc::new(storage))),
+                })
+            }
+            _ => return Ok(None),
+        }))
     }
 
     /// The value that is left at the end.
@@ -529,13 +522,10 @@ impl<R: BufRead> Machine<R> {
         Ok(())
     }
 
-    fn tuple(&mut self, len: usize) -> Result<(), String> {
-        let first = self.floor();
+    fn pop_last(&mut self, len: usize) -> Result<Vec<Id>, String> {
         let start = self.stack.len().checked_sub(len);
-        let start = start.filter(|&start| start >= first).ok_or(EMPTY_STACK)?;
-        let items = self.stack.split_off(start);
-        self.push(Value::Tuple(items));
-        Ok(())
+        let start = start.filter(|&start| start >= self.floor());
+        Ok(self.stack.split_off(start.ok_or(EMPTY_STACK)?))
     }
 
     fn push(&mut self, value: Value) {
@@ -544,9 +534,7 @@ impl<R: BufRead> Machine<R> {
     }
 
     fn pop(&mut self) -> Result<Id, String> {
-        let own = self.stack.len() > self.floor();
-        let top = own.then(|| self.stack.pop()).flatten();
-        Ok(top.ok_or(EMPTY_STACK)?)
+        Ok(self.pop_last(1)?[0])
     }
 
     /// The height of the stack at the last mark.

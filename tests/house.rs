@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate with its modules, from the ground up.
-const CRATES: [(&str, &[&str]); 3] = [
+const CRATES: [(&str, &[&str]); 4] = [
     (
         "transformer-cpu",
         &[
@@ -46,6 +46,25 @@ const CRATES: [(&str, &[&str]); 3] = [
             "packed",
             "formats",
             "text",
+        ],
+    ),
+    (
+        "transformer-train",
+        &[
+            "printable",
+            "files",
+            "data",
+            "error",
+            "objective",
+            "metrics",
+            "config",
+            "optim",
+            "learner",
+            "loaders",
+            "validation",
+            "ranks",
+            "progress",
+            "run",
         ],
     ),
 ];

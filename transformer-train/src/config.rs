@@ -3,12 +3,9 @@
 use serde::{Deserialize, Serialize};
 use transformer_core::ProductPrecision;
 
-use crate::config_rule::ConfigRule;
-use crate::error::TrainError;
+use crate::error::{ConfigRule, TrainError};
 use crate::metrics::criterion::Criterion;
 use crate::objective::loss::LossOptions;
-use crate::optim::adam::AdamConfig;
-use crate::optim::schedule::Schedule;
 
 /// How a model is trained. The defaults are the paper's (§5), at a batch that fits one machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -97,6 +94,36 @@ pub struct TrainingConfig {
     pub average_last: usize,
 }
 
+/// The course of the learning rate. Every schedule rises linearly over the updates of the warm-up `w`
+/// ([`TrainingConfig::warmup`]) to its peak `p`, and they differ after it. Below, `s` is the update,
+/// counted from 1, and `n` the last one ([`TrainingConfig::updates`]). Both count the updates that a run
+/// [continues](TrainingConfig::schedule_start), too.
+///
+/// The paper's curve has two names. *Noam* has its peak from the width of the model, *inverse square
+/// root* from its user, and both fall alike. Here it is one schedule, whose peak may be given
+/// ([`TrainingConfig::peak_rate`]) or not; a configuration file may call it `noam` or `inverse_sqrt`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Schedule {
+    /// Falls with the inverse square root of the update, `p √(w / s)`: the paper's (§5.3, equation 3).
+    #[default]
+    #[serde(alias = "inverse_sqrt")]
+    Noam,
+    /// Falls linearly to zero at the last update, `p (n - s) / (n - w)`.
+    Linear,
+    /// Falls by half a cosine to zero at the last update, `p (1 + cos(π (s - w) / (n - w))) / 2`.
+    Cosine,
+    /// Stays at the peak.
+    Constant,
+}
+
+impl Schedule {
+    /// Whether the rate is zero at the last update, so that it depends on the length of the run.
+    pub(crate) fn falls_to_zero(self) -> bool {
+        matches!(self, Self::Linear | Self::Cosine)
+    }
+}
+
 impl Default for TrainingConfig {
     fn default() -> Self {
         Self {
@@ -131,14 +158,6 @@ impl TrainingConfig {
     /// How the loss is computed.
     pub fn loss_options(&self) -> LossOptions {
         LossOptions::smoothed(self.label_smoothing)
-    }
-
-    /// The paper's Adam, with the weight decay of this configuration.
-    pub fn adam(&self) -> AdamConfig {
-        AdamConfig {
-            weight_decay: self.weight_decay,
-            ..AdamConfig::default()
-        }
     }
 
     /// Checks that the configuration describes a run.

@@ -1,5 +1,7 @@
 //! Errors of training.
 
+use std::error::Error;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -8,7 +10,6 @@ use serde_json::{Map, Value};
 use transformer_core::TextError;
 use transformer_core::{ConfigError, ModelError, ProductPrecision};
 
-use crate::config_rule::ConfigRule;
 use crate::data::{BatchError, CorpusError, ExampleProblem};
 
 /// A training run that cannot start or go on.
@@ -281,9 +282,12 @@ pub enum TrainError {
     #[error("the run cannot be logged: {source}")]
     Observer {
         /// The error that it returned.
-        source: crate::progress::ObserverError,
+        source: ObserverError,
     },
 }
+
+/// The error of an observer.
+pub type ObserverError = Box<dyn Error + Send + Sync>;
 
 impl TrainError {
     /// An input or output error at `path`.
@@ -461,5 +465,60 @@ impl AverageError {
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }
+    }
+}
+
+/// The rule for the value of a key of the training configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigRule {
+    /// At least 1.
+    AtLeastOne,
+    /// At least this, the number of processes that train together ([`Ranks`](crate::Ranks)).
+    AtLeastProcesses(usize),
+    /// Positive and finite.
+    PositiveAndFinite,
+    /// In [0, 1).
+    BelowOne,
+    /// In (0, 1).
+    BetweenZeroAndOne,
+    /// 1, because the value of this key is given, which stands in its place.
+    OneWhereGiven(&'static str),
+    /// Above the value of this key, at which the learning rate begins to fall to zero.
+    Above(&'static str),
+    /// At most the value of this key.
+    AtMost(&'static str),
+}
+
+impl ConfigRule {
+    /// The rule in words, with a name in place of each key: for users who know the keys by other names.
+    ///
+    /// ```
+    /// use transformer_train::ConfigRule;
+    ///
+    /// let rule = ConfigRule::AtMost("keep_checkpoints");
+    /// assert_eq!(rule.to_string(), "at most `keep_checkpoints`");
+    /// assert_eq!(rule.with_names(|_| "--keep"), "at most `--keep`");
+    /// ```
+    pub fn with_names(self, name: impl Fn(&'static str) -> &'static str) -> String {
+        match self {
+            Self::AtLeastOne => "at least 1".into(),
+            Self::AtLeastProcesses(size) => format!("at least {size}, the number of processes"),
+            Self::PositiveAndFinite => "positive and finite".into(),
+            Self::BelowOne => "in [0, 1)".into(),
+            Self::BetweenZeroAndOne => "in (0, 1)".into(),
+            Self::OneWhereGiven(key) => format!("1 where `{}` is given", name(key)),
+            Self::Above(key) => format!(
+                "more than `{}` where the learning rate falls to zero",
+                name(key)
+            ),
+            Self::AtMost(key) => format!("at most `{}`", name(key)),
+        }
+    }
+}
+
+impl fmt::Display for ConfigRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.with_names(|key| key))
     }
 }

@@ -11,9 +11,9 @@ use burn::train::{InferenceStep, Learner, LearningComponentsMarker, TrainOutput,
 use crate::config::TrainingConfig;
 use crate::data::Update;
 use crate::error::TrainError;
-use crate::metrics::{DeviceStatistics, UpdateItem};
 use crate::objective::gradients::{gradients, sums};
 use crate::objective::loss::LossOptions;
+use crate::objective::statistics::{DeviceStatistics, UpdateItem};
 use crate::objective::{Objective, Trainable, prepared};
 use crate::optim::adam::{Adam, Clipped, global_norm};
 use crate::optim::schedule::RateSchedule;

@@ -71,7 +71,6 @@
 //! | BLEU, chrF, error rates | [`metrics`] |
 
 mod config;
-mod config_rule;
 mod data;
 mod error;
 mod files;
@@ -86,8 +85,7 @@ mod ranks;
 mod run;
 mod validation;
 
-pub use config::TrainingConfig;
-pub use config_rule::ConfigRule;
+pub use config::{Schedule, TrainingConfig};
 pub use data::{
     BatchError, BatchSampler, Checksum, Corpus, CorpusError, CorpusFile, CorpusFiles, Example,
     ExampleProblem, ExampleSource, Lengths, MAX_LINE_BYTES, Pair, PairPlaces, TRAINING_FILE,
@@ -100,7 +98,7 @@ pub use data::{
     PairFilters, Tokenized, TokenizerConfig, TokenizerError, TokenizerKind, WeightedPairs,
     train_bpe, train_tokenizer,
 };
-pub use error::{AverageError, TrainError, same_config};
+pub use error::{AverageError, ConfigRule, ObserverError, TrainError, same_config};
 pub use learner::{TrainingLearner, TrainingModel, learner};
 pub use loaders::{Batches, Updates};
 pub use metrics::criterion::{Criterion, Goal};
@@ -110,11 +108,11 @@ pub use objective::{
 };
 pub use optim::adam::{Adam, AdamConfig, AdamRule, Clipped, clip_global_norm, global_norm};
 pub use optim::freeze::{FreezeError, freeze, frozen_names};
-pub use optim::schedule::{RateSchedule, Schedule};
+pub use optim::schedule::RateSchedule;
 pub use printable::printable;
 pub use progress::{
-    JsonLog, LOG_FILE, ObserverError, PlainLines, ProgressDisplay, RunLog, RunObserver, RunStart,
-    SkippedUpdate, TensorBoardLog, TrainingPoint,
+    JsonLog, LOG_FILE, PlainLines, ProgressDisplay, RunLog, RunObserver, RunStart, SkippedUpdate,
+    TensorBoardLog, TrainingPoint,
 };
 #[cfg(feature = "mpi")]
 pub use ranks::Mpi;

@@ -8,10 +8,9 @@ use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::tensor::backend::Backend;
 
 use crate::config::TrainingConfig;
-use crate::data::{BatchSampler, Example, LoadedUpdate, Update, UpdateLoader};
+use crate::data::{BatchSampler, Example, ExampleSource, LoadedUpdate, Update, UpdateLoader};
 use crate::error::TrainError;
 use crate::objective::Objective;
-use crate::validation::evaluate::checked;
 
 /// The updates of a run, for Burn's own training loop ([`learner`](crate::learner)): those that
 /// [`Trainer`](crate::Trainer) makes with the same configuration. An epoch of Burn's is the updates between two
@@ -222,4 +221,39 @@ impl<I: Iterator> DataLoaderIterator<I::Item> for Counted<I> {
     fn progress(&self) -> Progress {
         Progress::new(self.read, self.all)
     }
+}
+
+/// The batches of examples, after those that are to be checked before a run were checked against the model.
+pub(crate) fn checked<B: Backend, M: Objective<B>>(
+    model: &M,
+    examples: &dyn ExampleSource<Example = M::Example>,
+    batch_tokens: usize,
+    seed: u64,
+    part: &'static str,
+) -> Result<BatchSampler, TrainError> {
+    for index in examples.checked_first() {
+        check(model, &examples.get(index, 0)?, index, part)?;
+    }
+    let name = M::Example::NAME;
+    BatchSampler::of_source(examples, batch_tokens, seed).map_err(|source| TrainError::Batches {
+        part,
+        name,
+        source,
+    })
+}
+
+/// Checks that the model can learn from the example at position `index`.
+pub(crate) fn check<B: Backend, M: Objective<B>>(
+    model: &M,
+    example: &M::Example,
+    index: usize,
+    part: &'static str,
+) -> Result<(), TrainError> {
+    let name = M::Example::NAME;
+    model.check(example).map_err(|problem| TrainError::Example {
+        part,
+        name,
+        index,
+        problem,
+    })
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use flate2::Crc;
+use serde::{Deserialize, Serialize};
 
 /// A training example of a model: a pair of sentences, a sequence, a text and its class.
 ///
@@ -180,5 +181,21 @@ impl Example for Vec<u32> {
 
     fn add_to(&self, checksum: &mut Checksum) {
         checksum.tokens(self);
+    }
+}
+
+/// Examples, as a resumed run recognises them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ExampleSet {
+    #[serde(rename = "pairs")]
+    pub examples: usize,
+    pub checksum: u32,
+}
+
+impl ExampleSet {
+    /// In words; `name` is the noun for an example.
+    pub fn shown(self, name: &str) -> String {
+        let Self { examples, checksum } = self;
+        format!("{examples} {name}s of checksum {checksum:08x}")
     }
 }

@@ -28,6 +28,7 @@ pub use corpora::unusable::UnusablePairs;
 #[cfg(feature = "text")]
 pub use corpora::weighted_pairs::WeightedPairs;
 pub use error::CorpusError;
+pub(crate) use example::ExampleSet;
 pub use example::{Checksum, Example, ExampleProblem, Lengths, TokenizedPair};
 #[cfg(feature = "text")]
 pub use tokenizers::bpe::train_bpe;

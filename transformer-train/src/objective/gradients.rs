@@ -5,8 +5,8 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use crate::data::Update;
-use crate::metrics::DeviceStatistics;
 use crate::objective::loss::{LossOptions, LossSums};
+use crate::objective::statistics::DeviceStatistics;
 use crate::objective::{Objective, Trainable};
 
 /// The loss of a model on a batch.

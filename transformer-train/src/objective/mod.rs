@@ -4,6 +4,7 @@ pub mod gradients;
 mod labels;
 mod language;
 pub mod loss;
+pub mod statistics;
 mod translation;
 
 use std::path::Path;

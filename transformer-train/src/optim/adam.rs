@@ -10,6 +10,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Tensor};
 use transformer_core::ops::{self, AdamStep, Moments};
 
+use crate::config::TrainingConfig;
 use crate::objective::gradients::device;
 
 /// The constants of [`Adam`]; by default the paper's (§5.3), without weight decay.
@@ -45,6 +46,16 @@ pub struct AdamConfig {
     /// Biases and the parameters of norms have one dimension, and do not decay; neither do frozen parameters, and
     /// parameters without a gradient in that step.
     pub weight_decay: f64,
+}
+
+impl TrainingConfig {
+    /// The paper's Adam, with the weight decay of this configuration.
+    pub fn adam(&self) -> AdamConfig {
+        AdamConfig {
+            weight_decay: self.weight_decay,
+            ..AdamConfig::default()
+        }
+    }
 }
 
 impl Default for AdamConfig {

@@ -4,40 +4,9 @@ use std::f64::consts::PI;
 
 use burn::lr_scheduler::LrScheduler;
 use burn::tensor::backend::Backend;
-use serde::{Deserialize, Serialize};
 
-use crate::config::TrainingConfig;
+use crate::config::{Schedule, TrainingConfig};
 use crate::error::TrainError;
-
-/// The course of the learning rate. Every schedule rises linearly over the updates of the warm-up `w`
-/// ([`TrainingConfig::warmup`]) to its peak `p`, and they differ after it. Below, `s` is the update,
-/// counted from 1, and `n` the last one ([`TrainingConfig::updates`]). Both count the updates that a run
-/// [continues](TrainingConfig::schedule_start), too.
-///
-/// The paper's curve has two names. *Noam* has its peak from the width of the model, *inverse square
-/// root* from its user, and both fall alike. Here it is one schedule, whose peak may be given
-/// ([`TrainingConfig::peak_rate`]) or not; a configuration file may call it `noam` or `inverse_sqrt`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Schedule {
-    /// Falls with the inverse square root of the update, `p √(w / s)`: the paper's (§5.3, equation 3).
-    #[default]
-    #[serde(alias = "inverse_sqrt")]
-    Noam,
-    /// Falls linearly to zero at the last update, `p (n - s) / (n - w)`.
-    Linear,
-    /// Falls by half a cosine to zero at the last update, `p (1 + cos(π (s - w) / (n - w))) / 2`.
-    Cosine,
-    /// Stays at the peak.
-    Constant,
-}
-
-impl Schedule {
-    /// Whether the rate is zero at the last update, so that it depends on the length of the run.
-    pub(crate) fn falls_to_zero(self) -> bool {
-        matches!(self, Self::Linear | Self::Cosine)
-    }
-}
 
 /// The learning rate of each update: a function of the update, the configuration and the model's width.
 ///

@@ -9,7 +9,8 @@ use burn::train::metric::{
 };
 use burn::train::renderer::{MetricState, MetricsRenderer, ProgressType, TrainingProgress};
 
-use crate::progress::observer::{ObserverError, RunObserver, RunStart, TrainingPoint};
+use crate::error::ObserverError;
+use crate::progress::observer::{RunObserver, RunStart, TrainingPoint};
 use crate::progress::plain_lines::number;
 #[cfg(feature = "tui")]
 use crate::progress::terminal::let_ctrl_c_through;

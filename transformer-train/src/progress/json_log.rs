@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::TrainError;
+use crate::error::{ObserverError, TrainError};
 use crate::files;
 use crate::progress::log_file::LogFile;
-use crate::progress::observer::{ObserverError, RunObserver, RunStart, TrainingPoint};
+use crate::progress::observer::{RunObserver, RunStart, TrainingPoint};
 use crate::validation::{AverageOutcome, Validation};
 
 /// The file of a run's log, in its directory.

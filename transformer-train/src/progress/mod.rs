@@ -19,7 +19,7 @@ use burn::train::Interrupter;
 
 pub(crate) use burn_display::{BurnDisplay, displayed_names};
 pub use json_log::{JsonLog, LOG_FILE, RunLog};
-pub use observer::{ObserverError, RunObserver, RunStart, SkippedUpdate, TrainingPoint};
+pub use observer::{RunObserver, RunStart, SkippedUpdate, TrainingPoint};
 pub use plain_lines::PlainLines;
 pub use tensorboard::TensorBoardLog;
 pub(crate) use watch::{Watch, Watching};

@@ -1,16 +1,12 @@
 //! Observers of a run, and the numbers that they are given.
 
-use std::error::Error;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::TrainingConfig;
-use crate::run::state::RunState;
+use crate::error::ObserverError;
 use crate::validation::{AverageOutcome, SampleOutput, Validation, null_is_nan};
-
-/// The error of an observer.
-pub type ObserverError = Box<dyn Error + Send + Sync>;
 
 /// Receives the numbers of a run as it goes, by [`Trainer::observer`](crate::Trainer::observer): to log them, to
 /// show them, to send them somewhere.
@@ -135,19 +131,6 @@ pub struct RunStart<'a> {
     pub config: &'a TrainingConfig,
     /// When the run ends, however many updates it has made; `None` without such a limit.
     pub deadline: Option<Instant>,
-}
-
-impl<'a> RunStart<'a> {
-    pub(crate) fn new(state: &'a RunState, deadline: Option<Instant>) -> Self {
-        Self {
-            update: state.update,
-            seconds: state.seconds,
-            validations: &state.validations,
-            averages: &state.averages,
-            config: &state.config,
-            deadline,
-        }
-    }
 }
 
 /// The training since the point before: means over the tokens of its updates, those that were skipped left out.

@@ -3,10 +3,9 @@
 use std::io::Write;
 use std::time::Instant;
 
+use crate::error::ObserverError;
 use crate::printable::printable;
-use crate::progress::observer::{
-    ObserverError, RunObserver, RunStart, SkippedUpdate, TrainingPoint,
-};
+use crate::progress::observer::{RunObserver, RunStart, SkippedUpdate, TrainingPoint};
 use crate::progress::time_left::{RunClock, shown};
 use crate::validation::{SampleOutput, Validation};
 

@@ -3,13 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::config_rule::ConfigRule;
-use crate::error::TrainError;
-use crate::metrics::{Statistics, UpdateItem};
+use crate::error::{ConfigRule, ObserverError, TrainError};
+use crate::objective::statistics::{Statistics, UpdateItem};
 use crate::progress::json_log::{JsonLog, LOG_FILE};
-use crate::progress::observer::{
-    ObserverError, RunObserver, RunStart, SkippedUpdate, TrainingPoint,
-};
+use crate::progress::observer::{RunObserver, RunStart, SkippedUpdate, TrainingPoint};
 use crate::progress::tensorboard::{TENSORBOARD_DIRECTORY, TensorBoardLog};
 use crate::validation::{AverageOutcome, SampleOutput, Validation};
 

@@ -8,11 +8,10 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, Transaction};
 
 use crate::config::TrainingConfig;
-use crate::data::Checksum;
+use crate::data::{Checksum, ExampleSet};
 use crate::error::TrainError;
 use crate::optim::adam::AdamRecord;
 use crate::ranks::Ranks;
-use crate::run::state::ExampleSet;
 
 /// Checksums of everything that must be the same in every process before the first update.
 pub(crate) struct Fingerprint([(&'static str, u32); 4]);

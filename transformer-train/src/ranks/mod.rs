@@ -16,9 +16,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::config::TrainingConfig;
-use crate::config_rule::ConfigRule;
-use crate::error::TrainError;
-use crate::metrics::Statistics;
+use crate::error::{ConfigRule, TrainError};
+use crate::objective::statistics::Statistics;
 
 pub(crate) use self::alike::{Fingerprint, checksum, differing};
 pub(crate) use self::gradients::sum_gradients;

@@ -5,9 +5,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::config::TrainingConfig;
+use crate::data::ExampleSet;
 use crate::error::{TrainError, same_config};
 use crate::metrics::criterion::Criterion;
-use crate::metrics::{Statistics, UpdateItem};
+use crate::objective::statistics::{Statistics, UpdateItem};
 use crate::run::scheduled::Scheduled;
 use crate::run::update_loop::StopReason;
 use crate::validation::{AverageOutcome, Validation};
@@ -60,22 +61,6 @@ pub(crate) struct Choice {
     pub is_average: bool,
     /// The number by which it was the best, as `best_by` was then.
     pub by: String,
-}
-
-/// Examples, as a resumed run recognises them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ExampleSet {
-    #[serde(rename = "pairs")]
-    pub examples: usize,
-    pub checksum: u32,
-}
-
-impl ExampleSet {
-    /// In words; `name` is the noun for an example.
-    fn shown(self, name: &str) -> String {
-        let Self { examples, checksum } = self;
-        format!("{examples} {name}s of checksum {checksum:08x}")
-    }
 }
 
 impl RunState {

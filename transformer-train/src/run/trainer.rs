@@ -18,12 +18,12 @@ use transformer_core::Tokenizers;
 
 use crate::config::TrainingConfig;
 use crate::data::ExampleSource;
-use crate::error::TrainError;
+use crate::error::{ObserverError, TrainError};
 use crate::objective::gradients::device;
 use crate::objective::{Objective, Trainable};
 use crate::optim::adam::Adam;
 use crate::optim::schedule::RateSchedule;
-use crate::progress::{ObserverError, ProgressDisplay, RunObserver, Watching};
+use crate::progress::{ProgressDisplay, RunObserver, Watching};
 use crate::ranks::Ranks;
 use crate::run::lock::RunLock;
 use crate::run::update_loop::{Outcome, StopReason};

@@ -16,12 +16,12 @@ use burn::train::Interrupter;
 
 use crate::config::TrainingConfig;
 use crate::data::UpdateLoader;
-use crate::error::TrainError;
+use crate::error::{ObserverError, TrainError};
 use crate::loaders::Batches;
 use crate::objective::loss::LossOptions;
 use crate::objective::{Objective, Trainable};
 use crate::optim::moving_average::MovingAverage;
-use crate::progress::{ObserverError, Watch};
+use crate::progress::Watch;
 use crate::ranks::{Ranks, checksum, differing};
 use crate::run::checkpoints::{Checkpoint, Checkpoints};
 use crate::run::state::RunState;

@@ -3,13 +3,12 @@
 use burn::tensor::backend::Backend;
 use burn::train::ItemLazy;
 
-use crate::data::{BatchSampler, Example, ExampleSource};
 use crate::error::TrainError;
-use crate::loaders::Batches;
-use crate::metrics::{DeviceStatistics, Statistics};
+use crate::loaders::{Batches, checked};
 use crate::objective::Objective;
 use crate::objective::gradients::sums;
 use crate::objective::loss::LossOptions;
+use crate::objective::statistics::{DeviceStatistics, Statistics};
 
 /// The loss, perplexity and accuracy of a model on examples, by teacher forcing.
 ///
@@ -36,39 +35,4 @@ pub(crate) fn measured<B: Backend, M: Objective<B>>(
         all.add(&DeviceStatistics::new(sums(model, &batch, options)).sync());
     }
     all
-}
-
-/// The batches of examples, after those that are to be checked before a run were checked against the model.
-pub(crate) fn checked<B: Backend, M: Objective<B>>(
-    model: &M,
-    examples: &dyn ExampleSource<Example = M::Example>,
-    batch_tokens: usize,
-    seed: u64,
-    part: &'static str,
-) -> Result<BatchSampler, TrainError> {
-    for index in examples.checked_first() {
-        check(model, &examples.get(index, 0)?, index, part)?;
-    }
-    let name = M::Example::NAME;
-    BatchSampler::of_source(examples, batch_tokens, seed).map_err(|source| TrainError::Batches {
-        part,
-        name,
-        source,
-    })
-}
-
-/// Checks that the model can learn from the example at position `index`.
-pub(crate) fn check<B: Backend, M: Objective<B>>(
-    model: &M,
-    example: &M::Example,
-    index: usize,
-    part: &'static str,
-) -> Result<(), TrainError> {
-    let name = M::Example::NAME;
-    model.check(example).map_err(|problem| TrainError::Example {
-        part,
-        name,
-        index,
-        problem,
-    })
 }

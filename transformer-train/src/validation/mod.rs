@@ -1,5 +1,6 @@
 //! Validations: their record, and the hook that measures more.
 
+mod best;
 pub mod evaluate;
 #[cfg(feature = "text")]
 pub mod text;
@@ -12,8 +13,7 @@ use std::ops::ControlFlow;
 use burn::tensor::backend::Backend;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::metrics::Statistics;
-use crate::run::state::RunState;
+use crate::objective::statistics::Statistics;
 
 /// One validation, and the training since the one before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -63,20 +63,6 @@ fn nulls_are_nan<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, 
 }
 
 impl Validation {
-    pub(crate) fn new(run: &RunState, train: &Statistics, valid: &Statistics) -> Self {
-        Self {
-            update: run.update,
-            skipped: run.skipped,
-            seconds: run.seconds,
-            train_tokens: train.tokens as u64,
-            train_loss: train.mean_loss(),
-            valid_loss: valid.mean_loss(),
-            valid_nll: valid.mean_nll(),
-            valid_accuracy: valid.accuracy(),
-            numbers: BTreeMap::new(),
-        }
-    }
-
     /// One of its numbers: `loss`, which is label-smoothed, `perplexity`, `accuracy` in percent, or one of
     /// [`numbers`](Self::numbers); `None` if it has no number of that name.
     pub fn number(&self, name: &str) -> Option<f64> {

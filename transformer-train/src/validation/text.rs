@@ -151,7 +151,8 @@ mod tests {
 
     use super::*;
     use crate::data::train_bpe;
-    use crate::metrics::{Statistics, corpus_bleu, corpus_chrf};
+    use crate::metrics::{corpus_bleu, corpus_chrf};
+    use crate::objective::statistics::Statistics;
 
     /// Translates every sentence into itself.
     struct Copier {

@@ -10,9 +10,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use self::event::{Content, event};
 use self::record::record;
-use crate::error::TrainError;
+use crate::error::{ObserverError, TrainError};
 use crate::progress::log_file::LogFile;
-use crate::progress::observer::{ObserverError, RunObserver, RunStart, TrainingPoint};
+use crate::progress::observer::{RunObserver, RunStart, TrainingPoint};
 use crate::validation::{AverageOutcome, Validation};
 
 /// The directory of a run's event files, in its own.

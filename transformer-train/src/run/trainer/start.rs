@@ -12,9 +12,9 @@ use burn::tensor::backend::AutodiffBackend;
 use transformer_core::Tokenizers;
 
 use crate::config::TrainingConfig;
-use crate::data::{BatchSampler, Example, ExampleSource, UpdateLoader};
+use crate::data::{BatchSampler, Example, ExampleSet, ExampleSource, UpdateLoader};
 use crate::error::TrainError;
-use crate::loaders::Batches;
+use crate::loaders::{Batches, checked};
 use crate::objective::{Objective, Trainable, prepared};
 use crate::optim::freeze::frozen_parameters;
 use crate::optim::moving_average::MovingAverage;
@@ -24,12 +24,11 @@ use crate::progress::{
 use crate::ranks::Ranks;
 use crate::run::checkpoints::{Checkpoint, Checkpoints, number_parameters};
 use crate::run::lock::RunLock;
-use crate::run::state::{ExampleSet, RunState};
+use crate::run::state::RunState;
 use crate::run::trainer::joining::join;
 use crate::run::trainer::{StartHook, Trained, Trainer};
 use crate::run::update_loop::Ended;
 use crate::run::update_loop::{Outcome, Run};
-use crate::validation::evaluate::checked;
 use crate::validation::{OWN_NUMBERS, ValidationHook};
 
 /// The examples of a run, which fit the batches and, as far as they have been read, the model.
@@ -109,7 +108,14 @@ where
             // Before the logs are opened.
             checkpoints.check()?;
         }
-        let start = RunStart::new(&state, deadline);
+        let start = RunStart {
+            update: state.update,
+            seconds: state.seconds,
+            validations: &state.validations,
+            averages: &state.averages,
+            config: &state.config,
+            deadline,
+        };
         let (numbers, samples) = (self.hook.names.clone(), self.hook.samples);
         let (renderer, interrupter) = (self.renderer, self.interrupter);
         let display = || -> Option<Box<dyn RunObserver>> {

@@ -8,7 +8,7 @@ use burn::optim::Optimizer;
 use burn::tensor::backend::AutodiffBackend;
 
 use crate::error::TrainError;
-use crate::metrics::Statistics;
+use crate::objective::statistics::Statistics;
 use crate::objective::{Objective, Trainable};
 use crate::run::average::average_models;
 use crate::run::checkpoints::Checkpoints;

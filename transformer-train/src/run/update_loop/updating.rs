@@ -8,13 +8,13 @@ use burn::train::ItemLazy;
 
 use crate::data::{CorpusError, LoadedUpdate, Update};
 use crate::error::TrainError;
-use crate::metrics::{DeviceStatistics, Statistics, UpdateItem};
+use crate::loaders::check;
 use crate::objective::gradients::gradients;
+use crate::objective::statistics::{DeviceStatistics, Statistics, UpdateItem};
 use crate::objective::{Objective, Trainable};
 use crate::optim::adam::{global_norm, scaled_down};
 use crate::ranks::sum_gradients;
 use crate::run::update_loop::Run;
-use crate::validation::evaluate::check;
 
 impl<B, M, O, S> Run<B, M, O, S>
 where

@@ -7,8 +7,8 @@ use burn::optim::Optimizer;
 use burn::tensor::backend::AutodiffBackend;
 
 use crate::error::TrainError;
-use crate::metrics::Statistics;
 use crate::objective::Trainable;
+use crate::objective::statistics::Statistics;
 use crate::run::update_loop::Run;
 use crate::validation::evaluate::measured;
 use crate::validation::{Measurement, Validation, ValidationContext};
@@ -59,8 +59,15 @@ where
     ) -> Validation {
         let names = self.hook.names.iter().cloned();
         Validation {
+            update: self.state.update,
+            skipped: self.state.skipped,
+            seconds: self.state.seconds,
+            train_tokens: train.tokens as u64,
+            train_loss: train.mean_loss(),
+            valid_loss: valid.mean_loss(),
+            valid_nll: valid.mean_nll(),
+            valid_accuracy: valid.accuracy(),
             numbers: names.zip(numbers).collect(),
-            ..Validation::new(&self.state, train, valid)
         }
     }
 

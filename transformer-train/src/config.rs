@@ -165,82 +165,73 @@ impl TrainingConfig {
     /// # Errors
     /// The first value out of range, by its key.
     pub fn validate(&self) -> Result<(), TrainError> {
-        let counts = [
-            ("batch_tokens", self.batch_tokens),
-            ("batches_per_update", self.batches_per_update),
-            ("warmup", self.warmup),
-            ("skip_limit", self.skip_limit),
-            ("updates", self.updates),
-            ("validate_every", self.validate_every),
-            ("keep_checkpoints", self.keep_checkpoints),
-            ("patience", self.patience.unwrap_or(1)),
-            ("checkpoint_every", self.checkpoint_every.unwrap_or(1)),
-        ];
-        for (key, value) in counts {
-            check(key, value, value > 0, ConfigRule::AtLeastOne)?;
-        }
-        let rates = [
-            ("learning_rate_factor", Some(self.learning_rate_factor)),
-            ("peak_rate", self.peak_rate),
-            ("clip_norm", self.clip_norm),
-            ("checkpoint_minutes", self.checkpoint_minutes),
-        ];
-        for (key, value) in rates {
+        use ConfigRule::{
+            Above, AtLeastOne, AtMost, BelowOne, BetweenZeroAndOne, OneWhereGiven,
+            PositiveAndFinite,
+        };
+        let count = |key, value: usize| (key, value.to_string(), value > 0, AtLeastOne);
+        let positive = |key, value: Option<f64>| {
             let value = value.unwrap_or(1.0);
-            let positive = value > 0.0 && value.is_finite();
-            check(key, value, positive, ConfigRule::PositiveAndFinite)?;
-        }
-        check(
-            "learning_rate_factor",
-            self.learning_rate_factor,
-            self.peak_rate.is_none() || self.learning_rate_factor == 1.0,
-            ConfigRule::OneWhereGiven("peak_rate"),
-        )?;
-        check(
-            "updates",
-            self.updates,
-            !self.schedule.falls_to_zero()
-                || self.schedule_start.saturating_add(self.updates) > self.warmup,
-            ConfigRule::Above("warmup"),
-        )?;
-        let shares = [
-            ("weight_decay", self.weight_decay),
-            ("label_smoothing", self.label_smoothing),
+            let in_range = value > 0.0 && value.is_finite();
+            (key, value.to_string(), in_range, PositiveAndFinite)
+        };
+        let share = |key, value: f64| {
+            let in_range = (0.0..1.0).contains(&value);
+            (key, value.to_string(), in_range, BelowOne)
+        };
+        let factor = self.learning_rate_factor;
+        let updates = self.schedule_start.saturating_add(self.updates);
+        let decay = self.ema_decay.unwrap_or(0.5);
+        let checks = [
+            count("batch_tokens", self.batch_tokens),
+            count("batches_per_update", self.batches_per_update),
+            count("warmup", self.warmup),
+            count("skip_limit", self.skip_limit),
+            count("updates", self.updates),
+            count("validate_every", self.validate_every),
+            count("keep_checkpoints", self.keep_checkpoints),
+            count("patience", self.patience.unwrap_or(1)),
+            count("checkpoint_every", self.checkpoint_every.unwrap_or(1)),
+            positive("learning_rate_factor", Some(factor)),
+            positive("peak_rate", self.peak_rate),
+            positive("clip_norm", self.clip_norm),
+            positive("checkpoint_minutes", self.checkpoint_minutes),
+            (
+                "learning_rate_factor",
+                factor.to_string(),
+                self.peak_rate.is_none() || factor == 1.0,
+                OneWhereGiven("peak_rate"),
+            ),
+            (
+                "updates",
+                self.updates.to_string(),
+                !self.schedule.falls_to_zero() || updates > self.warmup,
+                Above("warmup"),
+            ),
+            share("weight_decay", self.weight_decay),
+            share("label_smoothing", self.label_smoothing),
+            (
+                "ema_decay",
+                decay.to_string(),
+                0.0 < decay && decay < 1.0,
+                BetweenZeroAndOne,
+            ),
+            (
+                "average_last",
+                self.average_last.to_string(),
+                self.average_last <= self.keep_checkpoints,
+                AtMost("keep_checkpoints"),
+            ),
         ];
-        for (key, value) in shares {
-            check(
+        let mut checks = checks.into_iter();
+        match checks.find(|(_, _, in_range, _)| !in_range) {
+            Some((key, value, _, expected)) => Err(TrainError::Config {
                 key,
                 value,
-                (0.0..1.0).contains(&value),
-                ConfigRule::BelowOne,
-            )?;
+                expected,
+            }),
+            None => Ok(()),
         }
-        if let Some(decay) = self.ema_decay {
-            let in_range = 0.0 < decay && decay < 1.0;
-            check("ema_decay", decay, in_range, ConfigRule::BetweenZeroAndOne)?;
-        }
-        check(
-            "average_last",
-            self.average_last,
-            self.average_last <= self.keep_checkpoints,
-            ConfigRule::AtMost("keep_checkpoints"),
-        )
-    }
-}
-
-fn check(
-    key: &'static str,
-    value: impl ToString,
-    in_range: bool,
-    expected: ConfigRule,
-) -> Result<(), TrainError> {
-    match in_range {
-        true => Ok(()),
-        false => Err(TrainError::Config {
-            key,
-            value: value.to_string(),
-            expected,
-        }),
     }
 }
 

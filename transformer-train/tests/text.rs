@@ -8,8 +8,8 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::{TOKENIZER_FILE, Tokenizer, Tokenizers, TransformerConfig, Translator};
 use transformer_train::{
-    Corpus, Objective, ProgressDisplay, TRAINING_FILE, TokenizedPair, Trainer, TrainingConfig,
-    VALIDATION_FILE, read_sentences, train_bpe,
+    Corpus, CorpusFile, CorpusFiles, Objective, ProgressDisplay, TRAINING_FILE, TokenizedPair,
+    Trainer, TrainingConfig, VALIDATION_FILE, read_sentences, train_bpe,
 };
 
 const ENGLISH: &str = "the cat sat\nthe dog sat\nthe cat and the dog sat\na cat\na dog\n";
@@ -32,7 +32,9 @@ fn two_files_become_a_model_that_translates() {
 
     let corpus = Corpus::from_parallel(english, french).unwrap();
     let (train, valid) = corpus.hold_out(1, 0).unwrap();
-    Corpus::write_split(&train, &valid, &out).unwrap();
+    fs::create_dir(&out).unwrap();
+    train.write_tsv(out.join(TRAINING_FILE)).unwrap();
+    valid.write_tsv(out.join(VALIDATION_FILE)).unwrap();
     let tokenizer = train_bpe(train.sentences(), 280).unwrap();
     let tokenizers = Tokenizers::shared(tokenizer.clone());
     let (train, valid) = (
@@ -210,11 +212,16 @@ fn several_files_are_one_corpus_in_their_order() {
         let name = path.file_stem().unwrap().to_str().unwrap();
         fs::write(path, format!("{name} 1\tx\n{name} 2\ty\n")).unwrap();
     }
-    let corpus = Corpus::from_tsv_files(&paths).unwrap();
+    let read = |paths: [&Path; 2]| {
+        let files = paths.map(CorpusFile::tsv).into_iter();
+        let files = files.fold(CorpusFiles::new(), |files, file| files.with(file, 1.0));
+        files.read()
+    };
+    let (corpus, _) = read([&paths[0], &paths[1]]).unwrap();
     let sources: Vec<_> = corpus.pairs().iter().map(|pair| &pair.source).collect();
     assert_eq!(sources, ["b 1", "b 2", "a 1", "a 2"]);
-    let missing = [&paths[0], &folder.path().join("c.tsv")];
-    let error = Corpus::from_tsv_files(missing).unwrap_err().to_string();
+    let error = read([&paths[0], &folder.path().join("c.tsv")]).unwrap_err();
+    let error = error.to_string();
     assert!(error.contains("c.tsv"), "{error}");
 }
 

@@ -39,11 +39,7 @@ pub(crate) fn gradients<B: AutodiffBackend, M: Trainable<B>>(
         let sums = sums::<B, M>(model, examples, options);
         let gradients = (sums.loss.clone() / update.loss_weight as f64).backward();
         accumulator.accumulate(model, GradientsParams::from_grads(gradients, model));
-        let batch_statistics = DeviceStatistics::new(sums.inner());
-        statistics = Some(match statistics {
-            Some(statistics) => statistics.add(batch_statistics),
-            None => batch_statistics,
-        });
+        statistics = Some(DeviceStatistics::new(sums.inner()).added_to(statistics));
     }
     let statistics = statistics.expect("an update has a batch");
     (accumulator.grads(), statistics)

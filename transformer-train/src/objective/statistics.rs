@@ -65,10 +65,15 @@ impl<B: Backend> DeviceStatistics<B> {
         ))
     }
 
-    /// Adds the sums of further batches.
-    pub(crate) fn add(self, other: Self) -> Self {
-        let device = self.0.device();
-        Self(self.0 + other.0.to_device(&device))
+    /// The sums of further batches, added to those before, if there are any.
+    pub(crate) fn added_to(self, before: Option<Self>) -> Self {
+        match before {
+            Some(Self(before)) => {
+                let device = before.device();
+                Self(before + self.0.to_device(&device))
+            }
+            None => self,
+        }
     }
 }
 

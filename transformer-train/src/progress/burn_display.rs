@@ -1,5 +1,6 @@
 //! Burn's displays of a run: its TUI, or a renderer that a user has made.
 
+use std::iter;
 use std::sync::Arc;
 
 use burn::data::dataloader::Progress;
@@ -92,14 +93,9 @@ impl BurnDisplay {
     }
 
     fn show_validation(&mut self, validation: &Validation) {
-        let own = [
-            (LOSS, validation.valid_loss),
-            (PERPLEXITY, validation.valid_nll.exp()),
-            (ACCURACY, validation.valid_accuracy),
-        ];
-        let numbers = validation.numbers.iter();
-        let numbers = numbers.map(|(name, value)| (name.as_str(), *value));
-        for (name, value) in own.into_iter().chain(numbers) {
+        let own = [LOSS, PERPLEXITY, ACCURACY].map(Some).into_iter();
+        for ((name, value), own) in validation.all_numbers().zip(own.chain(iter::repeat(None))) {
+            let name = own.unwrap_or(name);
             if let Some(state) = numeric(name, value, number(value)) {
                 self.renderer.update_valid(state);
             }

@@ -66,12 +66,16 @@ impl Validation {
     /// One of its numbers: `loss`, which is label-smoothed, `perplexity`, `accuracy` in percent, or one of
     /// [`numbers`](Self::numbers); `None` if it has no number of that name.
     pub fn number(&self, name: &str) -> Option<f64> {
-        match name {
-            "loss" => Some(self.valid_loss),
-            "perplexity" => Some(self.valid_nll.exp()),
-            "accuracy" => Some(self.valid_accuracy),
-            name => self.numbers.get(name).copied(),
-        }
+        let mut all = self.all_numbers();
+        all.find_map(|(own, value)| (own == name).then_some(value))
+    }
+
+    /// All its numbers, each with its name: [`OWN_NUMBERS`], then those of its hook.
+    pub(crate) fn all_numbers(&self) -> impl Iterator<Item = (&str, f64)> {
+        let own = [self.valid_loss, self.valid_nll.exp(), self.valid_accuracy];
+        let measured = self.numbers.iter();
+        let measured = measured.map(|(name, value)| (name.as_str(), *value));
+        OWN_NUMBERS.into_iter().zip(own).chain(measured)
     }
 }
 

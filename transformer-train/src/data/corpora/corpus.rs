@@ -1,7 +1,6 @@
 //! Parallel text: sentence pairs read from files, split into training and validation, written.
 
 use std::collections::HashSet;
-use std::fs;
 use std::path::Path;
 
 use crate::data::corpora::hold_out::choose;
@@ -60,20 +59,6 @@ impl Corpus {
         target_path: impl AsRef<Path>,
     ) -> Result<Self, CorpusError> {
         PairReader::parallel(source_path.as_ref(), target_path.as_ref())?.collect()
-    }
-
-    /// Reads the pairs of several files of `source<TAB>target` lines, one file after the other.
-    ///
-    /// # Errors
-    /// As [`from_tsv`](Self::from_tsv), for the first file that cannot be read.
-    pub fn from_tsv_files(
-        paths: impl IntoIterator<Item = impl AsRef<Path>>,
-    ) -> Result<Self, CorpusError> {
-        let mut corpus = Self::default();
-        for path in paths {
-            corpus.extend(Self::from_tsv(path)?);
-        }
-        Ok(corpus)
     }
 
     /// Number of pairs.
@@ -139,26 +124,6 @@ impl Corpus {
     /// is, [`CorpusError::Write`] when the file cannot be written.
     pub fn write_tsv(&self, path: impl AsRef<Path>) -> Result<(), CorpusError> {
         write_tsv(path.as_ref(), self.pairs.iter().map(Ok))
-    }
-
-    /// Writes the two parts of a corpus into a directory, which is created if missing, as
-    /// [`TRAINING_FILE`] and [`VALIDATION_FILE`]: a record of the training data, for later
-    /// evaluations of the model.
-    ///
-    /// # Errors
-    /// As [`write_tsv`](Self::write_tsv).
-    pub fn write_split(
-        training: &Self,
-        validation: &Self,
-        directory: impl AsRef<Path>,
-    ) -> Result<(), CorpusError> {
-        let directory = directory.as_ref();
-        fs::create_dir_all(directory).map_err(|source| CorpusError::Write {
-            path: directory.to_owned(),
-            source,
-        })?;
-        training.write_tsv(directory.join(TRAINING_FILE))?;
-        validation.write_tsv(directory.join(VALIDATION_FILE))
     }
 }
 

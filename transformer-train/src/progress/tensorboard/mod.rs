@@ -106,15 +106,9 @@ impl RunObserver for TensorBoardLog {
 
 /// The numbers of a validation, by their names in a group.
 fn named(group: &str, validation: &Validation) -> Vec<(String, f64)> {
-    let means = [
-        ("loss", validation.valid_loss),
-        ("perplexity", validation.valid_nll.exp()),
-        ("accuracy", validation.valid_accuracy),
-    ];
-    let measured = validation.numbers.iter();
-    let measured = measured.map(|(name, &value)| (name.as_str(), value));
-    let all = means.into_iter().chain(measured);
-    all.map(|(name, value)| (format!("{group}/{name}"), value))
+    let numbers = validation.all_numbers();
+    numbers
+        .map(|(name, value)| (format!("{group}/{name}"), value))
         .collect()
 }
 

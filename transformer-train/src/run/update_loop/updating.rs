@@ -121,10 +121,7 @@ where
                 gradients::<B, M>(&model.clone().fork(device), &part, &self.loss)
             };
             accumulator.accumulate(model, grads.to_device(main, model));
-            sums = Some(match sums {
-                Some(sums) => sums.add(part_sums),
-                None => part_sums,
-            });
+            sums = Some(part_sums.added_to(sums));
         }
         (accumulator.grads(), sums)
     }

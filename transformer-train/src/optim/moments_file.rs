@@ -35,22 +35,24 @@ where
     let file: File = rmp_serde::from_slice(file).map_err(|error| error.to_string())?;
     let mut shapes = Shapes::default();
     Module::<B>::visit(module, &mut shapes);
-    for (id, Version::V1(state)) in &file.item {
+    for (id, Version::V1(states)) in &file.item {
         let Some(shape) = shapes.by_id.get(id) else {
             return Err(format!("moments of a parameter `{id}`, which there is not"));
         };
-        let Momentum {
-            time,
-            moment_1,
-            moment_2,
-            max_moment_2,
-        } = &state.state().momentum;
-        if *time > updates as u64 {
-            return Err(format!("{time} steps of a parameter in {updates} updates"));
-        }
-        let moments = [Some(moment_1), Some(moment_2), max_moment_2.as_ref()];
-        for moment in moments.into_iter().flatten() {
-            moment.check(shape, state.dimensions())?;
+        for (rank, AdamState { momentum }) in states {
+            let Momentum {
+                time,
+                moment_1,
+                moment_2,
+                max_moment_2,
+            } = momentum;
+            if *time > updates as u64 {
+                return Err(format!("{time} steps of a parameter in {updates} updates"));
+            }
+            let moments = [Some(moment_1), Some(moment_2), max_moment_2.as_ref()];
+            for moment in moments.into_iter().flatten() {
+                moment.check(shape, rank)?;
+            }
         }
     }
     Ok(())
@@ -78,51 +80,8 @@ struct File {
 
 #[derive(Deserialize)]
 enum Version {
-    V1(State),
-}
-
-/// The state of a parameter, by its number of dimensions.
-#[derive(Deserialize)]
-enum State {
-    Rank0(AdamState),
-    Rank1(AdamState),
-    Rank2(AdamState),
-    Rank3(AdamState),
-    Rank4(AdamState),
-    Rank5(AdamState),
-    Rank6(AdamState),
-    Rank7(AdamState),
-    Rank8(AdamState),
-}
-
-impl State {
-    fn state(&self) -> &AdamState {
-        match self {
-            Self::Rank0(state)
-            | Self::Rank1(state)
-            | Self::Rank2(state)
-            | Self::Rank3(state)
-            | Self::Rank4(state)
-            | Self::Rank5(state)
-            | Self::Rank6(state)
-            | Self::Rank7(state)
-            | Self::Rank8(state) => state,
-        }
-    }
-
-    fn dimensions(&self) -> usize {
-        match self {
-            Self::Rank0(_) => 0,
-            Self::Rank1(_) => 1,
-            Self::Rank2(_) => 2,
-            Self::Rank3(_) => 3,
-            Self::Rank4(_) => 4,
-            Self::Rank5(_) => 5,
-            Self::Rank6(_) => 6,
-            Self::Rank7(_) => 7,
-            Self::Rank8(_) => 8,
-        }
-    }
+    /// One state, by `Rank` and the number of dimensions.
+    V1(HashMap<String, AdamState>),
 }
 
 #[derive(Deserialize)]
@@ -146,13 +105,14 @@ struct Moment {
 }
 
 impl Moment {
-    fn check(&self, parameter: &[usize], dimensions: usize) -> Result<(), String> {
+    fn check(&self, parameter: &[usize], rank: &str) -> Result<(), String> {
         let Self {
             bytes,
             shape,
             dtype,
         } = self;
-        if shape != parameter || dimensions != parameter.len() {
+        if shape != parameter || rank != format!("Rank{}", parameter.len()) {
+            let dimensions = rank.trim_start_matches("Rank");
             return Err(format!(
                 "a moment {shape:?} of {dimensions} dimensions for a parameter {parameter:?}"
             ));

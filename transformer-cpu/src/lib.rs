@@ -46,7 +46,7 @@ pub mod rows;
 
 pub use attention::heads::{HeadRows, join_heads, score_scale};
 pub use attention::mask::{LOWEST, Mask};
-pub use attention::{Attended, AttendedView, HeadGradients, attention_backward, attention_forward};
+pub use attention::{Attended, HeadGradients, attention_backward, attention_forward};
 pub use buffer::sized;
 pub use elementwise::activation::{relu_dropout, relu_dropout_backward};
 pub use elementwise::adam::adam;

@@ -20,11 +20,8 @@ use crate::kernels::Kernels;
 /// assert!(multiplies_in::<Autodiff<NdArray>>(ProductPrecision::F32));
 /// ```
 pub fn multiplies_in<B: Backend>(precision: ProductPrecision) -> bool {
-    let has_bf16: Option<bool> = match precision {
-        ProductPrecision::F32 => Some(true),
-        ProductPrecision::Bf16 => first!(multiplies_in_bf16::<B>()),
-    };
-    has_bf16.unwrap_or(false)
+    let has_bf16: Option<bool> = first!(multiplies_in_bf16::<B>());
+    precision == ProductPrecision::F32 || has_bf16.unwrap_or(false)
 }
 
 /// Whether `B` has products in bf16, if it takes gradients over `I`.

@@ -15,16 +15,15 @@ use crate::types::AttentionParents;
 ///
 /// A weight is `e^(score - largest) · reciprocal`. The logarithm of the sum would be one number instead of
 /// two, but in single precision a large score would leave it no digits for the sum.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Attended {
+#[derive(Debug, Clone, Copy)]
+pub struct Attended<V = Vec<f32>> {
     /// `[batch, query_len, n_heads · d_v]`
-    pub output: Vec<f32>,
+    pub output: V,
     /// The largest score of each query: `[batch, n_heads, query_len]`.
-    pub largest_scores: Vec<f32>,
+    pub largest_scores: V,
     /// `1 / Σ e^(score - largest)`; zero for a query whose every key is blocked: `[batch, n_heads,
     /// query_len]`.
-    pub reciprocal_sums: Vec<f32>,
+    pub reciprocal_sums: V,
 }
 
 /// Attention with dropout on its weights. They are computed tile by tile, some queries and some keys at a
@@ -50,33 +49,10 @@ pub struct Attended {
 pub fn attention_forward(heads: [HeadRows<'_>; 3], mask: Mask<'_>, keep: Option<Keep>) -> Attended {
     let [batch, n_heads, query_len, _] = heads[0].shape();
     let d_v = check(heads, mask);
-    let summed = tiles::forward(heads, mask, keep);
+    let attended = tiles::forward(heads, mask, keep);
     Attended {
-        output: join_heads(&[&summed.outputs], &[d_v], [batch, n_heads, query_len]),
-        largest_scores: summed.largest_scores,
-        reciprocal_sums: summed.reciprocal_sums,
-    }
-}
-
-/// [`Attended`], borrowed.
-#[derive(Debug, Clone, Copy)]
-pub struct AttendedView<'a> {
-    /// `[batch, query_len, n_heads · d_v]`
-    pub output: &'a [f32],
-    /// `[batch, n_heads, query_len]`
-    pub largest_scores: &'a [f32],
-    /// `[batch, n_heads, query_len]`
-    pub reciprocal_sums: &'a [f32],
-}
-
-impl Attended {
-    /// Everything, borrowed.
-    pub fn view(&self) -> AttendedView<'_> {
-        AttendedView {
-            output: &self.output,
-            largest_scores: &self.largest_scores,
-            reciprocal_sums: &self.reciprocal_sums,
-        }
+        output: join_heads(&[&attended.output], &[d_v], [batch, n_heads, query_len]),
+        ..attended
     }
 }
 
@@ -88,7 +64,7 @@ impl Attended {
 pub fn attention_backward(
     grad: &[f32],
     [query, key, value]: [HeadRows<'_>; 3],
-    attended: AttendedView<'_>,
+    attended: Attended<&[f32]>,
     mask: Mask<'_>,
     keep: Option<Keep>,
     wanted: AttentionParents,

@@ -7,6 +7,16 @@ const D_K: usize = 8;
 const D_V: usize = 5;
 const HEADS: usize = 2;
 
+impl Attended {
+    fn view(&self) -> Attended<&[f32]> {
+        Attended {
+            output: &self.output,
+            largest_scores: &self.largest_scores,
+            reciprocal_sums: &self.reciprocal_sums,
+        }
+    }
+}
+
 /// Sizes and numbers of one call.
 struct Case {
     batch: usize,

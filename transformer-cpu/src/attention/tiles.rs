@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use super::Attended;
 use super::heads::{HeadRows, score_scale};
 use super::mask::{HeadMask, Mask};
 use crate::buffer::sized;
@@ -62,16 +63,6 @@ fn transposed<'a>(
     Matrix::new(out, columns, rows, rows)
 }
 
-/// Weighted sums of values, and the largest score and the reciprocal sum of exponentials of each query.
-pub struct Summed {
-    /// `[batch, n_heads, query_len, d_v]`
-    pub outputs: Vec<f32>,
-    /// `[batch, n_heads, query_len]`
-    pub largest_scores: Vec<f32>,
-    /// `[batch, n_heads, query_len]`
-    pub reciprocal_sums: Vec<f32>,
-}
-
 /// The queries of a head that a task computes, and where their results go.
 struct Task<'a> {
     head: usize,
@@ -81,18 +72,18 @@ struct Task<'a> {
     sums: &'a mut [f32],
 }
 
-/// Attention of queries to keys and values.
-pub fn forward(heads: [HeadRows<'_>; 3], mask: Mask<'_>, keep: Option<Keep>) -> Summed {
+/// Attention of queries to keys and values; the output by heads, `[batch, n_heads, query_len, d_v]`.
+pub fn forward(heads: [HeadRows<'_>; 3], mask: Mask<'_>, keep: Option<Keep>) -> Attended {
     let [query, key, value] = heads;
     let [batch, n_heads, query_len, _] = query.shape();
     let d_v = value.width();
     let queries = count(&[batch, n_heads, query_len]);
-    let mut summed = Summed {
-        outputs: vec![0.0; count(&[queries, d_v])],
+    let mut attended = Attended {
+        output: vec![0.0; count(&[queries, d_v])],
         largest_scores: vec![f32::NEG_INFINITY; queries],
         reciprocal_sums: vec![0.0; queries],
     };
-    tasks(&mut summed, query_len, d_v)
+    tasks(&mut attended, query_len, d_v)
         .into_par_iter()
         .for_each_init(Buffers::default, |buffers, task| {
             let head = [task.head / n_heads, task.head % n_heads];
@@ -102,17 +93,17 @@ pub fn forward(heads: [HeadRows<'_>; 3], mask: Mask<'_>, keep: Option<Keep>) -> 
             let kept = keep.map(|keep| keep.rows(rows));
             sum_values(task, heads, &mask, kept.as_ref(), buffers);
         });
-    summed
+    attended
 }
 
 /// A task for each tile of queries.
-fn tasks(summed: &mut Summed, query_len: usize, d_v: usize) -> Vec<Task<'_>> {
+fn tasks(attended: &mut Attended, query_len: usize, d_v: usize) -> Vec<Task<'_>> {
     let len = tile_len(query_len, QUERIES);
-    let heads = summed
-        .outputs
+    let heads = attended
+        .output
         .chunks_mut((query_len * d_v).max(1))
-        .zip(summed.largest_scores.chunks_mut(query_len.max(1)))
-        .zip(summed.reciprocal_sums.chunks_mut(query_len.max(1)));
+        .zip(attended.largest_scores.chunks_mut(query_len.max(1)))
+        .zip(attended.reciprocal_sums.chunks_mut(query_len.max(1)));
     let tasks = heads
         .enumerate()
         .flat_map(|(head, ((output, largest), sums))| {

@@ -12,78 +12,31 @@ use crate::simd::arch;
 /// Rows up to which the products here are mostly faster than gemm's.
 pub const FEW: usize = 64;
 
-/// Rows of a matrix, each contiguous.
-#[derive(Clone, Copy)]
-pub struct Rows<'a> {
-    values: &'a [f32],
-    count: usize,
-    width: usize,
-    stride: usize,
-}
-
-impl<'a> Rows<'a> {
-    /// The rows of a matrix, where each is contiguous.
-    pub fn of(matrix: Matrix<'a>) -> Option<Self> {
-        (matrix.column_stride == 1).then(|| {
-            let (rows, columns) = (matrix.rows, matrix.columns);
-            Self::new(matrix.values, rows, columns, matrix.row_stride)
-        })
-    }
-
-    /// `count` rows of `width` numbers, each `stride` numbers after the one before.
-    pub fn new(values: &'a [f32], count: usize, width: usize, stride: usize) -> Self {
-        Self {
-            values,
-            count,
-            width,
-            stride,
-        }
-    }
-
-    /// The rows from the number at index `first` on; no values if there is none.
-    fn after(self, first: usize) -> Self {
-        let values = self.values.get(first..).unwrap_or_default();
-        Self { values, ..self }
-    }
-
-    #[inline(always)]
-    fn row(self, row: usize) -> &'a [f32] {
-        &self.values[row * self.stride..][..self.width]
-    }
-}
-
-/// `x W`: `[rows, inner]` times `[inner, columns]`, on all threads where `parallel`.
-pub fn product(x: Rows<'_>, w: Rows<'_>, parallel: bool) -> Vec<f32> {
-    by_columns(x.count, w.width, parallel, |first, columns| {
+/// `x W`: `[rows, inner]` times `[inner, columns]`, the rows of both contiguous, on all threads where `parallel`.
+pub fn product(x: Matrix<'_>, w: Matrix<'_>, parallel: bool) -> Vec<f32> {
+    by_columns(x.rows, w.columns, parallel, |first, columns| {
         // Not a power of two, so that rows do not compete for the same few cache lines.
         let stride = (columns.div_ceil(2 * MOST_LANES) | 1) * 2 * MOST_LANES;
-        let mut out = vec![0.0; x.count * stride];
-        let w = Rows {
-            width: columns,
-            ..w.after(first)
-        };
+        let mut out = vec![0.0; x.rows * stride];
         arch().dispatch(Product {
             x,
-            w,
+            w: w.columns(first..first + columns),
             out: &mut out,
             stride,
-            near: &mut vec![0.0; 8 * x.count],
+            near: &mut vec![0.0; 8 * x.rows],
         });
         (out, stride)
     })
 }
 
-/// `x Wᵀ`: `[rows, inner]` times the transposed of `[columns, inner]`, on all threads where `parallel`.
-pub fn transposed_product(x: Rows<'_>, w: Rows<'_>, parallel: bool) -> Vec<f32> {
-    by_columns(x.count, w.count, parallel, |first, columns| {
-        let mut out = vec![0.0; x.count * columns];
-        let w = Rows {
-            count: columns,
-            ..w.after(first * w.stride)
-        };
+/// `x Wᵀ`: `[rows, inner]` times the transposed of `[columns, inner]`, the rows of both contiguous, on all threads where
+/// `parallel`.
+pub fn transposed_product(x: Matrix<'_>, w: Matrix<'_>, parallel: bool) -> Vec<f32> {
+    by_columns(x.rows, w.rows, parallel, |first, columns| {
+        let mut out = vec![0.0; x.rows * columns];
         arch().dispatch(TransposedProduct {
             x,
-            w,
+            w: w.rows(first..first + columns),
             out: &mut out,
         });
         (out, columns)
@@ -130,8 +83,8 @@ const MOST_LANES: usize = 16;
 
 /// Adds `x W` to `out`, whose rows are padded to whole vectors.
 struct Product<'a> {
-    x: Rows<'a>,
-    w: Rows<'a>,
+    x: Matrix<'a>,
+    w: Matrix<'a>,
     out: &'a mut [f32],
     stride: usize,
     /// A buffer for eight columns of x.
@@ -143,7 +96,7 @@ impl WithSimd for Product<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
-        let inner = self.w.count;
+        let inner = self.w.rows;
         let mut first = 0;
         // As many rows of W as the registers hold beside the sums.
         if S::REGISTER_COUNT >= 32 {
@@ -173,11 +126,11 @@ impl Product<'_> {
             *row = S::as_simd_f32s(self.w.row(first + i));
         }
         // Copied side by side: in x they are far apart.
-        let (x, _) = self.near[..self.x.count * K].as_chunks_mut::<K>();
+        let (x, _) = self.near[..self.x.rows * K].as_chunks_mut::<K>();
         for (row, x) in x.iter_mut().enumerate() {
             x.copy_from_slice(&self.x.row(row)[first..first + K]);
         }
-        for (pair, column) in (0..self.w.width).step_by(2 * lanes).enumerate() {
+        for (pair, column) in (0..self.w.columns).step_by(2 * lanes).enumerate() {
             let mut left = [simd.splat_f32s(0.0); K];
             let mut right = left;
             for i in 0..K {
@@ -214,8 +167,8 @@ const SIDE_BY_SIDE: usize = 4;
 
 /// Writes `x Wᵀ` into `out`, row after row.
 struct TransposedProduct<'a> {
-    x: Rows<'a>,
-    w: Rows<'a>,
+    x: Matrix<'a>,
+    w: Matrix<'a>,
     out: &'a mut [f32],
 }
 
@@ -225,19 +178,19 @@ impl WithSimd for TransposedProduct<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         // These rows of W stay in the processor's cache for all rows of x.
-        for column in (0..self.w.count).step_by(SIDE_BY_SIDE) {
+        for column in (0..self.w.rows).step_by(SIDE_BY_SIDE) {
             let mut row = 0;
             if S::REGISTER_COUNT >= 32 {
-                while row + 4 <= self.x.count {
+                while row + 4 <= self.x.rows {
                     self.write::<S, 4>(simd, row, column);
                     row += 4;
                 }
             }
-            while row + 2 <= self.x.count {
+            while row + 2 <= self.x.rows {
                 self.write::<S, 2>(simd, row, column);
                 row += 2;
             }
-            if row < self.x.count {
+            if row < self.x.rows {
                 self.write::<S, 1>(simd, row, column);
             }
         }
@@ -248,7 +201,7 @@ impl TransposedProduct<'_> {
     /// Writes `R` rows of some columns. Columns beyond the last repeat the last.
     #[inline(always)]
     fn write<S: Simd, const R: usize>(&mut self, simd: S, first_row: usize, first_column: usize) {
-        let columns = self.w.count;
+        let columns = self.w.rows;
         let mut x: [(&[S::f32s], &[f32]); R] = [(&[], &[]); R];
         let mut w: [(&[S::f32s], &[f32]); SIDE_BY_SIDE] = [(&[], &[]); SIDE_BY_SIDE];
         for (i, x) in x.iter_mut().enumerate() {
@@ -306,9 +259,9 @@ mod tests {
                         }
                     }
                 }
-                let x = Rows::new(&x, rows, inner, x_stride);
-                let w = Rows::new(&w, inner, columns, w_stride);
-                let w_transposed = Rows::new(&w_transposed, columns, inner, x_stride);
+                let x = Matrix::new(&x, rows, inner, x_stride);
+                let w = Matrix::new(&w, inner, columns, w_stride);
+                let w_transposed = Matrix::new(&w_transposed, columns, inner, x_stride);
                 for parallel in [false, true] {
                     let size = format!("{rows} x {inner} x {columns}, parallel: {parallel}");
                     assert_eq!(product(x, w, parallel), expected, "{size}");
@@ -325,15 +278,15 @@ mod tests {
         let fraction = |values: Vec<f32>| -> Vec<f32> { values.iter().map(|x| x / 7.0).collect() };
         let x = fraction(numbers(rows * inner, 3));
         let w = fraction(numbers(inner * columns, 4));
-        let all = Rows::new(&x, rows, inner, inner);
-        let plain = Rows::new(&w, inner, columns, columns);
-        let turned = Rows::new(&w, columns, inner, inner);
+        let all = Matrix::new(&x, rows, inner, inner);
+        let plain = Matrix::new(&w, inner, columns, columns);
+        let turned = Matrix::new(&w, columns, inner, inner);
         let together = [
             product(all, plain, true),
             transposed_product(all, turned, true),
         ];
         for row in 0..rows {
-            let alone = Rows::new(&x[row * inner..], 1, inner, inner);
+            let alone = Matrix::new(&x[row * inner..], 1, inner, inner);
             let range = row * columns..(row + 1) * columns;
             assert_eq!(product(alone, plain, false), together[0][range.clone()]);
             assert_eq!(transposed_product(alone, turned, false), together[1][range]);
@@ -356,11 +309,11 @@ mod tests {
     fn multiply_adds_without_instructions_are_not_fused() {
         let x = 1.0 + f32::EPSILON;
         let (xs, ws) = ([1.0, x], [-(x * x), x]);
-        let x = Rows::new(&xs, 1, 2, 2);
+        let x = Matrix::new(&xs, 1, 2, 2);
         let mut out = vec![0.0; 2];
         pulp::Scalar.vectorize(Product {
             x,
-            w: Rows::new(&ws, 2, 1, 1),
+            w: Matrix::new(&ws, 2, 1, 1),
             out: &mut out,
             stride: 2,
             near: &mut [0.0; 8],
@@ -368,7 +321,7 @@ mod tests {
         let mut transposed = vec![0.0];
         pulp::Scalar.vectorize(TransposedProduct {
             x,
-            w: Rows::new(&ws, 1, 2, 2),
+            w: Matrix::new(&ws, 1, 2, 2),
             out: &mut transposed,
         });
         // If fused, the rounding error of x² would remain.
@@ -385,10 +338,10 @@ mod tests {
     fn by_all_lanes() -> [Vec<f32>; 2] {
         let [rows, inner, columns] = SIZES;
         let [x, w] = &inputs();
-        let x = Rows::new(x, rows, inner, inner);
+        let x = Matrix::new(x, rows, inner, inner);
         [
-            product(x, Rows::new(w, inner, columns, columns), false),
-            transposed_product(x, Rows::new(w, columns, inner, inner), false),
+            product(x, Matrix::new(w, inner, columns, columns), false),
+            transposed_product(x, Matrix::new(w, columns, inner, inner), false),
         ]
     }
 
@@ -396,11 +349,11 @@ mod tests {
         let [rows, inner, columns] = SIZES;
         let stride = 96;
         let [x, w] = &inputs();
-        let x = Rows::new(x, rows, inner, inner);
+        let x = Matrix::new(x, rows, inner, inner);
         let mut out = vec![0.0; rows * stride];
         simd.vectorize(Product {
             x,
-            w: Rows::new(w, inner, columns, columns),
+            w: Matrix::new(w, inner, columns, columns),
             out: &mut out,
             stride,
             near: &mut vec![0.0; 8 * rows],
@@ -408,7 +361,7 @@ mod tests {
         let mut transposed = vec![0.0; rows * columns];
         simd.vectorize(TransposedProduct {
             x,
-            w: Rows::new(w, columns, inner, inner),
+            w: Matrix::new(w, columns, inner, inner),
             out: &mut transposed,
         });
         let rows = out.chunks_exact(stride).flat_map(|row| &row[..columns]);

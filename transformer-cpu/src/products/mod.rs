@@ -16,7 +16,7 @@ pub mod matrix;
 mod panels;
 mod transposed;
 
-use self::few_rows::{FEW, Rows};
+use self::few_rows::FEW;
 use self::matrix::{LARGE, LARGE_MATRIX, Matrix};
 use crate::sizes::count;
 use crate::types::ProductPrecision;
@@ -49,17 +49,17 @@ fn product_in_f32(x: Matrix<'_>, other: Matrix<'_>) -> Vec<f32> {
 }
 
 fn product_of_few_rows(x: Matrix<'_>, other: Matrix<'_>) -> Option<Vec<f32>> {
-    if x.rows > FEW || x.columns == 0 {
+    if x.rows > FEW || x.columns == 0 || x.column_stride != 1 {
         return None;
     }
-    let rows = Rows::of(x)?;
     let parallel = other.rows * other.columns >= LARGE_MATRIX;
-    match Rows::of(other) {
-        Some(other) => Some(few_rows::product(rows, other, parallel)),
-        None => {
-            let other = Rows::of(other.transposed())?;
-            Some(few_rows::transposed_product(rows, other, parallel))
+    match (other.row_stride, other.column_stride) {
+        (_, 1) => Some(few_rows::product(x, other, parallel)),
+        (1, _) => {
+            let other = other.transposed();
+            Some(few_rows::transposed_product(x, other, parallel))
         }
+        _ => None,
     }
 }
 

@@ -6,7 +6,7 @@ use burn::tensor::TensorMetadata;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use transformer_cpu::{
-    self as cpu, AttendedView, AttentionParents, HeadRows, Heads, Keep, Mask, join_heads,
+    self as cpu, Attended, AttentionParents, HeadRows, Heads, Keep, Mask, join_heads,
 };
 
 use super::slices::{Slices, booleans, dims, read, tensor};
@@ -134,15 +134,15 @@ pub fn backward<I: Slices>(
         &attended.reciprocal_sums,
     ]
     .map(read::<I>);
-    let view = AttendedView {
-        output: &output,
-        largest_scores: &largest_scores,
-        reciprocal_sums: &reciprocal_sums,
+    let kept = Attended {
+        output: &*output,
+        largest_scores: &*largest_scores,
+        reciprocal_sums: &*reciprocal_sums,
     };
     let gradients = cpu::attention_backward(
         &read::<I>(grad),
         ReadPacked::of::<I>(packed).heads(),
-        view,
+        kept,
         mask.as_mask(),
         attended.dropped,
         wanted,

@@ -52,6 +52,18 @@ impl Statistics {
     }
 }
 
+impl From<[f64; 4]> for Statistics {
+    /// Of loss, negative log-likelihood, correct labels and tokens.
+    fn from([loss, nll, correct, tokens]: [f64; 4]) -> Self {
+        Self {
+            loss,
+            nll,
+            correct,
+            tokens,
+        }
+    }
+}
+
 /// [`LossSums`] on the device, in one tensor, so that they are read back at once.
 #[derive(Debug, Clone)]
 pub struct DeviceStatistics<B: Backend>(Tensor<B, 1>);
@@ -81,13 +93,7 @@ impl<B: Backend> ItemLazy for DeviceStatistics<B> {
     type ItemSync = Statistics;
 
     fn sync(self) -> Statistics {
-        let [loss, nll, correct, tokens] = read(self.0);
-        Statistics {
-            loss,
-            nll,
-            correct,
-            tokens,
-        }
+        read::<B, 4>(self.0).into()
     }
 }
 
@@ -122,14 +128,9 @@ impl UpdateItem {
     /// Reads back sums and norm together, waiting for the device once.
     pub(crate) fn read<B: Backend>(sums: DeviceStatistics<B>, gradient_norm: Tensor<B, 1>) -> Self {
         let numbers = Tensor::cat(vec![sums.0, gradient_norm], 0);
-        let [loss, nll, correct, tokens, gradient_norm] = read(numbers);
+        let [sums @ .., gradient_norm] = read::<B, 5>(numbers);
         Self {
-            statistics: Statistics {
-                loss,
-                nll,
-                correct,
-                tokens,
-            },
+            statistics: Statistics::from(sums),
             gradient_norm,
         }
     }

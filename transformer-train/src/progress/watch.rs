@@ -273,15 +273,9 @@ mod tests {
         (Box::new(keep), seen)
     }
 
-    fn item([loss, nll, correct, tokens]: [f64; 4], gradient_norm: f64) -> UpdateItem {
-        let statistics = Statistics {
-            loss,
-            nll,
-            correct,
-            tokens,
-        };
+    fn item(sums: [f64; 4], gradient_norm: f64) -> UpdateItem {
         UpdateItem {
-            statistics,
+            statistics: sums.into(),
             gradient_norm,
         }
     }

@@ -178,13 +178,8 @@ impl Ranks {
 
     /// The tokens of all processes together.
     pub(crate) fn sum_statistics(&self, own: &Statistics) -> Statistics {
-        let [loss, nll, correct, tokens] = self.sum([own.loss, own.nll, own.correct, own.tokens]);
-        Statistics {
-            loss,
-            nll,
-            correct,
-            tokens,
-        }
+        self.sum([own.loss, own.nll, own.correct, own.tokens])
+            .into()
     }
 
     /// A number of each process, by rank.

@@ -14,7 +14,7 @@ use crate::run::update_loop::StopReason;
 use crate::validation::{AverageOutcome, Validation};
 
 /// The content of `run.json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct RunState {
     /// Updates made or skipped.
     pub update: usize,
@@ -72,21 +72,13 @@ impl RunState {
         frozen: Vec<String>,
     ) -> Self {
         Self {
-            update: 0,
-            skipped: 0,
-            skipped_in_a_row: 0,
-            seconds: 0.0,
             config: config.clone(),
             examples: train.examples,
             checksum: train.checksum,
             valid: Some(valid),
             frozen: Some(frozen),
-            validations: Vec::new(),
-            since_validation: Statistics::default(),
             scheduled: Scheduled::none(),
-            averages: Vec::new(),
-            choice: None,
-            average_is_due: false,
+            ..Self::default()
         }
     }
 
@@ -342,20 +334,11 @@ mod tests {
             .collect();
         RunState {
             update: 10 * numbers.len(),
-            skipped: 0,
-            skipped_in_a_row: 0,
-            seconds: 0.0,
             config,
             examples: 1,
-            checksum: 0,
-            valid: None,
-            frozen: None,
             validations,
-            since_validation: Statistics::default(),
             scheduled: Scheduled::none(),
-            averages: Vec::new(),
-            choice: None,
-            average_is_due: false,
+            ..RunState::default()
         }
     }
 

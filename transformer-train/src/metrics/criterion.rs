@@ -23,7 +23,8 @@ use serde::{Deserialize, Serialize};
 pub struct Criterion {
     /// Its name: `loss`, `perplexity`, `accuracy`, or one that
     /// [`Trainer::validate_with`](crate::Trainer::validate_with) or
-    /// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn) measures ([`Validation::number`](crate::Validation::number)).
+    /// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn) measures
+    /// ([`Validation::number`](crate::Validation::number)).
     pub number: String,
     /// Which values are better.
     pub goal: Goal,

@@ -18,6 +18,7 @@ use std::path::Path;
 use flate2::CrcWriter;
 use serde::{Deserialize, Serialize};
 
+use crate::data::cache::PairCache;
 use crate::data::cache::positional::PositionalFile;
 use crate::data::cache::recipe::{Recipe, copied_crc};
 use crate::data::corpora::corpus::Pair;
@@ -103,18 +104,8 @@ impl<W: Write> CacheWriter<W> {
     }
 }
 
-/// A cache as it was opened.
-pub(super) struct Opened {
-    pub file: PositionalFile,
-    /// Where each record begins; last, where the index does.
-    pub offsets: Vec<u64>,
-    /// Pieces of each pair's source and target.
-    pub pieces: Vec<[u32; 2]>,
-    pub metadata: Metadata,
-}
-
 /// Opens a cache and checks it: its format, the checksum of all its bytes, and that its sections fit.
-pub(super) fn open(path: &Path) -> Result<Opened, CorpusError> {
+pub(super) fn open(path: &Path) -> Result<PairCache, CorpusError> {
     let file = match files::open(path) {
         Ok(file) => file,
         Err(source) => {
@@ -170,11 +161,13 @@ pub(super) fn open(path: &Path) -> Result<Opened, CorpusError> {
     if offset != index.start || weights.any(|(range, _)| range.end > pieces.len()) {
         return Err(damaged("its sections do not fit each other"));
     }
-    Ok(Opened {
+    Ok(PairCache {
+        path: path.to_owned(),
         file,
         offsets,
         pieces,
         metadata,
+        dropout: None,
     })
 }
 

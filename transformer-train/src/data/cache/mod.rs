@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use transformer_core::{Tokenizers, replace_file};
 
 use self::dropout::PieceDropout;
-use self::format::{CacheWriter, Metadata, Opened, open};
+use self::format::{CacheWriter, Metadata, open};
 use self::positional::PositionalFile;
 use self::recipe::Recipe;
 use crate::data::batches::source::{ExampleSource, weighted_checksum};
@@ -139,21 +139,7 @@ impl PairCache {
     /// # Errors
     /// When the file cannot be read, is no cache, was written by another version, or was cut off or changed.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CorpusError> {
-        let path = path.as_ref();
-        let Opened {
-            file,
-            offsets,
-            pieces,
-            metadata,
-        } = open(path)?;
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-            offsets,
-            pieces,
-            metadata,
-            dropout: None,
-        })
+        open(path.as_ref())
     }
 
     /// Draws the pieces of each pair anew in each epoch, by BPE dropout (Provilkov et al., 2020): each merge is

@@ -239,7 +239,7 @@ fn an_inner_size_of_zero_gives_the_bias<I: Kernels>() {
 }
 
 fn gives_the_bias_for_an_inner_size_of_zero<B: Backend>() {
-    // Few rows, and too many for the products of few rows.
+    // Few rows, and many.
     for rows in [2, 100] {
         for layout in [WeightLayout::InputByOutput, WeightLayout::OutputByInput] {
             let device = Default::default();

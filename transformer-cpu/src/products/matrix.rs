@@ -201,7 +201,6 @@ enum Destination<'a> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::products::few_rows::FEW;
     use crate::products::product;
     use crate::types::ProductPrecision::F32;
 
@@ -359,7 +358,7 @@ pub(super) mod tests {
 
     #[test]
     fn an_inner_size_of_zero_gives_zeros() {
-        for rows in [2, FEW + 1] {
+        for rows in [2, 65] {
             let (x, w) = (Matrix::new(&[], rows, 0, 0), Matrix::new(&[], 0, 3, 3));
             for product in [product(x, w, F32), x.product(w, false)] {
                 assert_eq!(product, vec![0.0; 3 * rows]);

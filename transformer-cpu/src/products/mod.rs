@@ -2,22 +2,19 @@
 //!
 //! | file | multiplies |
 //! |---|---|
-//! | `few_rows` | few rows by a matrix that is read once and not copied |
 //! | `panels` | large matrices, with AVX-512 |
 //! | `matrix` | any others, by the crate gemm |
 //! | `bf16` | factors that are rounded to bf16 |
 
 pub mod bf16;
 pub mod columns;
-pub mod few_rows;
 pub mod linear;
 pub mod matrix;
 #[cfg(target_arch = "x86_64")]
 mod panels;
 mod transposed;
 
-use self::few_rows::FEW;
-use self::matrix::{LARGE, LARGE_MATRIX, Matrix};
+use self::matrix::{LARGE, Matrix};
 use crate::sizes::count;
 use crate::types::ProductPrecision;
 
@@ -36,9 +33,6 @@ pub fn product(x: Matrix<'_>, other: Matrix<'_>, precision: ProductPrecision) ->
 }
 
 fn product_in_f32(x: Matrix<'_>, other: Matrix<'_>) -> Vec<f32> {
-    if let Some(product) = product_of_few_rows(x, other) {
-        return product;
-    }
     let size = count(&[x.rows, other.columns]);
     let is_large = size.saturating_mul(x.columns) >= LARGE;
     #[cfg(target_arch = "x86_64")]
@@ -46,21 +40,6 @@ fn product_in_f32(x: Matrix<'_>, other: Matrix<'_>) -> Vec<f32> {
         return product;
     }
     x.product(other, is_large)
-}
-
-fn product_of_few_rows(x: Matrix<'_>, other: Matrix<'_>) -> Option<Vec<f32>> {
-    if x.rows > FEW || x.columns == 0 || x.column_stride != 1 {
-        return None;
-    }
-    let parallel = other.rows * other.columns >= LARGE_MATRIX;
-    match (other.row_stride, other.column_stride) {
-        (_, 1) => Some(few_rows::product(x, other, parallel)),
-        (1, _) => {
-            let other = other.transposed();
-            Some(few_rows::transposed_product(x, other, parallel))
-        }
-        _ => None,
-    }
 }
 
 /// The product in single precision of factors that are rounded to bf16.

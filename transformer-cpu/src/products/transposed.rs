@@ -1,5 +1,6 @@
 //! Transposed copies of matrices.
 
+#[cfg(target_arch = "x86_64")]
 use std::ops::Range;
 
 use super::matrix::Matrix;
@@ -12,6 +13,7 @@ impl Matrix<'_> {
     ///
     /// # Panics
     /// When there are fewer columns.
+    #[cfg(target_arch = "x86_64")]
     pub(super) fn columns(self, columns: Range<usize>) -> Self {
         self.transposed().rows(columns).transposed()
     }

@@ -1,6 +1,6 @@
 //! The program `transformer` without its `main`, shared with its tests and benches: its command line, the choice of a
-//! backend at run time, the allocator, the run file, and the comparison with PyTorch. The libraries to build on are
-//! `transformer-core` and `transformer-train`.
+//! backend at run time, the allocator and the run file. The libraries to build on are `transformer-core` and
+//! `transformer-train`.
 
 // The commands name the crate as the tests do.
 extern crate self as transformer_program;
@@ -11,7 +11,6 @@ mod command_line;
 mod commands;
 #[cfg(feature = "count-memory")]
 pub mod memory;
-pub mod parity;
 pub mod run_file;
 mod threads;
 
@@ -22,7 +21,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use backend::{BackendChoice, BackendError, BackendTask, Precision, run_at, run_on};
-pub use command_line::{CommandLine, run_program};
+pub use command_line::{CommandLine, as_program, run_program};
 pub use threads::compute_on_this_thread;
 use transformer_train::printable;
 
@@ -51,7 +50,7 @@ pub fn be_quiet() {
 ///
 /// # Errors
 /// When it is of another kind, or cannot be read.
-fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     match fs::metadata(path)?.is_file() {
         true => fs::read(path),
         false => Err(io::Error::other("not a regular file")),

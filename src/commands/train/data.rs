@@ -165,7 +165,7 @@ pub fn check_is_there(path: &Path) -> std::result::Result<(), CorpusError> {
 /// # Errors
 /// When `out` is a file, or cannot be made or written to; the first file that is both read and written.
 pub fn check_files(plan: &Plan, config: Option<&Path>, out: &Path) -> Result {
-    check_directory(out, "--out")?;
+    check_directory(out)?;
     let read = named_files(&plan.run).chain(config);
     let read: Vec<PathBuf> = read.map(Path::to_owned).collect();
     for written in [RUN_FILE, TRAINING_FILE, VALIDATION_FILE] {

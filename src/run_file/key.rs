@@ -1,8 +1,8 @@
 //! Keys of a run file, and the macro by which each of them is written once.
 
-use serde::Serialize;
-use toml::Value;
+use toml::{Table, Value};
 
+use super::RunFile;
 use super::keys::SECTIONS;
 
 /// A key of a run file.
@@ -16,8 +16,19 @@ pub struct Key {
     pub text: &'static [&'static str],
     /// The flag of `transformer train` that sets it, too.
     pub flag: Option<&'static str>,
+}
+
+impl Key {
     /// Its value where nothing sets it; `None` where it is then absent.
-    pub default: fn() -> Option<Value>,
+    pub fn default(&self) -> Option<Value> {
+        self.of(&RunFile::default().table()).cloned()
+    }
+
+    /// Its value in a run; `None` where it is absent.
+    pub(super) fn of<'a>(&self, run: &'a Table) -> Option<&'a Value> {
+        let section = self.path.split('.').next()?;
+        run.get(section)?.get(self.name)
+    }
 }
 
 /// A section of a run file.
@@ -46,9 +57,16 @@ macro_rules! section {
         )+
     ) => {
         $(#[doc = $about])+
-        #[derive(Debug, Clone, PartialEq)]
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(default)]
         pub struct $keys {
             $($(#[doc = $text])+ pub $name: $type,)+
+        }
+
+        impl Default for $keys {
+            fn default() -> Self {
+                Self { $($name: $default),+ }
+            }
         }
 
         impl $keys {
@@ -61,32 +79,12 @@ macro_rules! section {
                     name: stringify!($name),
                     text: &[$($text),+],
                     flag: section!(@flag $($flag)?),
-                    default: || value_of::<$type>(&$default),
                 },)+],
             };
-
-            /// The section as the values say it.
-            pub(super) fn read(values: &Values) -> Result<Self, RunFileError> {
-                let mut keys = Self::SECTION.keys.iter();
-                let mut next = || keys.next().expect("a key for each field");
-                Ok(Self {
-                    $($name: values.read(next(), $default)?,)+
-                })
-            }
-
-            /// The values of the keys, in their order; `None` for those that are absent.
-            pub(super) fn values(&self) -> Vec<Option<Value>> {
-                vec![$(value_of(&self.$name)),+]
-            }
         }
     };
 }
 pub(super) use section;
-
-/// The TOML of a key's value; `None` for an absent one, which TOML has no word for.
-pub(super) fn value_of<T: Serialize>(value: &T) -> Option<Value> {
-    Value::try_from(value).ok()
-}
 
 /// Every key, in the order of the guide.
 pub(super) fn all() -> impl Iterator<Item = &'static Key> {

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use toml::Value;
+use serde::{Deserialize, Serialize};
 use transformer_core::{
     Activation, NormKind, NormPlacement, Positions, ProductPrecision, WeightTying,
 };
@@ -13,10 +13,8 @@ use transformer_train::{Schedule, TokenizerKind};
 
 use super::choices::BestBy;
 use super::corpora::Corpora;
-use super::error::RunFileError;
-use super::key::{Key, Section, section, value_of};
+use super::key::{Key, Section, section};
 use super::preset::Preset;
-use super::values::Values;
 
 /// The sections, in the order of the guide.
 pub static SECTIONS: [Section; 8] = [

@@ -1,7 +1,5 @@
 //! A run as text: `run.toml`, and the tables of the guide.
 
-use toml::Value;
-
 use super::RunFile;
 use super::key::Section;
 use super::keys::SECTIONS;
@@ -24,14 +22,15 @@ impl RunFile {
     /// The text of `run.toml`, which reads as the same run. Keys without an effect are not in it.
     pub fn to_toml(&self) -> String {
         let mut text = HEADER.to_owned();
-        for (section, values) in SECTIONS.iter().zip(self.values()) {
+        let values = self.table();
+        for section in &SECTIONS {
             text.push('\n');
             comment(&mut text, section.about);
             text += &format!("[{}]\n", section.name);
-            for (key, value) in section.keys.iter().zip(values) {
+            for key in section.keys {
                 text.push('\n');
                 comment(&mut text, key.text);
-                text += &match (self.overruled_by(key.path), value) {
+                text += &match (self.overruled_by(key.path), key.of(&values)) {
                     (Some(other), _) => format!("# {} has no effect beside {other}\n", key.name),
                     (None, Some(value)) => format!("{} = {value}\n", key.name),
                     (None, None) => format!("# {} is absent\n", key.name),
@@ -40,20 +39,6 @@ impl RunFile {
         }
         text += &format!("\n{LAST_LINE}\n");
         text
-    }
-
-    /// The values of each section's keys.
-    fn values(&self) -> [Vec<Option<Value>>; 8] {
-        [
-            self.data.values(),
-            self.tokenizer.values(),
-            self.model.values(),
-            self.init.values(),
-            self.training.values(),
-            self.validation.values(),
-            self.checkpoint.values(),
-            self.log.values(),
-        ]
     }
 }
 
@@ -77,7 +62,9 @@ fn section(section: &Section) -> String {
     text += "| key | flag | default | |\n|---|---|---|---|\n";
     for key in section.keys {
         let flag = key.flag.map_or(String::new(), |flag| format!("`{flag}`"));
-        let default = (key.default)().map_or("absent".to_owned(), |value| format!("`{value}`"));
+        let default = key
+            .default()
+            .map_or("absent".to_owned(), |value| format!("`{value}`"));
         let about = one_line(key.text);
         text += &format!("| `{}` | {flag} | {default} | {about} |\n", key.name);
     }

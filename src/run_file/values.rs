@@ -14,7 +14,6 @@ use transformer_train::is_standard_stream;
 use super::error::RunFileError;
 use super::key::{self, Key};
 use super::text::is_whole;
-use super::types::KeyType;
 use super::unknown::{is_table, section, unknown_key, unknown_section};
 use crate::read_regular;
 
@@ -219,19 +218,12 @@ impl Values {
         self.given.get(path)?.value.as_ref()
     }
 
-    /// The value of a key, or its default.
-    ///
-    /// # Errors
-    /// When the value is not of the key's type.
-    pub(super) fn read<T: KeyType>(&self, key: &Key, default: T) -> Result<T, RunFileError> {
-        let Some(value) = self.value(key.path) else {
-            return Ok(default);
-        };
-        let read = value.clone().try_into();
-        read.map_err(|error: toml::de::Error| RunFileError::Value {
-            subject: self.subject(key.path, value),
-            rule: T::rule(key, error.message()),
-        })
+    /// The error about the value of a key.
+    pub fn refuse(&self, path: &str, value: impl Display, rule: impl Into<String>) -> RunFileError {
+        RunFileError::Value {
+            subject: self.subject(path, value),
+            rule: rule.into(),
+        }
     }
 }
 
@@ -319,7 +311,7 @@ impl File<'_> {
 const MAX_PARTS: usize = 8;
 
 /// The value at a path below a key: `a.b` and 1 are `{ a = { b = 1 } }`.
-fn nested(below: &str, value: Value) -> Value {
+pub(super) fn nested(below: &str, value: Value) -> Value {
     if below.is_empty() {
         return value;
     }
@@ -439,8 +431,8 @@ mod tests {
         let above = settings(&["model.preset=tiny", "model.d_ff=32", "training.warmup="]);
         let values = above.unwrap().over(below);
         assert!(!values.is_given("model.d_model") && values.is_given("model.d_ff"));
-        let warmup = key::find("training.warmup").unwrap();
-        assert_eq!(values.read(warmup, 800_usize).unwrap(), 800);
+        let run = super::super::RunFile::read(&values).unwrap();
+        assert_eq!(run.training.warmup, 800);
     }
 
     /// Every key, given a value of a type that it has not.

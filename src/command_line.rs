@@ -7,11 +7,12 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::commands::pictures::{attention, curves};
 use crate::commands::{
-    Common, Interrupted, Result, attention, average, curves, evaluate, export, info, quantize,
-    score, tokenize, train, translate,
+    Common, Interrupted, Result, average, evaluate, export, info, quantize, score, tokenize, train,
+    translate,
 };
-use crate::{compute_on_this_thread, note};
+use crate::process::{compute_on_this_thread, note};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,8 +1,6 @@
 //! One file per subcommand, and the parts that several of them share.
 
-pub mod attention;
 pub mod average;
-pub mod curves;
 mod decoding;
 pub mod evaluate;
 pub mod export;
@@ -11,7 +9,7 @@ pub mod info;
 mod languages;
 mod lines;
 mod model_directory;
-mod picture;
+pub mod pictures;
 pub mod quantize;
 pub mod score;
 pub mod tokenize;
@@ -25,8 +23,9 @@ use std::{fs, io};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use transformer_core::{DecodeOptionsError, RequestProblem, replace_file_with};
-use transformer_program::BackendChoice;
 use transformer_train::{Validation, is_standard_stream, printable};
+
+use crate::backend::BackendChoice;
 
 /// The result of a command: an error is shown in one line.
 pub type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;

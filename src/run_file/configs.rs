@@ -7,10 +7,9 @@ use toml::{Table, Value};
 use transformer_core::{SPECIAL_TOKENS, TransformerConfig, WeightTying};
 use transformer_train::TrainingConfig;
 
-use super::RunFile;
 use super::error::RunFileError;
-use super::key::{self, Key};
-use super::keys::ModelKeys;
+use super::key::Key;
+use super::keys::{self, ModelKeys, RunFile};
 use super::preset::Preset;
 use super::values::Values;
 
@@ -37,7 +36,7 @@ pub fn path_of(option: &str) -> Option<&'static str> {
     let renamed = RENAMED.iter().find(|(library, _)| *library == option);
     let of_same_name = || {
         let mut sections = SAME_NAMES.iter();
-        let key = sections.find_map(|section| key::find(&format!("{section}.{option}")));
+        let key = sections.find_map(|section| keys::find(&format!("{section}.{option}")));
         key.map(|key| key.path)
     };
     renamed.map(|(_, path)| *path).or_else(of_same_name)
@@ -45,7 +44,7 @@ pub fn path_of(option: &str) -> Option<&'static str> {
 
 /// The key that sets an option of the library's configurations.
 pub fn key_of(option: &str) -> Option<&'static Key> {
-    key::of_path(path_of(option)?).map(|(key, _)| key)
+    keys::of_path(path_of(option)?).map(|(key, _)| key)
 }
 
 /// Settings that can be changed for a model that has weights already.

@@ -1,8 +1,7 @@
 //! Keys that have no effect beside another one: given together, they contradict each other.
 
-use super::RunFile;
 use super::error::RunFileError;
-use super::key;
+use super::keys::{self, RunFile};
 use super::values::Values;
 
 /// Keys beside which others have no effect: those, and what the key gives.
@@ -67,7 +66,7 @@ impl RunFile {
     /// # Errors
     /// The first key that has none, with the key that overrules it.
     pub(super) fn check_effects(&self, values: &Values) -> Result<(), RunFileError> {
-        for key in key::all() {
+        for key in keys::all() {
             if let (Some(value), Some((other, gives))) =
                 (values.value(key.path), self.overruling(key.path))
             {

@@ -25,7 +25,8 @@ mod types;
 mod unknown;
 mod values;
 
-use serde::{Deserialize, Serialize};
+use std::path::Path;
+
 use toml::Table;
 
 pub use choices::BestBy;
@@ -34,8 +35,8 @@ pub use corpora::{Corpora, CorpusEntry};
 pub use error::RunFileError;
 pub use key::{Key, Section};
 pub use keys::{
-    CheckpointKeys, DataKeys, InitKeys, LogKeys, ModelKeys, SECTIONS, TokenizerKeys, TrainingKeys,
-    ValidationKeys,
+    CheckpointKeys, DataKeys, InitKeys, LogKeys, ModelKeys, RunFile, SECTIONS, TokenizerKeys,
+    TrainingKeys, ValidationKeys,
 };
 pub use preset::Preset;
 pub use text::reference;
@@ -43,28 +44,6 @@ pub use values::{Values, read_of_run};
 
 /// The file in the directory of a run that describes it, key by key.
 pub const RUN_FILE: &str = "run.toml";
-
-/// A run, key by key.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct RunFile {
-    /// `[data]`
-    pub data: DataKeys,
-    /// `[tokenizer]`
-    pub tokenizer: TokenizerKeys,
-    /// `[model]`
-    pub model: ModelKeys,
-    /// `[init]`
-    pub init: InitKeys,
-    /// `[training]`
-    pub training: TrainingKeys,
-    /// `[validation]`
-    pub validation: ValidationKeys,
-    /// `[checkpoint]`
-    pub checkpoint: CheckpointKeys,
-    /// `[log]`
-    pub log: LogKeys,
-}
 
 impl RunFile {
     /// The run that the values describe; keys that have none have their defaults.
@@ -95,17 +74,20 @@ impl RunFile {
         Ok(run)
     }
 
-    /// The values of the keys, section by section; absent ones are not there.
-    fn table(&self) -> Table {
-        // Each has been read as TOML.
-        Table::try_from(self).unwrap_or_default()
-    }
-
     /// The keys of `[data]` that have another value than in `before`.
     pub fn other_data(&self, before: &Self) -> Vec<&'static str> {
         let [now, before] = [self, before].map(Self::table);
         let keys = DataKeys::SECTION.keys.iter();
         let others = keys.filter(|key| key.of(&now) != key.of(&before));
         others.map(|key| key.path).collect()
+    }
+}
+
+impl DataKeys {
+    /// The files that a run names: of the pairs to train on, and of those to validate on.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        let corpora = [Some(&self.train), self.valid.as_ref()];
+        let corpora = corpora.into_iter().flatten();
+        corpora.flat_map(|corpora| corpora.paths())
     }
 }

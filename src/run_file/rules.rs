@@ -8,10 +8,8 @@ use transformer_train::{
     MAX_VOCAB_SIZE, MIN_VOCAB_SIZE, TokenizerConfig, TokenizerError, TokenizerKind,
 };
 
-use super::RunFile;
 use super::error::RunFileError;
-use super::key;
-use super::keys::TokenizerKeys;
+use super::keys::{self, RunFile, TokenizerKeys};
 use super::values::Values;
 
 /// The most minutes of a run, nearly two thousand years: no clock adds much more to the time of day.
@@ -58,7 +56,7 @@ impl RunFile {
         let Some((path, rule)) = rules.broken else {
             return Ok(());
         };
-        let value = key::find(path).and_then(|key| key.of(&self.table()).cloned());
+        let value = keys::find(path).and_then(|key| key.of(&self.table()).cloned());
         let value = match value {
             // As a flag has them.
             Some(Value::Float(number)) => number.to_string(),

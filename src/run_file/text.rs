@@ -1,22 +1,13 @@
 //! A run as text: `run.toml`, and the tables of the guide.
 
-use super::RunFile;
+use super::error::LAST_LINE;
 use super::key::Section;
-use super::keys::SECTIONS;
+use super::keys::{RunFile, SECTIONS};
 
 const HEADER: &str = "\
 # The run of this directory: every key, with its value.
 # `transformer train --resume --out DIR` goes on with it, from any directory: the pairs are here, too.
 ";
-
-/// A file that was cut off lacks the end of this line.
-pub(super) const LAST_LINE: &str =
-    "# This is the last line: where it is missing, the file was cut off, and --resume refuses it.";
-
-/// Whether a file has its last line, wherever an editor may have moved it.
-pub(super) fn is_whole(text: &str) -> bool {
-    text.lines().any(|line| line.trim_end() == LAST_LINE)
-}
 
 impl RunFile {
     /// The text of `run.toml`, which reads as the same run. Keys without an effect are not in it.
@@ -80,6 +71,7 @@ fn one_line(lines: &[&str]) -> String {
 mod tests {
     use super::*;
     use crate::run_file::Values;
+    use crate::run_file::values::is_whole;
 
     #[test]
     fn a_file_that_is_cut_off_anywhere_is_not_whole_and_an_edited_one_is() {

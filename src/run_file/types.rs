@@ -3,8 +3,8 @@
 use toml::Value;
 use transformer_train::metrics::TextMetric;
 
-use super::RunFile;
 use super::key::Key;
+use super::keys::RunFile;
 use super::values::nested;
 
 const POSITIONS: &str = "must be \"sinusoidal\", learned with a number of positions, such as { learned = { max_len = 256 } }, or { sines-then-cosines = { inclusive = false, first = 0 } }";

@@ -11,11 +11,11 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use toml::{Spanned, Table, Value};
 use transformer_train::is_standard_stream;
 
-use super::error::RunFileError;
-use super::key::{self, Key};
-use super::text::is_whole;
+use super::error::{LAST_LINE, RunFileError};
+use super::key::Key;
+use super::keys;
 use super::unknown::{is_table, section, unknown_key, unknown_section};
-use crate::read_regular;
+use crate::process::read_regular;
 
 /// The key whose value replaces those of its section that were given before it.
 const PRESET: &str = "model.preset";
@@ -116,7 +116,7 @@ impl Values {
             let (path, value) = text.split_once('=').ok_or_else(form)?;
             let path = path.trim();
             let place = format!("--set {text}");
-            let (key, part) = match key::of_path(path) {
+            let (key, part) = match keys::of_path(path) {
                 Some((key, part)) if part.split('.').count() <= MAX_PARTS => (key, part),
                 _ => return Err(unknown_key(place, path)),
             };
@@ -135,7 +135,7 @@ impl Values {
     /// # Errors
     /// When the key is unknown, or TOML has no such value: an integer above 2⁶³ - 1, a path that is not UTF-8.
     pub fn set_by_flag(&mut self, path: &str, value: impl Serialize) -> Result<(), RunFileError> {
-        let key = key::find(path).ok_or_else(|| unknown_key("flags".into(), path))?;
+        let key = keys::find(path).ok_or_else(|| unknown_key("flags".into(), path))?;
         let flag = key.flag.unwrap_or(key.path);
         let value = Value::try_from(value).map_err(|error| RunFileError::Value {
             subject: flag.into(),
@@ -254,6 +254,11 @@ pub fn read_of_run(path: &Path) -> io::Result<String> {
     String::from_utf8(read_regular(path)?).map_err(io::Error::other)
 }
 
+/// Whether a file has its last line, wherever an editor may have moved it.
+pub(super) fn is_whole(text: &str) -> bool {
+    text.lines().any(|line| line.trim_end() == LAST_LINE)
+}
+
 /// A file that is being read.
 struct File<'a> {
     path: &'a Path,
@@ -296,7 +301,7 @@ impl File<'_> {
         line: usize,
     ) -> Result<(&'static Key, Given), RunFileError> {
         let path = format!("{section}.{name}");
-        let key = key::find(&path).ok_or_else(|| unknown_key(self.place(line), &path))?;
+        let key = keys::find(&path).ok_or_else(|| unknown_key(self.place(line), &path))?;
         let value = owned(value.clone(), || format!("{}: `{path}`", self.place(line)))?;
         let origin = Origin::File {
             path: self.path.to_owned(),
@@ -431,7 +436,7 @@ mod tests {
         let above = settings(&["model.preset=tiny", "model.d_ff=32", "training.warmup="]);
         let values = above.unwrap().over(below);
         assert!(!values.is_given("model.d_model") && values.is_given("model.d_ff"));
-        let run = super::super::RunFile::read(&values).unwrap();
+        let run = crate::run_file::RunFile::read(&values).unwrap();
         assert_eq!(run.training.warmup, 800);
     }
 
@@ -497,13 +502,13 @@ mod tests {
             ),
         ] {
             let values = settings(&[text]).unwrap();
-            let error = super::super::RunFile::read(&values).unwrap_err();
+            let error = crate::run_file::RunFile::read(&values).unwrap_err();
             assert_eq!(error.to_string(), format!("--set {text}: {rule}"));
         }
         // A rule for each type, whatever the value.
-        for key in key::all() {
+        for key in keys::all() {
             let values = settings(&[&format!("{}=1979-05-27T07:32:00Z", key.path)]).unwrap();
-            if let Err(error) = super::super::RunFile::read(&values) {
+            if let Err(error) = crate::run_file::RunFile::read(&values) {
                 let error = error.to_string();
                 let rule = [": must be ", ": a corpus is ", ": needs "];
                 assert!(rule.iter().any(|rule| error.contains(rule)), "{error}");

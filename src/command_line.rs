@@ -7,11 +7,12 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::commands::pictures::{attention, curves};
 use crate::commands::{
-    Common, Interrupted, Result, attention, average, curves, evaluate, export, info, parity,
-    quantize, score, tokenize, train, translate,
+    Common, Interrupted, Result, average, evaluate, export, info, quantize, score, tokenize, train,
+    translate,
 };
-use crate::note;
+use crate::process::{compute_on_this_thread, note};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,7 +49,6 @@ enum Command {
     Tokenize(tokenize::Tokenize),
     Curves(curves::Curves),
     Info(info::Info),
-    Parity(parity::Parity),
 }
 
 impl CommandLine {
@@ -80,16 +80,23 @@ impl CommandLine {
             Command::Tokenize(tokenize) => tokenize.run(),
             Command::Curves(curves) => curves.run(),
             Command::Info(info) => info.run(),
-            Command::Parity(parity) => parity.run(common),
         }
     }
 }
 
 /// Runs the program on the arguments of this process.
 pub fn run_program() -> ExitCode {
+    as_program(|| {
+        let line = CommandLine::of(std::env::args_os());
+        line.unwrap_or_else(|error| error.exit()).run()
+    })
+}
+
+/// Runs the first function of a program, with the threads and settings of this one. An error is shown in one line.
+pub fn as_program(run: impl FnOnce() -> Result) -> ExitCode {
     ignore_files_of_burn();
-    let line = CommandLine::of(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    match line.run() {
+    let threads = compute_on_this_thread().map_err(Into::into);
+    match threads.and_then(|()| run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit_code(&*error),
     }

@@ -6,9 +6,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if let Err(error) = transformer_program::compute_on_this_thread() {
-        transformer_program::note(format_args!("error: {error}"));
-        return ExitCode::FAILURE;
-    }
     transformer_program::run_program()
 }

@@ -39,7 +39,7 @@ const DECODING: [&str; 15] = [
 const LANGUAGES: [&str; 2] = ["--source-lang", "--target-lang"];
 
 /// The commands, each with its flags.
-fn commands() -> [(&'static str, Vec<&'static str>); 12] {
+fn commands() -> [(&'static str, Vec<&'static str>); 11] {
     let train = [
         "--out",
         "--resume",
@@ -119,10 +119,6 @@ fn commands() -> [(&'static str, Vec<&'static str>); 12] {
         ("quantize", vec!["--model", "--out"]),
         ("curves", vec!["--numbers", "--over", "--out"]),
         ("info", Vec::new()),
-        (
-            "parity",
-            [&["--pretrained", "--weights", "--export"][..], &EVERYWHERE].concat(),
-        ),
     ]
 }
 
@@ -402,24 +398,19 @@ fn every_command_names_an_out_that_it_cannot_write() {
         match subcommand {
             "train" => command.arg("--data").arg(&damaged),
             "average" => command.arg("--model").args([&model, &checkpoint]),
-            "parity" => command.arg(folder.path()),
             _ => command.arg("--model").arg(&model),
         };
         command
     };
-    for subcommand in ["train", "average", "quantize", "export", "parity"] {
-        let flag = match subcommand {
-            "parity" => "--export",
-            _ => "--out",
-        };
+    for subcommand in ["train", "average", "quantize", "export"] {
         for out in [&taken, &below] {
-            let error = fails(new(subcommand).arg(flag).arg(out));
-            let expected = format!("error: {name} is not a directory; choose another {flag}");
+            let error = fails(new(subcommand).arg("--out").arg(out));
+            let expected = format!("error: {name} is not a directory; choose another --out");
             assert_eq!(error, expected, "{subcommand}");
         }
         // No file can be made there.
         if cfg!(target_os = "linux") {
-            let error = fails(new(subcommand).arg(flag).arg("/proc/new"));
+            let error = fails(new(subcommand).arg("--out").arg("/proc/new"));
             assert!(error.starts_with("error: /proc: "), "{subcommand}: {error}");
         }
     }

@@ -979,7 +979,7 @@ fn the_help_has_the_defaults_of_the_keys() {
     let keys = SECTIONS.iter().flat_map(|section| section.keys);
     let mut checked = 0;
     for key in keys {
-        let (Some(flag), Some(default)) = (key.flag, (key.default)()) else {
+        let (Some(flag), Some(default)) = (key.flag, key.default()) else {
             continue;
         };
         let Some((_, about)) = help.split_once(&format!(" {flag} <")) else {

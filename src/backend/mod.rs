@@ -13,7 +13,7 @@ use burn::tensor::f16;
 use clap::ValueEnum;
 use thiserror::Error;
 
-use crate::note;
+use crate::process::note;
 
 /// A backend that is compiled in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -52,16 +52,7 @@ impl Default for BackendChoice {
 impl BackendChoice {
     /// Whether products in training can be in bf16 there.
     pub fn trains_in_bf16(self) -> bool {
-        match self {
-            #[cfg(feature = "ndarray")]
-            Self::Ndarray => true,
-            #[cfg(feature = "flex")]
-            Self::Flex => true,
-            #[cfg(feature = "wgpu")]
-            Self::Wgpu => false,
-            #[cfg(feature = "tch")]
-            Self::Tch => true,
-        }
+        !self.is_one_of(&["wgpu"])
     }
 
     /// Whether products in bf16 are faster there than in f32 on this processor.
@@ -75,33 +66,23 @@ impl BackendChoice {
 
     /// Whether a training step in bf16 has the weights in bf16, too, beside those in f32.
     pub fn keeps_bf16_weights(self) -> bool {
-        #[cfg(feature = "tch")]
-        let keeps = self == Self::Tch;
-        #[cfg(not(feature = "tch"))]
-        let keeps = false;
-        keeps
+        self.is_one_of(&["tch"])
+    }
+
+    /// Whether models are packed there for decoding, and 8-bit integers multiplied.
+    pub fn packs(self) -> bool {
+        self.is_one_of(&["ndarray", "flex"])
+    }
+
+    /// By names: not all of them are compiled in.
+    fn is_one_of(self, names: &[&str]) -> bool {
+        names.contains(&&*self.to_string())
     }
 }
 
 impl std::fmt::Display for BackendChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&value_name(self))
-    }
-}
-
-impl BackendChoice {
-    /// Whether models are packed there for decoding, and 8-bit integers multiplied.
-    pub fn packs(self) -> bool {
-        match self {
-            #[cfg(feature = "ndarray")]
-            Self::Ndarray => true,
-            #[cfg(feature = "flex")]
-            Self::Flex => true,
-            #[cfg(feature = "wgpu")]
-            Self::Wgpu => false,
-            #[cfg(feature = "tch")]
-            Self::Tch => false,
-        }
     }
 }
 
@@ -197,29 +178,7 @@ pub trait BackendTask {
 /// # Errors
 /// When the device or its driver is missing, or `TRANSFORMER_SIMD` names no level of instructions.
 pub fn run_on<T: BackendTask>(backend: BackendChoice, task: T) -> Result<T::Output, BackendError> {
-    Ok(match backend {
-        #[cfg(feature = "ndarray")]
-        BackendChoice::Ndarray => {
-            announce(backend, &processor()?);
-            task.run::<burn_ndarray::NdArray>(Default::default())
-        }
-        #[cfg(feature = "flex")]
-        BackendChoice::Flex => {
-            announce(backend, &processor()?);
-            task.run::<burn_flex::Flex>(Default::default())
-        }
-        #[cfg(feature = "wgpu")]
-        BackendChoice::Wgpu => {
-            let (device, adapter) = vulkan::start()?;
-            announce(backend, &adapter);
-            task.run::<burn_wgpu::Wgpu>(device)
-        }
-        #[cfg(feature = "tch")]
-        BackendChoice::Tch => {
-            announce(backend, &libtorch::describe()?);
-            task.run::<burn_tch::LibTorch>(Default::default())
-        }
-    })
+    run_in_f32(backend, Precision::F32, task)
 }
 
 /// Like [`run_on`], in that precision: for inference. Adam's small steps need 32 bits. In 8 bits are only the packed
@@ -234,16 +193,7 @@ pub fn run_at<T: BackendTask>(
 ) -> Result<T::Output, BackendError> {
     Ok(match (backend, precision) {
         (_, Precision::F32) => run_on(backend, task)?,
-        #[cfg(feature = "ndarray")]
-        (BackendChoice::Ndarray, Precision::Int8) => {
-            announce(backend, &format!("{}, {precision}", processor()?));
-            task.run::<burn_ndarray::NdArray>(Default::default())
-        }
-        #[cfg(feature = "flex")]
-        (BackendChoice::Flex, Precision::Int8) => {
-            announce(backend, &format!("{}, {precision}", processor()?));
-            task.run::<burn_flex::Flex>(Default::default())
-        }
+        (_, Precision::Int8) if backend.packs() => run_in_f32(backend, precision, task)?,
         #[cfg(feature = "wgpu")]
         (BackendChoice::Wgpu, Precision::F16) => {
             type Half = burn_wgpu::Wgpu<f16, i32, u32>;
@@ -251,25 +201,59 @@ pub fn run_at<T: BackendTask>(
             if !Half::supports_dtype(&device, burn::tensor::DType::F16) {
                 return Err(BackendError::Adapter { adapter, precision });
             }
-            announce(backend, &format!("{adapter}, {precision}"));
+            announce(backend, &adapter, precision);
             task.run::<Half>(device)
         }
         #[cfg(feature = "tch")]
         (BackendChoice::Tch, Precision::F16) => {
-            announce(backend, &format!("{}, {precision}", libtorch::describe()?));
+            announce(backend, &libtorch::describe()?, precision);
             task.run::<burn_tch::LibTorch<f16>>(Default::default())
         }
         #[cfg(feature = "tch")]
         (BackendChoice::Tch, Precision::Bf16) => {
-            announce(backend, &format!("{}, {precision}", libtorch::describe()?));
+            announce(backend, &libtorch::describe()?, precision);
             task.run::<burn_tch::LibTorch<bf16>>(Default::default())
         }
         _ => return Err(BackendError::Precision { backend, precision }),
     })
 }
 
-fn announce(backend: BackendChoice, device: &str) {
-    note(format_args!("backend: {backend}, {device}"));
+/// Runs a task on tensors in 32 bits, whatever the precision of its packed models.
+fn run_in_f32<T: BackendTask>(
+    backend: BackendChoice,
+    precision: Precision,
+    task: T,
+) -> Result<T::Output, BackendError> {
+    Ok(match backend {
+        #[cfg(feature = "ndarray")]
+        BackendChoice::Ndarray => {
+            announce(backend, &processor()?, precision);
+            task.run::<burn_ndarray::NdArray>(Default::default())
+        }
+        #[cfg(feature = "flex")]
+        BackendChoice::Flex => {
+            announce(backend, &processor()?, precision);
+            task.run::<burn_flex::Flex>(Default::default())
+        }
+        #[cfg(feature = "wgpu")]
+        BackendChoice::Wgpu => {
+            let (device, adapter) = vulkan::start()?;
+            announce(backend, &adapter, precision);
+            task.run::<burn_wgpu::Wgpu>(device)
+        }
+        #[cfg(feature = "tch")]
+        BackendChoice::Tch => {
+            announce(backend, &libtorch::describe()?, precision);
+            task.run::<burn_tch::LibTorch>(Default::default())
+        }
+    })
+}
+
+fn announce(backend: BackendChoice, device: &str, precision: Precision) {
+    match precision {
+        Precision::F32 => note(format_args!("backend: {backend}, {device}")),
+        _ => note(format_args!("backend: {backend}, {device}, {precision}")),
+    }
 }
 
 /// The threads of the processor, whose kernels can start.

@@ -43,7 +43,7 @@ impl Average {
     /// Runs the command.
     pub fn run(self) -> Result {
         let models = self.models()?;
-        check_directory(&self.out, "--out")?;
+        check_directory(&self.out)?;
         // They are copied as they are, and are the same for all that have any.
         if let Some(model) = models
             .iter()

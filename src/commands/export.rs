@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use burn::tensor::backend::Backend;
 use clap::Args;
 use transformer_core::{DecodeOptions, ModelDirectory, Tokenizers, Transformer};
-use transformer_program::{BackendTask, run_on};
 
 use super::languages::Languages;
 use super::{Common, Result, check_empty, directory_to_write, model_directory, print};
+use crate::backend::{BackendTask, run_on};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -8,10 +8,10 @@ use transformer_core::{
     DecodeOptions, ModelDirectory, NextToken, PackedModel, PackedPrecision, TextError, Transformer,
     Translator,
 };
-use transformer_program::{BackendChoice, BackendTask, Precision, run_at};
 
 use super::languages::Languages;
 use super::{Result, model_directory, options_error};
+use crate::backend::{BackendChoice, BackendTask, Precision, run_at};
 
 /// Flags of commands that run a model without training it.
 #[derive(Debug, Clone, Default, clap::Args)]

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use clap::Args;
 use transformer_core::{NextToken, TextError, Tokenizers, Translator};
-use transformer_program::note;
 
 use super::Result;
+use crate::process::note;
 
 /// Most languages that are warned of, and that a warning lists.
 const MOST_LISTED: usize = 10;

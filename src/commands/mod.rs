@@ -1,8 +1,6 @@
 //! One file per subcommand, and the parts that several of them share.
 
-pub mod attention;
 pub mod average;
-pub mod curves;
 mod decoding;
 pub mod evaluate;
 pub mod export;
@@ -11,8 +9,7 @@ pub mod info;
 mod languages;
 mod lines;
 mod model_directory;
-pub mod parity;
-mod picture;
+pub mod pictures;
 pub mod quantize;
 pub mod score;
 pub mod tokenize;
@@ -26,8 +23,9 @@ use std::{fs, io};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use transformer_core::{DecodeOptionsError, RequestProblem, replace_file_with};
-use transformer_program::BackendChoice;
 use transformer_train::{Validation, is_standard_stream, printable};
+
+use crate::backend::BackendChoice;
 
 /// The result of a command: an error is shown in one line.
 pub type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -142,15 +140,15 @@ fn directory_to_write() -> impl TypedValueParser<Value = PathBuf> {
 }
 
 /// Checks that a command can write into a directory, which is there or can be made, so that a command which cannot ends
-/// before it computes. `flag` names the directory.
-fn check_directory(directory: &Path, flag: &str) -> std::result::Result<(), String> {
+/// before it computes.
+fn check_directory(directory: &Path) -> std::result::Result<(), String> {
     let is_there = |path: &&Path| path.symlink_metadata().is_ok();
     // The last one is empty where the path is relative.
     let there = directory.ancestors().find(is_there);
     let there = there.unwrap_or(Path::new("."));
     if !there.is_dir() {
         return Err(format!(
-            "{} is not a directory; choose another {flag}",
+            "{} is not a directory; choose another --out",
             there.display()
         ));
     }
@@ -161,7 +159,7 @@ fn check_directory(directory: &Path, flag: &str) -> std::result::Result<(), Stri
 
 /// Checks that a command can write a new model into a directory, which is empty or not there.
 fn check_empty(directory: &Path) -> std::result::Result<(), String> {
-    check_directory(directory, "--out")?;
+    check_directory(directory)?;
     match fs::read_dir(directory) {
         Ok(mut files) => match files.next() {
             None => Ok(()),

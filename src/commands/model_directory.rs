@@ -7,11 +7,11 @@ use transformer_core::{
     CONFIG_FILE, ModelDirectory, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE,
     TOKENIZER_FILE, Tokenizers, VOCABULARY_FILE, run_of_checkpoint,
 };
-use transformer_program::note;
-use transformer_program::run_file::RUN_FILE;
 use transformer_train::{LOG_FILE, RunRecord, TRAINING_FILE, VALIDATION_FILE, holds_run};
 
 use super::Result;
+use crate::process::note;
+use crate::run_file::RUN_FILE;
 
 /// Endings of the files of a model directory.
 const OF_A_MODEL: [&str; 4] = ["bin", "json", "safetensors", "spm"];

@@ -10,7 +10,6 @@ use clap::Args;
 use transformer_core::{
     DecodeError, DecodeOptions, NextToken, Strategy, TextError, Translation, Translator,
 };
-use transformer_program::note;
 use transformer_train::trimmed;
 
 use super::decoding::Decoding;
@@ -18,6 +17,7 @@ use super::inference::{Inference, Models, PlainTranslator, TranslatorTask};
 use super::languages::UnknownLanguages;
 use super::lines::{Lines, for_output};
 use super::{Common, Result, request_problem};
+use crate::process::note;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,14 +1,15 @@
 //! The library's configurations of a run, and its names for the keys.
 
+use std::fmt::Display;
 use std::time::Duration;
 
+use toml::{Table, Value};
 use transformer_core::{SPECIAL_TOKENS, TransformerConfig, WeightTying};
 use transformer_train::TrainingConfig;
 
-use super::RunFile;
 use super::error::RunFileError;
-use super::key::{self, Key};
-use super::keys::ModelKeys;
+use super::key::Key;
+use super::keys::{self, ModelKeys, RunFile};
 use super::preset::Preset;
 use super::values::Values;
 
@@ -35,7 +36,7 @@ pub fn path_of(option: &str) -> Option<&'static str> {
     let renamed = RENAMED.iter().find(|(library, _)| *library == option);
     let of_same_name = || {
         let mut sections = SAME_NAMES.iter();
-        let key = sections.find_map(|section| key::find(&format!("{section}.{option}")));
+        let key = sections.find_map(|section| keys::find(&format!("{section}.{option}")));
         key.map(|key| key.path)
     };
     renamed.map(|(_, path)| *path).or_else(of_same_name)
@@ -43,7 +44,7 @@ pub fn path_of(option: &str) -> Option<&'static str> {
 
 /// The key that sets an option of the library's configurations.
 pub fn key_of(option: &str) -> Option<&'static Key> {
-    key::of_path(path_of(option)?).map(|(key, _)| key)
+    keys::of_path(path_of(option)?).map(|(key, _)| key)
 }
 
 /// Settings that can be changed for a model that has weights already.
@@ -103,24 +104,18 @@ impl RunFile {
         init: Option<&TransformerConfig>,
         values: &Values,
     ) -> Result<TransformerConfig, RunFileError> {
-        let config = match init {
-            Some(init) => {
-                let config = self.model.over(init);
-                only_dropout_differs(init, &config, values)?;
-                config
-            }
-            None => {
-                let preset = *self.model.preset.get_or_insert(Preset::Small);
-                let base = preset.config(SPECIAL_TOKENS.len());
-                let tying = match self.tokenizer.is_shared() {
-                    true => base.tying,
-                    false => of_separate_vocabularies(base.tying),
-                };
-                self.model.over(&TransformerConfig { tying, ..base })
-            }
+        if let Some(init) = init {
+            let config = self.model.resolve(init)?;
+            only_dropout_differs(init, &config, values)?;
+            return Ok(config);
+        }
+        let preset = *self.model.preset.get_or_insert(Preset::Small);
+        let base = preset.config(SPECIAL_TOKENS.len());
+        let tying = match self.tokenizer.is_shared() {
+            true => base.tying,
+            false => of_separate_vocabularies(base.tying),
         };
-        self.model = ModelKeys::of(self.model.preset, &config);
-        Ok(config)
+        self.model.resolve(&TransformerConfig { tying, ..base })
     }
 }
 
@@ -137,87 +132,56 @@ fn only_dropout_differs(
     config: &TransformerConfig,
     values: &Values,
 ) -> Result<(), RunFileError> {
-    let [before, now] = [init, config].map(|config| ModelKeys::of(None, config).values());
-    let keys = ModelKeys::SECTION.keys.iter();
-    for (key, (before, now)) in keys.zip(before.into_iter().zip(now)) {
+    let [before, now] = [keys_of(init)?, keys_of(config)?];
+    for key in ModelKeys::SECTION.keys {
+        let [before, now] = [&before, &now].map(|table| table.get(key.name));
         if before != now && !WITHOUT_WEIGHTS.contains(&key.name) {
-            let [before, now] = [before, now]
-                .map(|value| value.map_or("absent".to_owned(), |value| value.to_string()));
-            return Err(RunFileError::Value {
-                subject: values.subject(key.path, now),
-                rule: format!(
-                    "is {before} in the model of `init.model`, of which only dropout can differ"
-                ),
-            });
+            let [before, now] =
+                [before, now].map(|value| value.map_or("absent".into(), Value::to_string));
+            let rule = format!(
+                "is {before} in the model of `init.model`, of which only dropout can differ"
+            );
+            return Err(values.refuse(key.path, now, rule));
         }
     }
     Ok(())
 }
 
 impl ModelKeys {
-    /// `base` with the keys that are given.
-    fn over(&self, base: &TransformerConfig) -> TransformerConfig {
-        TransformerConfig {
-            src_vocab_size: base.src_vocab_size,
-            tgt_vocab_size: base.tgt_vocab_size,
-            d_model: self.d_model.unwrap_or(base.d_model),
-            n_heads: self.n_heads.unwrap_or(base.n_heads),
-            decoder_n_heads: self.decoder_n_heads.or(base.decoder_n_heads),
-            d_k: self.d_k.or(base.d_k),
-            d_v: self.d_v.or(base.d_v),
-            d_ff: self.d_ff.unwrap_or(base.d_ff),
-            decoder_d_ff: self.decoder_d_ff.or(base.decoder_d_ff),
-            n_encoder_layers: self.n_encoder_layers.unwrap_or(base.n_encoder_layers),
-            n_decoder_layers: self.n_decoder_layers.unwrap_or(base.n_decoder_layers),
-            norm: self.norm.unwrap_or(base.norm),
-            final_norm: self.final_norm.unwrap_or(base.final_norm),
-            layer_norm: self.layer_norm.unwrap_or(base.layer_norm),
-            layer_norm_eps: self.layer_norm_eps.unwrap_or(base.layer_norm_eps),
-            positions: self.positions.unwrap_or(base.positions),
-            attention_bias: self.attention_bias.unwrap_or(base.attention_bias),
-            generator_bias: self.generator_bias.unwrap_or(base.generator_bias),
-            embedding_scale: self.embedding_scale.unwrap_or(base.embedding_scale),
-            embedding_norm: self.embedding_norm.unwrap_or(base.embedding_norm),
-            tying: self.tying.unwrap_or(base.tying),
-            activation: self.activation.unwrap_or(base.activation),
-            dropout: self.dropout.unwrap_or(base.dropout),
-            attention_dropout: self.attention_dropout.unwrap_or(base.attention_dropout),
-            activation_dropout: self.activation_dropout.unwrap_or(base.activation_dropout),
-            pad_id: base.pad_id,
-            bos_id: base.bos_id,
-            eos_id: base.eos_id,
-            excluded_tokens: base.excluded_tokens.clone(),
+    /// `base` with the keys that are given. All keys then have its values.
+    fn resolve(&mut self, base: &TransformerConfig) -> Result<TransformerConfig, RunFileError> {
+        let mut table = Table::try_from(base).map_err(of_model)?;
+        table.extend(Table::try_from(&*self).map_err(of_model)?);
+        table.remove("preset");
+        let config = table.try_into().map_err(of_model)?;
+        let keys: Self = keys_of(&config)?.try_into().map_err(of_model)?;
+        *self = Self {
+            preset: self.preset,
+            ..keys
+        };
+        Ok(config)
+    }
+}
+
+/// The keys of a configuration, and those of its tokenizers.
+fn keys_of(config: &TransformerConfig) -> Result<Table, RunFileError> {
+    let mut keys = Table::try_from(config).map_err(of_model)?;
+    for key in ModelKeys::SECTION.keys {
+        // A configuration is written without a switch that is off, but a run with it.
+        let mut with_switch = keys.clone();
+        with_switch.entry(key.name).or_insert(false.into());
+        if with_switch.clone().try_into::<TransformerConfig>().is_ok() {
+            keys = with_switch;
         }
     }
+    Ok(keys)
+}
 
-    /// All keys, as a configuration has them.
-    fn of(preset: Option<Preset>, config: &TransformerConfig) -> Self {
-        Self {
-            preset,
-            d_model: Some(config.d_model),
-            n_heads: Some(config.n_heads),
-            decoder_n_heads: config.decoder_n_heads,
-            d_k: config.d_k,
-            d_v: config.d_v,
-            d_ff: Some(config.d_ff),
-            decoder_d_ff: config.decoder_d_ff,
-            n_encoder_layers: Some(config.n_encoder_layers),
-            n_decoder_layers: Some(config.n_decoder_layers),
-            norm: Some(config.norm),
-            final_norm: Some(config.final_norm),
-            layer_norm: Some(config.layer_norm),
-            layer_norm_eps: Some(config.layer_norm_eps),
-            positions: Some(config.positions),
-            attention_bias: Some(config.attention_bias),
-            generator_bias: Some(config.generator_bias),
-            embedding_scale: Some(config.embedding_scale),
-            embedding_norm: Some(config.embedding_norm),
-            tying: Some(config.tying),
-            activation: Some(config.activation),
-            dropout: Some(config.dropout),
-            attention_dropout: Some(config.attention_dropout),
-            activation_dropout: Some(config.activation_dropout),
-        }
+/// A number of a configuration that TOML cannot hold.
+fn of_model(error: impl Display) -> RunFileError {
+    RunFileError::Value {
+        subject: "`[model]`".to_owned(),
+        rule: error.to_string(),
     }
 }
 

@@ -124,22 +124,18 @@ impl Serialize for Corpora {
 impl Serialize for CorpusEntry {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let weight = (self.weight != 1.0).then_some(self.weight);
-        match (&self.file, weight) {
-            (CorpusFile::Tsv(file), None) => file.serialize(to),
-            (CorpusFile::Tsv(file), weight) => Table {
-                file: Some(file.clone()),
-                weight,
-                ..Table::default()
-            }
-            .serialize(to),
-            (CorpusFile::Parallel { source, target }, weight) => Table {
-                source: Some(source.clone()),
-                target: Some(target.clone()),
-                weight,
-                ..Table::default()
-            }
-            .serialize(to),
+        let (file, source, target) = match &self.file {
+            CorpusFile::Tsv(file) if weight.is_none() => return file.serialize(to),
+            CorpusFile::Tsv(file) => (Some(file), None, None),
+            CorpusFile::Parallel { source, target } => (None, Some(source), Some(target)),
+        };
+        Table {
+            file: file.cloned(),
+            source: source.cloned(),
+            target: target.cloned(),
+            weight,
         }
+        .serialize(to)
     }
 }
 

@@ -1,8 +1,7 @@
 //! Keys that have no effect beside another one: given together, they contradict each other.
 
-use super::RunFile;
 use super::error::RunFileError;
-use super::keys::{DataKeys, TokenizerKeys};
+use super::keys::{self, RunFile};
 use super::values::Values;
 
 /// Keys beside which others have no effect: those, and what the key gives.
@@ -67,21 +66,15 @@ impl RunFile {
     /// # Errors
     /// The first key that has none, with the key that overrules it.
     pub(super) fn check_effects(&self, values: &Values) -> Result<(), RunFileError> {
-        for key in DataKeys::SECTION
-            .keys
-            .iter()
-            .chain(TokenizerKeys::SECTION.keys)
-        {
+        for key in keys::all() {
             if let (Some(value), Some((other, gives))) =
                 (values.value(key.path), self.overruling(key.path))
             {
-                return Err(RunFileError::Value {
-                    subject: values.subject(key.path, value),
-                    rule: format!(
-                        "`{}` has no effect beside `{other}`, which gives {gives}; leave out one of the two",
-                        key.path
-                    ),
-                });
+                let path = key.path;
+                let rule = format!(
+                    "`{path}` has no effect beside `{other}`, which gives {gives}; leave out one of the two"
+                );
+                return Err(values.refuse(path, value, rule));
             }
         }
         Ok(())

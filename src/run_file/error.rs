@@ -3,7 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::text::LAST_LINE;
+/// A file that was cut off lacks the end of this line.
+pub(super) const LAST_LINE: &str =
+    "# This is the last line: where it is missing, the file was cut off, and --resume refuses it.";
 
 /// A run file, a flag or a `--set` that describes no run.
 #[derive(Debug, thiserror::Error)]

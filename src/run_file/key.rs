@@ -1,9 +1,6 @@
 //! Keys of a run file, and the macro by which each of them is written once.
 
-use serde::Serialize;
-use toml::Value;
-
-use super::keys::SECTIONS;
+use toml::{Table, Value};
 
 /// A key of a run file.
 #[derive(Debug)]
@@ -16,8 +13,14 @@ pub struct Key {
     pub text: &'static [&'static str],
     /// The flag of `transformer train` that sets it, too.
     pub flag: Option<&'static str>,
-    /// Its value where nothing sets it; `None` where it is then absent.
-    pub default: fn() -> Option<Value>,
+}
+
+impl Key {
+    /// Its value in a run; `None` where it is absent.
+    pub(super) fn of<'a>(&self, run: &'a Table) -> Option<&'a Value> {
+        let section = self.path.split('.').next()?;
+        run.get(section)?.get(self.name)
+    }
 }
 
 /// A section of a run file.
@@ -46,9 +49,16 @@ macro_rules! section {
         )+
     ) => {
         $(#[doc = $about])+
-        #[derive(Debug, Clone, PartialEq)]
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(default)]
         pub struct $keys {
             $($(#[doc = $text])+ pub $name: $type,)+
+        }
+
+        impl Default for $keys {
+            fn default() -> Self {
+                Self { $($name: $default),+ }
+            }
         }
 
         impl $keys {
@@ -61,77 +71,9 @@ macro_rules! section {
                     name: stringify!($name),
                     text: &[$($text),+],
                     flag: section!(@flag $($flag)?),
-                    default: || value_of::<$type>(&$default),
                 },)+],
             };
-
-            /// The section as the values say it.
-            pub(super) fn read(values: &Values) -> Result<Self, RunFileError> {
-                let mut keys = Self::SECTION.keys.iter();
-                let mut next = || keys.next().expect("a key for each field");
-                Ok(Self {
-                    $($name: values.read(next(), $default)?,)+
-                })
-            }
-
-            /// The values of the keys, in their order; `None` for those that are absent.
-            pub(super) fn values(&self) -> Vec<Option<Value>> {
-                vec![$(value_of(&self.$name)),+]
-            }
         }
     };
 }
 pub(super) use section;
-
-/// The TOML of a key's value; `None` for an absent one, which TOML has no word for.
-pub(super) fn value_of<T: Serialize>(value: &T) -> Option<Value> {
-    Value::try_from(value).ok()
-}
-
-/// Every key, in the order of the guide.
-pub(super) fn all() -> impl Iterator<Item = &'static Key> {
-    SECTIONS.iter().flat_map(|section| section.keys)
-}
-
-/// The key of that path.
-pub(super) fn find(path: &str) -> Option<&'static Key> {
-    all().find(|key| key.path == path)
-}
-
-/// Keys whose values may be tables, whose parts are set by longer paths, such as `model.positions.learned.max_len`.
-const WITH_PARTS: [&str; 3] = ["model.positions", "data.train", "data.valid"];
-
-/// The key of a path, and the part of its value that the path goes on to.
-pub(super) fn of_path(path: &str) -> Option<(&'static Key, &str)> {
-    let part = |key: &'static Key| {
-        let part = path.strip_prefix(key.path)?.strip_prefix('.')?;
-        WITH_PARTS.contains(&key.path).then_some((key, part))
-    };
-    let whole = find(path).map(|key| (key, ""));
-    whole.or_else(|| all().find_map(part))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn keys_differ() {
-        let paths: BTreeSet<_> = all().map(|key| key.path).collect();
-        assert_eq!(paths.len(), all().count());
-    }
-
-    #[test]
-    fn a_path_goes_on_below_keys_with_parts_only() {
-        let found = |path| of_path(path).map(|(key, part)| (key.path, part));
-        assert_eq!(found("training.updates"), Some(("training.updates", "")));
-        assert_eq!(
-            found("model.positions.learned.max_len"),
-            Some(("model.positions", "learned.max_len"))
-        );
-        assert_eq!(found("training.updates.x"), None);
-        assert_eq!(found("training"), None);
-    }
-}

@@ -4,7 +4,8 @@
 
 use std::path::PathBuf;
 
-use toml::Value;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
 use transformer_core::{
     Activation, NormKind, NormPlacement, Positions, ProductPrecision, WeightTying,
 };
@@ -13,10 +14,8 @@ use transformer_train::{Schedule, TokenizerKind};
 
 use super::choices::BestBy;
 use super::corpora::Corpora;
-use super::error::RunFileError;
-use super::key::{Key, Section, section, value_of};
+use super::key::{Key, Section, section};
 use super::preset::Preset;
-use super::values::Values;
 
 /// The sections, in the order of the guide.
 pub static SECTIONS: [Section; 8] = [
@@ -317,11 +316,70 @@ section! {
     tensorboard: bool = false;
 }
 
+/// A run, key by key.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunFile {
+    /// `[data]`
+    pub data: DataKeys,
+    /// `[tokenizer]`
+    pub tokenizer: TokenizerKeys,
+    /// `[model]`
+    pub model: ModelKeys,
+    /// `[init]`
+    pub init: InitKeys,
+    /// `[training]`
+    pub training: TrainingKeys,
+    /// `[validation]`
+    pub validation: ValidationKeys,
+    /// `[checkpoint]`
+    pub checkpoint: CheckpointKeys,
+    /// `[log]`
+    pub log: LogKeys,
+}
+
+impl RunFile {
+    /// The values of the keys, section by section; absent ones are not there.
+    pub(super) fn table(&self) -> Table {
+        // Each has been read as TOML.
+        Table::try_from(self).unwrap_or_default()
+    }
+}
+
+impl Key {
+    /// Its value where nothing sets it; `None` where it is then absent.
+    pub fn default(&self) -> Option<Value> {
+        self.of(&RunFile::default().table()).cloned()
+    }
+}
+
+/// Every key, in the order of the guide.
+pub(super) fn all() -> impl Iterator<Item = &'static Key> {
+    SECTIONS.iter().flat_map(|section| section.keys)
+}
+
+/// The key of that path.
+pub(super) fn find(path: &str) -> Option<&'static Key> {
+    all().find(|key| key.path == path)
+}
+
+/// Keys whose values may be tables, whose parts are set by longer paths, such as `model.positions.learned.max_len`.
+const WITH_PARTS: [&str; 3] = ["model.positions", "data.train", "data.valid"];
+
+/// The key of a path, and the part of its value that the path goes on to.
+pub(super) fn of_path(path: &str) -> Option<(&'static Key, &str)> {
+    let part = |key: &'static Key| {
+        let part = path.strip_prefix(key.path)?.strip_prefix('.')?;
+        WITH_PARTS.contains(&key.path).then_some((key, part))
+    };
+    let whole = find(path).map(|key| (key, ""));
+    whole.or_else(|| all().find_map(part))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use toml::Table;
     use transformer_core::TransformerConfig;
 
     use super::*;
@@ -353,5 +411,23 @@ mod tests {
         let keys = ModelKeys::SECTION.keys.iter().map(|key| key.name);
         let keys: BTreeSet<&str> = keys.filter(|&name| name != "preset").collect();
         assert_eq!(keys, expected);
+    }
+
+    #[test]
+    fn keys_differ() {
+        let paths: BTreeSet<_> = all().map(|key| key.path).collect();
+        assert_eq!(paths.len(), all().count());
+    }
+
+    #[test]
+    fn a_path_goes_on_below_keys_with_parts_only() {
+        let found = |path| of_path(path).map(|(key, part)| (key.path, part));
+        assert_eq!(found("training.updates"), Some(("training.updates", "")));
+        assert_eq!(
+            found("model.positions.learned.max_len"),
+            Some(("model.positions", "learned.max_len"))
+        );
+        assert_eq!(found("training.updates.x"), None);
+        assert_eq!(found("training"), None);
     }
 }

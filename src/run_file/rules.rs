@@ -2,32 +2,20 @@
 //! checks (`TrainingConfig::validate`, `TransformerConfig::validate`) are not repeated here; for beams and
 //! vocabularies, `DecodeOptions::validate` and `TokenizerConfig::validate` are called.
 
-use std::fmt::Display;
-
-use transformer_core::{DecodeOptions, DecodeOptionsError, Positions, SPECIAL_TOKENS};
-use transformer_train::metrics::TextMetric;
+use toml::Value;
+use transformer_core::{DecodeOptions, DecodeOptionsError, Positions, SPECIAL_TOKENS, WeightTying};
 use transformer_train::{
     MAX_VOCAB_SIZE, MIN_VOCAB_SIZE, TokenizerConfig, TokenizerError, TokenizerKind,
 };
 
-use super::RunFile;
 use super::error::RunFileError;
-use super::key::value_of;
-use super::keys::TokenizerKeys;
+use super::keys::{self, RunFile, TokenizerKeys};
 use super::values::Values;
 
 /// The most minutes of a run, nearly two thousand years: no clock adds much more to the time of day.
 const MOST_MINUTES: f64 = 1e9;
 
 impl TokenizerKeys {
-    /// With `shared`, where it is absent, as the other keys imply it.
-    pub(super) fn with_shared(self) -> Self {
-        Self {
-            shared: Some(self.is_shared()),
-            ..self
-        }
-    }
-
     /// Whether there is one vocabulary for both sides.
     pub fn is_shared(&self) -> bool {
         self.shared.unwrap_or(!self.names_two())
@@ -38,37 +26,16 @@ impl TokenizerKeys {
     }
 }
 
-/// The values, and the error about one of them.
-struct Rules<'a>(&'a Values);
+/// The first key that breaks a rule, and the rule.
+#[derive(Default)]
+struct Rules {
+    broken: Option<(&'static str, String)>,
+}
 
-impl Rules<'_> {
-    fn require(
-        &self,
-        path: &str,
-        value: impl Display,
-        holds: bool,
-        rule: &str,
-    ) -> Result<(), RunFileError> {
-        match holds {
-            true => Ok(()),
-            false => Err(RunFileError::Value {
-                subject: self.0.subject(path, value),
-                rule: rule.to_owned(),
-            }),
-        }
-    }
-
-    /// For a number that may be absent, which then breaks no rule.
-    fn number<T: Display + Copy>(
-        &self,
-        path: &str,
-        value: Option<T>,
-        holds: impl FnOnce(T) -> bool,
-        rule: &str,
-    ) -> Result<(), RunFileError> {
-        match value {
-            Some(value) => self.require(path, value, holds(value), rule),
-            None => Ok(()),
+impl Rules {
+    fn require(&mut self, path: &'static str, holds: bool, rule: impl Into<String>) {
+        if !holds {
+            self.broken.get_or_insert_with(|| (path, rule.into()));
         }
     }
 }
@@ -77,152 +44,130 @@ impl RunFile {
     /// # Errors
     /// The first rule that is broken, by the place that gave the value.
     pub(super) fn check(&self, values: &Values) -> Result<(), RunFileError> {
-        let rules = Rules(values);
         self.check_effects(values)?;
-        self.check_data(&rules)?;
-        self.check_paths(&rules)?;
-        self.check_tokenizer(&rules)?;
-        self.check_vocabulary(&rules)?;
-        self.check_model(&rules)?;
-        self.check_validation(&rules)?;
+        let mut rules = Rules::default();
+        self.check_data(&mut rules);
+        self.check_paths(&mut rules);
+        self.check_tokenizer(&mut rules);
+        self.check_vocabulary(&mut rules);
+        self.check_model(&mut rules);
+        self.check_validation(&mut rules);
+        self.check_training(&mut rules);
+        let Some((path, rule)) = rules.broken else {
+            return Ok(());
+        };
+        let value = keys::find(path).and_then(|key| key.of(&self.table()).cloned());
+        let value = match value {
+            // As a flag has them.
+            Some(Value::Float(number)) => number.to_string(),
+            Some(Value::String(name)) if path.ends_with("_lang") => name,
+            value => value.map_or(String::new(), |value| value.to_string()),
+        };
+        Err(values.refuse(path, value, rule))
+    }
+
+    fn check_training(&self, rules: &mut Rules) {
+        let training = &self.training;
         rules.require(
             "training.batch_tokens",
-            self.training.batch_tokens,
-            self.training.batch_tokens > 1,
+            training.batch_tokens > 1,
             "must be at least 2, for a piece and the token that ends it",
-        )?;
+        );
         let in_time = |minutes: f64| minutes > 0.0 && minutes <= MOST_MINUTES;
-        rules.number(
-            "training.minutes",
-            self.training.minutes,
-            in_time,
-            &format!("must be above 0, and at most {MOST_MINUTES}"),
-        )?;
-        rules.number(
-            "training.max_wait_minutes",
-            Some(self.training.max_wait_minutes),
-            in_time,
-            &format!("must be above 0, and at most {MOST_MINUTES}"),
-        )
+        let rule = format!("must be above 0, and at most {MOST_MINUTES}");
+        let minutes = training.minutes.is_none_or(in_time);
+        rules.require("training.minutes", minutes, &*rule);
+        let wait = in_time(training.max_wait_minutes);
+        rules.require("training.max_wait_minutes", wait, rule);
     }
 
     /// An empty path would be the current directory.
-    fn check_paths(&self, rules: &Rules<'_>) -> Result<(), RunFileError> {
+    fn check_paths(&self, rules: &mut Rules) {
         for (path, value) in [
             ("init.model", &self.init.model),
             ("tokenizer.file", &self.tokenizer.file),
             ("tokenizer.source_file", &self.tokenizer.source_file),
             ("tokenizer.target_file", &self.tokenizer.target_file),
         ] {
-            if let Some(value) = value {
-                let is_path = !value.as_os_str().is_empty();
-                rules.require(path, shown(value), is_path, "must not be empty")?;
-            }
+            let is_empty = value
+                .as_ref()
+                .is_some_and(|path| path.as_os_str().is_empty());
+            rules.require(path, !is_empty, "must not be empty");
         }
-        Ok(())
     }
 
-    fn check_data(&self, rules: &Rules<'_>) -> Result<(), RunFileError> {
-        rules.number(
-            "data.hold_out",
-            self.data.hold_out,
-            |hold_out| hold_out > 0,
-            "must be at least 1; to hold out none, give --valid FILE instead",
-        )?;
+    fn check_data(&self, rules: &mut Rules) {
+        let data = &self.data;
         rules.require(
-            "data.max_pieces",
-            self.data.max_pieces,
-            self.data.max_pieces > 0,
-            "must be at least 1",
-        )?;
-        rules.number(
-            "data.max_ratio",
-            self.data.max_ratio,
-            |ratio| ratio >= 1.0 && ratio.is_finite(),
-            "must be at least 1, and finite",
-        )?;
-        let Some(valid) = &self.data.valid else {
-            return Ok(());
+            "data.hold_out",
+            data.hold_out != Some(0),
+            "must be at least 1; to hold out none, give --valid FILE instead",
+        );
+        rules.require("data.max_pieces", data.max_pieces > 0, "must be at least 1");
+        let is_ratio = |ratio: f64| ratio >= 1.0 && ratio.is_finite();
+        let ratio = data.max_ratio.is_none_or(is_ratio);
+        rules.require("data.max_ratio", ratio, "must be at least 1, and finite");
+        let Some(valid) = &data.valid else {
+            return;
         };
         rules.require(
             "data.valid",
-            shown(valid),
             !valid.is_empty(),
             "must name a file of pairs, or be absent",
-        )?;
+        );
         rules.require(
             "data.valid",
-            shown(valid),
             valid.0.iter().all(|entry| entry.weight == 1.0),
             "must have no weight: each pair is validated on once",
-        )
+        );
     }
 
-    fn check_tokenizer(&self, rules: &Rules<'_>) -> Result<(), RunFileError> {
+    fn check_tokenizer(&self, rules: &mut Rules) {
         let tokenizer = &self.tokenizer;
-        let in_range = (0.0..1.0).contains(&tokenizer.dropout);
+        let (dropout, path) = (tokenizer.dropout, "tokenizer.dropout");
+        rules.require(path, (0.0..1.0).contains(&dropout), "must be in [0, 1)");
+        let kinds = [Some(tokenizer.kind), tokenizer.target_kind];
+        let is_bpe = |kind| kind == TokenizerKind::Bpe;
         rules.require(
-            "tokenizer.dropout",
-            tokenizer.dropout,
-            in_range,
-            "must be in [0, 1)",
-        )?;
-        let cuts_words = [TokenizerKind::Bpe; 2]
-            == [
-                tokenizer.kind,
-                tokenizer.target_kind.unwrap_or(tokenizer.kind),
-            ];
-        rules.require(
-            "tokenizer.dropout",
-            tokenizer.dropout,
-            tokenizer.dropout == 0.0 || cuts_words,
+            path,
+            dropout == 0.0 || kinds.into_iter().flatten().all(is_bpe),
             "drops merges, which only `tokenizer.kind` \"bpe\" has",
-        )?;
-        for (path, one, other, rule) in [
-            (
-                "tokenizer.source_file",
-                &tokenizer.source_file,
-                &tokenizer.target_file,
-                "needs `tokenizer.target_file` beside it",
-            ),
-            (
-                "tokenizer.target_file",
-                &tokenizer.target_file,
-                &tokenizer.source_file,
-                "needs `tokenizer.source_file` beside it",
-            ),
-        ] {
-            if let Some(file) = one {
-                rules.require(path, shown(file), other.is_some(), rule)?;
-            }
-        }
+        );
+        let [has_source, has_target] =
+            [&tokenizer.source_file, &tokenizer.target_file].map(Option::is_some);
+        rules.require(
+            "tokenizer.source_file",
+            has_target || !has_source,
+            "needs `tokenizer.target_file` beside it",
+        );
+        rules.require(
+            "tokenizer.target_file",
+            has_source || !has_target,
+            "needs `tokenizer.source_file` beside it",
+        );
         let shared = tokenizer.is_shared();
         rules.require(
             "tokenizer.shared",
-            shared,
             !(shared && tokenizer.names_two()),
             "contradicts `tokenizer.target_kind`, or `tokenizer.source_file` and `tokenizer.target_file`",
-        )?;
+        );
         rules.require(
             "tokenizer.shared",
-            shared,
             shared || tokenizer.file.is_none(),
             "contradicts `tokenizer.file`, which is for both sides",
-        )
+        );
     }
 
     /// The vocabulary of tokenizers that are to be trained.
-    fn check_vocabulary(&self, rules: &Rules<'_>) -> Result<(), RunFileError> {
+    fn check_vocabulary(&self, rules: &mut Rules) {
         let path = "tokenizer.vocab_size";
         if self.overruled_by(path).is_some() {
-            return Ok(());
+            return;
         }
         let tokenizer = &self.tokenizer;
         let vocab_size = tokenizer.vocab_size;
-        for kind in [Some(tokenizer.kind), tokenizer.target_kind]
-            .into_iter()
-            .flatten()
-        {
+        let kinds = [Some(tokenizer.kind), tokenizer.target_kind];
+        for kind in kinds.into_iter().flatten() {
             let rule = match (TokenizerConfig { kind, vocab_size }).validate() {
                 Ok(()) => continue,
                 Err(TokenizerError::VocabTooSmall { .. }) => format!(
@@ -237,101 +182,62 @@ impl RunFile {
                 }
                 Err(error) => error.to_string(),
             };
-            rules.require(path, vocab_size, false, &rule)?;
+            rules.require(path, false, rule);
         }
-        Ok(())
     }
 
     /// Checks the model's keys as far as possible before its preset is known.
-    fn check_model(&self, rules: &Rules<'_>) -> Result<(), RunFileError> {
-        rules.require(
-            "init.continue_schedule",
-            self.init.continue_schedule,
-            !self.init.continue_schedule || self.init.model.is_some(),
-            "needs `init.model`",
-        )?;
-        for (path, language) in [
-            ("init.source_lang", &self.init.source_lang),
-            ("init.target_lang", &self.init.target_lang),
+    fn check_model(&self, rules: &mut Rules) {
+        let (init, model) = (&self.init, &self.model);
+        for (path, is_given) in [
+            ("init.continue_schedule", init.continue_schedule),
+            ("init.source_lang", init.source_lang.is_some()),
+            ("init.target_lang", init.target_lang.is_some()),
         ] {
-            if let Some(language) = language {
-                let has_model = self.init.model.is_some();
-                rules.require(path, language, has_model, "needs `init.model`")?;
-            }
+            let holds = !is_given || init.model.is_some();
+            rules.require(path, holds, "needs `init.model`");
         }
-        if let (Some(preset), Some(model)) = (&self.model.preset, &self.init.model) {
-            let rule = format!(
-                "has no effect: the model is that of `init.model`, {}",
-                model.display()
-            );
-            return rules.require("model.preset", shown(preset), false, &rule);
+        if let Some(directory) = &init.model {
+            let directory = directory.display();
+            let rule = format!("has no effect: the model is that of `init.model`, {directory}");
+            rules.require("model.preset", model.preset.is_none(), rule);
         }
-        if let Some(positions @ Positions::Learned { max_len: 1 }) = &self.model.positions {
-            return rules.require(
-                "model.positions",
-                shown(positions),
-                false,
-                "must be 2 or more positions, for a piece and the token that ends it",
-            );
-        }
-        let separate = !self.tokenizer.is_shared() && self.init.model.is_none();
-        match self.model.tying {
-            Some(tying) if separate => rules.require(
-                "model.tying",
-                shown(&tying),
-                !tying.ties_source_target(),
-                "shares source and target embeddings, whose vocabularies are separate; see `tokenizer.shared`",
-            ),
-            _ => Ok(()),
-        }
+        rules.require(
+            "model.positions",
+            model.positions != Some(Positions::Learned { max_len: 1 }),
+            "must be 2 or more positions, for a piece and the token that ends it",
+        );
+        let separate = !self.tokenizer.is_shared() && init.model.is_none();
+        let ties = model.tying.is_some_and(WeightTying::ties_source_target);
+        rules.require(
+            "model.tying",
+            !(separate && ties),
+            "shares source and target embeddings, whose vocabularies are separate; see `tokenizer.shared`",
+        );
     }
 
-    fn check_validation(&self, rules: &Rules<'_>) -> Result<(), RunFileError> {
+    fn check_validation(&self, rules: &mut Rules) {
         let validation = &self.validation;
-        rules.number(
-            "validation.sentences",
-            validation.sentences,
-            |count| count > 0,
-            "must be at least 1",
-        )?;
-        match DecodeOptions::beam(validation.beam).validate() {
-            Ok(()) => {}
-            Err(DecodeOptionsError::Range { value, rule, .. }) => {
-                let rule = format!("must be {rule}");
-                rules.require("validation.beam", value, false, &rule)?;
-            }
-            Err(error) => {
-                rules.require(
-                    "validation.beam",
-                    validation.beam,
-                    false,
-                    &error.to_string(),
-                )?;
-            }
+        let sentences = validation.sentences != Some(0);
+        rules.require("validation.sentences", sentences, "must be at least 1");
+        if let Err(error) = DecodeOptions::beam(validation.beam).validate() {
+            let rule = match error {
+                DecodeOptionsError::Range { rule, .. } => format!("must be {rule}"),
+                error => error.to_string(),
+            };
+            rules.require("validation.beam", false, rule);
         }
         let metrics = &validation.metrics;
-        let twice = |(at, metric): (usize, &TextMetric)| {
-            let is_again = metrics[..at].contains(metric);
-            is_again.then(|| metric.key())
-        };
-        if let Some(key) = metrics.iter().enumerate().find_map(twice) {
-            let rule = format!("names `{key}` twice");
-            rules.require("validation.metrics", shown(metrics), false, &rule)?;
+        let twice = (1..metrics.len()).find(|&at| metrics[..at].contains(&metrics[at]));
+        if let Some(at) = twice {
+            let rule = format!("names `{}` twice", metrics[at].key());
+            rules.require("validation.metrics", false, rule);
         }
-        let best_by = validation.best_by;
-        let is_measured = best_by
-            .metric()
-            .is_none_or(|metric| metrics.contains(&metric));
+        let metric = validation.best_by.metric();
         rules.require(
             "validation.best_by",
-            shown(&best_by),
-            is_measured,
+            metric.is_none_or(|metric| metrics.contains(&metric)),
             "is not measured; add it to `validation.metrics`",
-        )
+        );
     }
-}
-
-/// A value as the file has it.
-fn shown(value: &impl serde::Serialize) -> String {
-    value_of(value).map_or(String::new(), |value| value.to_string())
 }

@@ -1,37 +1,27 @@
 //! A run as text: `run.toml`, and the tables of the guide.
 
-use toml::Value;
-
-use super::RunFile;
+use super::error::LAST_LINE;
 use super::key::Section;
-use super::keys::SECTIONS;
+use super::keys::{RunFile, SECTIONS};
 
 const HEADER: &str = "\
 # The run of this directory: every key, with its value.
 # `transformer train --resume --out DIR` goes on with it, from any directory: the pairs are here, too.
 ";
 
-/// A file that was cut off lacks the end of this line.
-pub(super) const LAST_LINE: &str =
-    "# This is the last line: where it is missing, the file was cut off, and --resume refuses it.";
-
-/// Whether a file has its last line, wherever an editor may have moved it.
-pub(super) fn is_whole(text: &str) -> bool {
-    text.lines().any(|line| line.trim_end() == LAST_LINE)
-}
-
 impl RunFile {
     /// The text of `run.toml`, which reads as the same run. Keys without an effect are not in it.
     pub fn to_toml(&self) -> String {
         let mut text = HEADER.to_owned();
-        for (section, values) in SECTIONS.iter().zip(self.values()) {
+        let values = self.table();
+        for section in &SECTIONS {
             text.push('\n');
             comment(&mut text, section.about);
             text += &format!("[{}]\n", section.name);
-            for (key, value) in section.keys.iter().zip(values) {
+            for key in section.keys {
                 text.push('\n');
                 comment(&mut text, key.text);
-                text += &match (self.overruled_by(key.path), value) {
+                text += &match (self.overruled_by(key.path), key.of(&values)) {
                     (Some(other), _) => format!("# {} has no effect beside {other}\n", key.name),
                     (None, Some(value)) => format!("{} = {value}\n", key.name),
                     (None, None) => format!("# {} is absent\n", key.name),
@@ -40,20 +30,6 @@ impl RunFile {
         }
         text += &format!("\n{LAST_LINE}\n");
         text
-    }
-
-    /// The values of each section's keys.
-    fn values(&self) -> [Vec<Option<Value>>; 8] {
-        [
-            self.data.values(),
-            self.tokenizer.values(),
-            self.model.values(),
-            self.init.values(),
-            self.training.values(),
-            self.validation.values(),
-            self.checkpoint.values(),
-            self.log.values(),
-        ]
     }
 }
 
@@ -77,7 +53,9 @@ fn section(section: &Section) -> String {
     text += "| key | flag | default | |\n|---|---|---|---|\n";
     for key in section.keys {
         let flag = key.flag.map_or(String::new(), |flag| format!("`{flag}`"));
-        let default = (key.default)().map_or("absent".to_owned(), |value| format!("`{value}`"));
+        let default = key
+            .default()
+            .map_or("absent".to_owned(), |value| format!("`{value}`"));
         let about = one_line(key.text);
         text += &format!("| `{}` | {flag} | {default} | {about} |\n", key.name);
     }
@@ -93,6 +71,7 @@ fn one_line(lines: &[&str]) -> String {
 mod tests {
     use super::*;
     use crate::run_file::Values;
+    use crate::run_file::values::is_whole;
 
     #[test]
     fn a_file_that_is_cut_off_anywhere_is_not_whole_and_an_edited_one_is() {

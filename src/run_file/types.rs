@@ -1,94 +1,41 @@
-//! The types of values, and each type's error for a value of another.
+//! The error for a value of another type than the key's.
 
-use std::path::PathBuf;
-
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use toml::Value;
-use transformer_core::{
-    Activation, NormKind, NormPlacement, Positions, ProductPrecision, WeightTying,
-};
 use transformer_train::metrics::TextMetric;
-use transformer_train::{Schedule, TokenizerKind};
 
-use super::choices::BestBy;
-use super::corpora::Corpora;
 use super::key::Key;
-use super::preset::Preset;
+use super::keys::RunFile;
+use super::values::nested;
 
-/// The type of a key's values.
-pub(super) trait KeyType: Serialize + DeserializeOwned {
-    /// The rule for a value of the key, given the parser's error about a wrong one.
-    fn rule(key: &Key, error: &str) -> String;
-}
+const POSITIONS: &str = "must be \"sinusoidal\", learned with a number of positions, such as { learned = { max_len = 256 } }, or { sines-then-cosines = { inclusive = false, first = 0 } }";
 
-impl<T: KeyType> KeyType for Option<T> {
-    fn rule(key: &Key, error: &str) -> String {
-        T::rule(key, error)
-    }
-}
-
-impl KeyType for usize {
-    fn rule(key: &Key, _error: &str) -> String {
-        whole_number(key)
-    }
-}
-
-impl KeyType for u64 {
-    fn rule(key: &Key, _error: &str) -> String {
-        whole_number(key)
-    }
-}
-
-/// 0 is allowed only for keys whose default it is.
-fn whole_number(key: &Key) -> String {
-    let may_be_zero = (key.default)() == Some(Value::Integer(0));
-    let least = if may_be_zero { 0 } else { 1 };
-    format!("must be a whole number of at least {least}")
-}
-
-impl KeyType for f64 {
-    fn rule(_key: &Key, _error: &str) -> String {
-        "must be a number".into()
-    }
-}
-
-impl KeyType for bool {
-    fn rule(_key: &Key, _error: &str) -> String {
-        "must be true or false".into()
-    }
-}
-
-impl KeyType for String {
-    fn rule(_key: &Key, _error: &str) -> String {
-        "must be a string, in quotes".into()
-    }
-}
-
-impl KeyType for PathBuf {
-    fn rule(_key: &Key, _error: &str) -> String {
-        "must be a path, in quotes".into()
-    }
-}
-
-impl KeyType for Corpora {
-    /// It reads every value itself.
-    fn rule(_key: &Key, error: &str) -> String {
-        error.to_owned()
-    }
-}
-
-impl KeyType for Vec<String> {
-    fn rule(key: &Key, error: &str) -> String {
-        list(key, error, "strings", "[\"encoder.*\"]")
-    }
-}
-
-impl KeyType for Vec<TextMetric> {
-    fn rule(key: &Key, error: &str) -> String {
-        let list = list(key, error, "metrics", "[\"bleu\", \"chrf\"]");
-        let names = TextMetric::ALL.map(TextMetric::key).join("`, `");
-        format!("{list}; the metrics are `{names}`")
+/// The rule for the values of a key, given the parser's error about a wrong one.
+pub(super) fn rule(key: &Key, error: &str) -> String {
+    // Of most types, also the error about a string that none of the values is: it says what they are.
+    let probe = nested(key.path, Value::String(String::new())).try_into::<RunFile>();
+    let probe = probe.err();
+    let expected = probe.as_ref().map_or(error, |error| error.message());
+    let expected = expected.rsplit_once("expected ");
+    match (key.path, expected.map_or(error, |(_, expected)| expected)) {
+        // They read every value themselves.
+        ("data.train" | "data.valid", _) => error.to_owned(),
+        ("model.positions", _) => POSITIONS.to_owned(),
+        ("validation.metrics", _) => {
+            let names = TextMetric::ALL.map(TextMetric::key).join("`, `");
+            let list = list(key, error, "metrics", "[\"bleu\", \"chrf\"]");
+            format!("{list}; the metrics are `{names}`")
+        }
+        (_, "a sequence") => list(key, error, "strings", "[\"encoder.*\"]"),
+        (_, "usize" | "u64") => {
+            let may_be_zero = key.default() == Some(Value::Integer(0));
+            let least = if may_be_zero { 0 } else { 1 };
+            format!("must be a whole number of at least {least}")
+        }
+        (_, "f64") => "must be a number".to_owned(),
+        (_, "a boolean") => "must be true or false".to_owned(),
+        (_, "a string") => "must be a string, in quotes".to_owned(),
+        (_, "path string") => "must be a path, in quotes".to_owned(),
+        (_, names) => format!("must be {names}"),
     }
 }
 
@@ -99,42 +46,4 @@ fn list(key: &Key, error: &str, of: &str, example: &str) -> String {
         false => String::new(),
     };
     format!("must be a list of {of}, such as {example}{in_a_shell}")
-}
-
-impl KeyType for Positions {
-    fn rule(_key: &Key, _error: &str) -> String {
-        "must be \"sinusoidal\", learned with a number of positions, such as { learned = { max_len = 256 } }, or { sines-then-cosines = { inclusive = false, first = 0 } }"
-            .into()
-    }
-}
-
-/// Types whose values have names.
-macro_rules! named {
-    ($($type:ty),+) => {
-        $(impl KeyType for $type {
-            fn rule(_key: &Key, _error: &str) -> String {
-                format!("must be {}", names::<Self>())
-            }
-        })+
-    };
-}
-
-named!(
-    Activation,
-    BestBy,
-    NormKind,
-    NormPlacement,
-    Preset,
-    ProductPrecision,
-    Schedule,
-    TokenizerKind,
-    WeightTying
-);
-
-/// The names of a type's values, from the parser's error about a name that none of them has.
-fn names<T: DeserializeOwned>() -> String {
-    let error = Value::String(String::new()).try_into::<T>().err();
-    let message = error.as_ref().map_or("", |error| error.message());
-    let names = message.rsplit_once("expected ");
-    names.map_or(message, |(_, names)| names).to_owned()
 }

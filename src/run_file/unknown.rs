@@ -3,8 +3,8 @@
 use strsim::damerau_levenshtein;
 
 use super::error::RunFileError;
-use super::key::{self, Key, Section};
-use super::keys::SECTIONS;
+use super::key::{Key, Section};
+use super::keys::{self, SECTIONS};
 
 /// Keys of a model's configuration that are the tokenizer's.
 const OF_TOKENIZER: [&str; 6] = [
@@ -123,9 +123,9 @@ fn meant(path: &str) -> Option<String> {
         };
         damerau_levenshtein(path, key.path).min(damerau_levenshtein(name, key.name) + moved)
     };
-    let least = key::all().map(distance).min();
+    let least = keys::all().map(distance).min();
     let least = least.filter(|least| *least <= most_edits(name))?;
-    let nearest = key::all().filter(|key| distance(key) == least);
+    let nearest = keys::all().filter(|key| distance(key) == least);
     Some(quoted(nearest.map(|key| key.path)))
 }
 
@@ -181,7 +181,7 @@ mod tests {
             assert_eq!(meant(unknown).as_deref(), Some(expected), "{unknown}");
         }
         for (_, path) in OTHER_NAMES {
-            assert!(key::find(path).is_some(), "{path}");
+            assert!(keys::find(path).is_some(), "{path}");
         }
     }
 

@@ -11,12 +11,11 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use toml::{Spanned, Table, Value};
 use transformer_train::is_standard_stream;
 
-use super::error::RunFileError;
-use super::key::{self, Key};
-use super::text::is_whole;
-use super::types::KeyType;
+use super::error::{LAST_LINE, RunFileError};
+use super::key::Key;
+use super::keys;
 use super::unknown::{is_table, section, unknown_key, unknown_section};
-use crate::read_regular;
+use crate::process::read_regular;
 
 /// The key whose value replaces those of its section that were given before it.
 const PRESET: &str = "model.preset";
@@ -117,7 +116,7 @@ impl Values {
             let (path, value) = text.split_once('=').ok_or_else(form)?;
             let path = path.trim();
             let place = format!("--set {text}");
-            let (key, part) = match key::of_path(path) {
+            let (key, part) = match keys::of_path(path) {
                 Some((key, part)) if part.split('.').count() <= MAX_PARTS => (key, part),
                 _ => return Err(unknown_key(place, path)),
             };
@@ -136,7 +135,7 @@ impl Values {
     /// # Errors
     /// When the key is unknown, or TOML has no such value: an integer above 2⁶³ - 1, a path that is not UTF-8.
     pub fn set_by_flag(&mut self, path: &str, value: impl Serialize) -> Result<(), RunFileError> {
-        let key = key::find(path).ok_or_else(|| unknown_key("flags".into(), path))?;
+        let key = keys::find(path).ok_or_else(|| unknown_key("flags".into(), path))?;
         let flag = key.flag.unwrap_or(key.path);
         let value = Value::try_from(value).map_err(|error| RunFileError::Value {
             subject: flag.into(),
@@ -219,19 +218,12 @@ impl Values {
         self.given.get(path)?.value.as_ref()
     }
 
-    /// The value of a key, or its default.
-    ///
-    /// # Errors
-    /// When the value is not of the key's type.
-    pub(super) fn read<T: KeyType>(&self, key: &Key, default: T) -> Result<T, RunFileError> {
-        let Some(value) = self.value(key.path) else {
-            return Ok(default);
-        };
-        let read = value.clone().try_into();
-        read.map_err(|error: toml::de::Error| RunFileError::Value {
-            subject: self.subject(key.path, value),
-            rule: T::rule(key, error.message()),
-        })
+    /// The error about the value of a key.
+    pub fn refuse(&self, path: &str, value: impl Display, rule: impl Into<String>) -> RunFileError {
+        RunFileError::Value {
+            subject: self.subject(path, value),
+            rule: rule.into(),
+        }
     }
 }
 
@@ -260,6 +252,11 @@ fn read(path: &Path, input: io::Result<impl Read>) -> Result<String, RunFileErro
 /// When it is of another kind, or cannot be read.
 pub fn read_of_run(path: &Path) -> io::Result<String> {
     String::from_utf8(read_regular(path)?).map_err(io::Error::other)
+}
+
+/// Whether a file has its last line, wherever an editor may have moved it.
+pub(super) fn is_whole(text: &str) -> bool {
+    text.lines().any(|line| line.trim_end() == LAST_LINE)
 }
 
 /// A file that is being read.
@@ -304,7 +301,7 @@ impl File<'_> {
         line: usize,
     ) -> Result<(&'static Key, Given), RunFileError> {
         let path = format!("{section}.{name}");
-        let key = key::find(&path).ok_or_else(|| unknown_key(self.place(line), &path))?;
+        let key = keys::find(&path).ok_or_else(|| unknown_key(self.place(line), &path))?;
         let value = owned(value.clone(), || format!("{}: `{path}`", self.place(line)))?;
         let origin = Origin::File {
             path: self.path.to_owned(),
@@ -319,7 +316,7 @@ impl File<'_> {
 const MAX_PARTS: usize = 8;
 
 /// The value at a path below a key: `a.b` and 1 are `{ a = { b = 1 } }`.
-fn nested(below: &str, value: Value) -> Value {
+pub(super) fn nested(below: &str, value: Value) -> Value {
     if below.is_empty() {
         return value;
     }
@@ -439,8 +436,8 @@ mod tests {
         let above = settings(&["model.preset=tiny", "model.d_ff=32", "training.warmup="]);
         let values = above.unwrap().over(below);
         assert!(!values.is_given("model.d_model") && values.is_given("model.d_ff"));
-        let warmup = key::find("training.warmup").unwrap();
-        assert_eq!(values.read(warmup, 800_usize).unwrap(), 800);
+        let run = crate::run_file::RunFile::read(&values).unwrap();
+        assert_eq!(run.training.warmup, 800);
     }
 
     /// Every key, given a value of a type that it has not.
@@ -505,13 +502,13 @@ mod tests {
             ),
         ] {
             let values = settings(&[text]).unwrap();
-            let error = super::super::RunFile::read(&values).unwrap_err();
+            let error = crate::run_file::RunFile::read(&values).unwrap_err();
             assert_eq!(error.to_string(), format!("--set {text}: {rule}"));
         }
         // A rule for each type, whatever the value.
-        for key in key::all() {
+        for key in keys::all() {
             let values = settings(&[&format!("{}=1979-05-27T07:32:00Z", key.path)]).unwrap();
-            if let Err(error) = super::super::RunFile::read(&values) {
+            if let Err(error) = crate::run_file::RunFile::read(&values) {
                 let error = error.to_string();
                 let rule = [": must be ", ": a corpus is ", ": needs "];
                 assert!(rule.iter().any(|rule| error.contains(rule)), "{error}");

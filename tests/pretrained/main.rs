@@ -1,6 +1,5 @@
 //! Model directories as Hugging Face saves them: translated, fine-tuned, exported; their keys, in `decoding_keys`; and damaged
-//! ones, in `hostile`.
-//! tests/parity.rs shows that results are Hugging Face's on every backend; here the comparison notices errors.
+//! ones, in `hostile`. tests/parity shows that results are Hugging Face's on every backend.
 
 mod decoding_keys;
 mod hostile;
@@ -9,46 +8,19 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use burn_ndarray::NdArray;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use support::{
-    corpus, fails, file, fixture, folder, program, run, run_on_input, stderr, stdout, succeeds,
-    trained, with_model,
+    change_json, copied, corpus, directory, fails, file, fixture, folder, mbart_with_language_last,
+    program, read_json, run, run_on_input, stderr, stdout, succeeds, trained, with_model,
 };
 use transformer_core::{
     DecodeOptions, LengthPenalty, MaxLength, Strategy, TOKENIZER_FILES, Tokenizers, Transformer,
     TransformerConfig, Translator,
 };
-use transformer_program::parity::Pretrained;
-
-/// A directory of Hugging Face's.
-fn directory(name: &str) -> PathBuf {
-    fixture("pretrained").join(name)
-}
-
-/// A copy of the files of a directory, which can be changed.
-fn copied(name: &str) -> tempfile::TempDir {
-    let copy = folder();
-    for entry in fs::read_dir(directory(name)).unwrap() {
-        let path = entry.unwrap().path();
-        fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
-    }
-    copy
-}
-
-fn read_json(path: &Path) -> Value {
-    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
-}
-
-/// Changes a file in JSON.
-fn change_json(path: &Path, change: impl FnOnce(&mut Value)) {
-    let mut value = read_json(path);
-    change(&mut value);
-    fs::write(path, value.to_string()).unwrap();
-}
 
 /// The lines that `translate` answers with.
 fn translated(model: &Path, flags: &[&str], input: &str) -> Vec<String> {
@@ -412,29 +384,9 @@ fn tensors_that_are_not_read_are_named() {
     assert_eq!(lines, translated(&directory("bart"), &[], SENTENCES));
 }
 
-/// The model `mbart`, with sources that end in `</s>` and their language, and a decoder that starts with the target's,
-/// as the first mBART has it; Hugging Face computed the results expected of it (`scripts/make-languages-fixtures`).
-fn mbart_with_language_last() -> tempfile::TempDir {
-    let copy = copied("mbart");
-    for entry in fs::read_dir(fixture("mbart-language-last")).unwrap() {
-        let path = entry.unwrap().path();
-        fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
-    }
-    change_json(&copy.path().join("tokenizer.json"), |tokenizer| {
-        let template = tokenizer["post_processor"]["single"].as_array_mut();
-        // The language, the text, `</s>`.
-        template.unwrap().rotate_left(1);
-    });
-    copy
-}
-
 #[test]
 fn a_source_may_end_in_its_language_and_the_decoder_start_with_the_targets() {
     let copy = mbart_with_language_last();
-    let pretrained = Pretrained::open(copy.path()).unwrap();
-    let report = pretrained.compare::<NdArray>(&Default::default()).unwrap();
-    assert!(report.passed());
-
     let folder = folder();
     let out = folder.path().join("out");
     let flags = ["--source-lang", "deu_Latn", "--target-lang", "fra_Latn"];
@@ -667,89 +619,6 @@ fn tokenize_shows_the_tokens_that_the_model_reads() {
     let mut command = with_model("tokenize", &directory("nllb-sharded"));
     let error = fails(command.arg("--target"));
     assert!(error.ends_with("give --target-lang"), "{error}");
-}
-
-#[test]
-fn the_comparison_notices_errors() {
-    let compared = |change: &dyn Fn(&Path)| {
-        let copy = copied("m2m100");
-        change(copy.path());
-        let report = Pretrained::open(copy.path())
-            .and_then(|pretrained| pretrained.compare::<NdArray>(&Default::default()));
-        report.map(|report| report.passed()).map_err(|error| {
-            let path = format!("{}/", copy.path().display());
-            error.to_string().replace(&path, "")
-        })
-    };
-    assert_eq!(compared(&|_| {}), Ok(true));
-    let sentence = |change: &dyn Fn(&mut Value)| {
-        compared(&|path| {
-            let path = path.join("expected.json");
-            change_json(&path, |value| change(&mut value["sentences"][3]));
-        })
-    };
-    assert_eq!(
-        sentence(&|sentence| sentence["ids"][1] = json!(7)),
-        Ok(false)
-    );
-    let greedy = |sentence: &mut Value| sentence["beam1"]["ids"][3] = json!(7);
-    assert_eq!(sentence(&greedy), Ok(false));
-    let start = |sentence: &mut Value| sentence["beam4"]["ids"][0] = json!(7);
-    let error = sentence(&start).unwrap_err();
-    assert!(error.starts_with("expected.json: "), "{error}");
-    let logit = |number: f32| {
-        compared(&|path| {
-            let path = path.join("io.safetensors");
-            let mut bytes = fs::read(&path).unwrap();
-            let file = SafeTensors::deserialize(&bytes).unwrap();
-            let of_logits = file.tensor("logits").unwrap().data();
-            let at = of_logits.as_ptr() as usize - bytes.as_ptr() as usize;
-            bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
-            fs::write(path, bytes).unwrap();
-        })
-    };
-    for number in [f32::NAN, 0.5] {
-        assert_eq!(logit(number), Ok(false));
-    }
-    let error = compared(&|path| fs::remove_file(path.join("io.safetensors")).unwrap());
-    assert!(error.unwrap_err().starts_with("io.safetensors: "));
-}
-
-/// The fourth token of one translation is as likely as another up to rounding: their logits are 3e-6 apart in f64. Which
-/// of them is chosen here does not matter.
-#[test]
-fn either_of_two_equally_likely_tokens_is_greedy_s() {
-    let [expected, equal, unlikely] = [49, 39, 17];
-    let reports = [expected, equal].map(|token| {
-        let (is_same, out) = with_fourth_token(token);
-        assert!(is_same, "{out}");
-        out
-    });
-    let has_tie = |out: &String| {
-        out.contains("0 of 15 differ, and 1 after a tie")
-            && out.contains(": token 4 is another one")
-    };
-    assert!(reports.iter().any(has_tie), "{reports:?}");
-    let (is_same, out) = with_fourth_token(unlikely);
-    assert!(!is_same, "{out}");
-    assert!(out.contains("FAILED  1 of 15 differ"), "{out}");
-}
-
-/// Whether the program accepts a model's translations if the fourth token of one of those expected is `token`; and its
-/// report.
-fn with_fourth_token(token: u32) -> (bool, String) {
-    let copy = copied("nllb-sharded");
-    change_json(&copy.path().join("expected.json"), |expected| {
-        let text = "I was hoping that you'd know the answer.";
-        let mut sentences = expected["sentences"].as_array_mut().unwrap().iter_mut();
-        let sentence = sentences.find(|sentence| sentence["text"] == text).unwrap();
-        // After the start token, the language, and two more.
-        let fourth = &mut sentence["beam1"]["ids"][4];
-        assert_eq!(*fourth, 49);
-        *fourth = token.into();
-    });
-    let output = run(program("parity").arg("--pretrained").arg(copy.path()));
-    (output.status.success(), stdout(&output))
 }
 
 /// A directory of Marian's whose tokenizer was given tokens, and its embeddings rows for them, as by

@@ -6,7 +6,7 @@ of systems.py, run in double precision, and compared with the outputs that PyTor
 fixture; the weights themselves must be those of the fixture, bit for bit. Exits 1 otherwise. Needs
 PyTorch and safetensors.
 
-    cargo run --release -- parity --export exported tests/fixtures/*
+    cargo run --release -p parity -- --export exported tests/fixtures/*
     python3 tests/pytorch/check_export.py exported tests/fixtures/*
 """
 

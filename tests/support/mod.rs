@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unused_imports, reason = "each test uses some of these")]
 
+mod fixtures;
 mod process;
 
 use std::fs;
@@ -10,6 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
+pub use fixtures::{change_json, copied, directory, fixture, mbart_with_language_last, read_json};
 pub use process::{fails, run, stderr, stdout, succeeds};
 
 /// The program `transformer` with a subcommand.
@@ -106,11 +108,4 @@ pub fn labels(svg: &str) -> Vec<&str> {
         .filter_map(|text| text.split_once('>')?.1.split_once("</text>"))
         .map(|(label, _)| label.trim())
         .collect()
-}
-
-/// A fixture of the comparison with PyTorch.
-pub fn fixture(system: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures")
-        .join(system)
 }

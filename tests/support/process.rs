@@ -1,5 +1,7 @@
 //! Commands that succeed or fail, for the tests of the program and of the examples.
 
+#![allow(dead_code, reason = "each test uses some of these")]
+
 use std::process::{Command, Output, Stdio};
 
 /// Runs a command to its end.

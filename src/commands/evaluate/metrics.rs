@@ -6,10 +6,10 @@ use std::path::Path;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Deserialize;
 use transformer_core::run_of_checkpoint;
-use transformer_program::run_file::{RUN_FILE, read_of_run};
 use transformer_train::metrics::TextMetric;
 
 use crate::commands::Result;
+use crate::run_file::{RUN_FILE, read_of_run};
 
 /// Without `--metrics`, and without a run that names its own.
 const DEFAULT: [TextMetric; 2] = [TextMetric::Bleu, TextMetric::Chrf];

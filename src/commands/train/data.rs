@@ -1,17 +1,16 @@
 //! The pairs of a run as text: read from their files, some held out, or those that an earlier command has left.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use transformer_program::run_file::{RUN_FILE, RunFile};
 use transformer_train::{
     Corpus, CorpusError, CorpusFile, CorpusFiles, PairCache, TRAINING_FILE, UnusablePairs,
-    VALIDATION_FILE, is_standard_stream,
+    VALIDATION_FILE,
 };
 
-use super::earlier::{Earlier, SavedPairs, SavedTraining};
+use super::earlier::{Earlier, SavedPairs, SavedTraining, check_is_there};
 use super::plan::Plan;
 use crate::commands::{Result, check_directory, counted, refuse_overwriting};
+use crate::run_file::RUN_FILE;
 
 /// Source sentences held out of a large corpus, where the run does not say how many; of a smaller one, a tenth.
 const MOST_HELD_OUT: usize = 1000;
@@ -76,7 +75,7 @@ impl Data {
                 note: None,
             });
         }
-        for path in named_files(&plan.run) {
+        for path in plan.run.data.paths() {
             check_is_there(path)?;
         }
         let files = plan.run.data.train.files();
@@ -139,34 +138,14 @@ impl Data {
     }
 }
 
-/// The files that a run names: of the pairs to train on, and of those to validate on.
-pub fn named_files(run: &RunFile) -> impl Iterator<Item = &Path> {
-    let corpora = [Some(&run.data.train), run.data.valid.as_ref()];
-    let corpora = corpora.into_iter().flatten();
-    corpora.flat_map(|corpora| corpora.paths())
-}
-
-/// Checks that a file is there, before those named before it are read.
-pub fn check_is_there(path: &Path) -> std::result::Result<(), CorpusError> {
-    if is_standard_stream(path) {
-        return Ok(());
-    }
-    let path = path.to_owned();
-    match fs::metadata(&path) {
-        Ok(file) if file.is_dir() => Err(CorpusError::Directory { path }),
-        Ok(_) => Ok(()),
-        Err(source) => Err(CorpusError::Open { path, source }),
-    }
-}
-
 /// Checks that a new run can have `out` as its directory, and would overwrite none of the files that it reads: those
 /// of the pairs, and that of `--config`.
 ///
 /// # Errors
 /// When `out` is a file, or cannot be made or written to; the first file that is both read and written.
 pub fn check_files(plan: &Plan, config: Option<&Path>, out: &Path) -> Result {
-    check_directory(out, "--out")?;
-    let read = named_files(&plan.run).chain(config);
+    check_directory(out)?;
+    let read = plan.run.data.paths().chain(config);
     let read: Vec<PathBuf> = read.map(Path::to_owned).collect();
     for written in [RUN_FILE, TRAINING_FILE, VALIDATION_FILE] {
         refuse_overwriting(&read, &out.join(written))?;

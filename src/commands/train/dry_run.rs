@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use transformer_core::{ProductPrecision, TransformerConfig};
-use transformer_program::BackendChoice;
 use transformer_train::{BatchSampler, ExampleSource, Lengths, TrainingConfig};
 
 use super::plan::Plan;
 use super::prepared::{Examples, Prepared};
+use crate::backend::BackendChoice;
 use crate::commands::{Result, mib, plural};
 
 /// The data and the length of a run, and the memory that its model needs.

@@ -1,17 +1,17 @@
 //! The run that an earlier command has begun in a directory.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use transformer_core::TransformerConfig;
-use transformer_program::note;
-use transformer_program::run_file::{DataKeys, RUN_FILE, RunFile, RunFileError, Values};
 use transformer_train::{
     Corpus, CorpusError, CorpusFile, CorpusFiles, PairCache, RunRecord, TRAINING_FILE, TrainError,
-    TrainingConfig, VALIDATION_FILE, holds_model, same_config,
+    TrainingConfig, VALIDATION_FILE, holds_model, is_standard_stream, same_config,
 };
 
-use super::data::{check_is_there, named_files};
 use crate::commands::Result;
+use crate::process::note;
+use crate::run_file::{DataKeys, RUN_FILE, RunFile, RunFileError, Values};
 
 /// The file of the tokenized training pairs in the directory of a run.
 pub const CACHE_FILE: &str = "train.cache";
@@ -148,8 +148,7 @@ impl Earlier {
             }
             _ => return Ok(()),
         };
-        let subject = values.subject(KEY, now.unwrap_or("absent"));
-        Err(RunFileError::Value { subject, rule })
+        Err(values.refuse(KEY, now.unwrap_or("absent"), rule))
     }
 
     /// Checks that the run goes on with its learning rates: a model's, or rates that began anew.
@@ -167,10 +166,10 @@ impl Earlier {
         let now = now.init.continue_schedule;
         match before.filter(|&before| before != now) {
             None => Ok(()),
-            Some(before) => Err(RunFileError::Value {
-                subject: values.subject(KEY, now),
-                rule: format!("is {before} in the run in {}", self.directory.display()),
-            }),
+            Some(before) => {
+                let run = self.directory.display();
+                Err(values.refuse(KEY, now, format!("is {before} in the run in {run}")))
+            }
         }
     }
 
@@ -190,42 +189,25 @@ impl Earlier {
         }
     }
 
-    /// Checks that training with these settings goes on with the run.
+    /// Checks that a model is that of the run, and that its frozen parameters, of these names, are those of the run.
     ///
     /// # Errors
-    /// The first setting that must not change.
-    pub fn check_settings(&self, training: &TrainingConfig) -> std::result::Result<(), TrainError> {
-        match &self.record {
-            Some(record) => record.check_settings(training),
-            None => Ok(()),
-        }
-    }
-
-    /// Checks that the frozen parameters are those of the run.
-    ///
-    /// # Errors
-    /// The first parameter that was frozen and is not, or the other way round.
-    pub fn check_frozen(&self, names: &[String]) -> std::result::Result<(), TrainError> {
-        match &self.record {
-            Some(record) => record.check_frozen(names),
-            None => Ok(()),
-        }
-    }
-
-    /// Checks that a model is that of the run.
-    ///
-    /// # Errors
-    /// The first key of its configuration that differs; damage to the newest checkpoint.
-    pub fn check_model(&self, model: &TransformerConfig) -> std::result::Result<(), TrainError> {
+    /// The first key of its configuration that differs, or the first parameter that was frozen and is not, or the other
+    /// way round; damage to the newest checkpoint.
+    pub fn check_model(
+        &self,
+        model: &TransformerConfig,
+        frozen: &[String],
+    ) -> std::result::Result<(), TrainError> {
         let Some(record) = &self.record else {
             return Ok(());
         };
-        let Some(newest) = record.checkpoints.last() else {
-            return Ok(());
-        };
-        let before = TransformerConfig::load(newest).map_err(TrainError::from);
-        let checked = before.and_then(|before| same_config(newest, &before, model));
-        checked.map_err(|error| record.with_older_checkpoint(error))
+        if let Some(newest) = record.checkpoints.last() {
+            let before = TransformerConfig::load(newest).map_err(TrainError::from);
+            let checked = before.and_then(|before| same_config(newest, &before, model));
+            checked.map_err(|error| record.with_older_checkpoint(error))?;
+        }
+        record.check_frozen(frozen)
     }
 
     /// The pairs of the run, from its directory: where the command names no others than the run had, or their
@@ -241,9 +223,9 @@ impl Earlier {
         if !valid.exists() || !(cache.exists() || text.exists()) {
             return Ok(None);
         }
-        let missing: Vec<&Path> = named_files(run).filter(|file| !file.exists()).collect();
+        let missing: Vec<&Path> = run.data.paths().filter(|file| !file.exists()).collect();
         if let Some(before) = &self.file {
-            let own: Vec<&Path> = named_files(&before.run).collect();
+            let own: Vec<&Path> = before.run.data.paths().collect();
             // Mistyped, most likely: no pairs of the run were read from it.
             if let Some(other) = missing.iter().find(|file| !own.contains(file)) {
                 check_is_there(other)?;
@@ -319,6 +301,19 @@ impl Earlier {
             }
         };
         Ok(CorpusFiles::new().with(CorpusFile::tsv(text), weight))
+    }
+}
+
+/// Checks that a file is there, before those named before it are read.
+pub fn check_is_there(path: &Path) -> std::result::Result<(), CorpusError> {
+    if is_standard_stream(path) {
+        return Ok(());
+    }
+    let path = path.to_owned();
+    match fs::metadata(&path) {
+        Ok(file) if file.is_dir() => Err(CorpusError::Directory { path }),
+        Ok(_) => Ok(()),
+        Err(source) => Err(CorpusError::Open { path, source }),
     }
 }
 

@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use transformer_core::ConfigError;
-use transformer_program::run_file::{Values, key_of, path_of};
 use transformer_train::TrainError;
 
-use super::plan::Plan;
+use crate::run_file::{Values, key_of, path_of};
 
 /// Advice on a loss that is not finite.
 const STEADIER: &str = "a lower --peak-rate or a longer --warmup may help";
@@ -67,21 +66,24 @@ pub fn train_error(error: TrainError, values: &Values) -> String {
     }
 }
 
-/// An error of training in `out`, where the pairs to validate on were read from these files.
-pub fn run_error(error: TrainError, plan: &Plan, valid_files: &[PathBuf], out: &Path) -> String {
+/// An error of training in `out`, where the pairs to validate on were read from these files, and these keys of `[data]`
+/// are others than the earlier run's.
+pub fn run_error(
+    error: TrainError,
+    values: &Values,
+    other_data: &[&str],
+    valid_files: &[PathBuf],
+    out: &Path,
+) -> String {
     match error {
         error @ TrainError::OtherData { .. } => {
-            let keys: Vec<_> = plan
-                .other_data
-                .iter()
-                .map(|key| format!("`{key}`"))
-                .collect();
+            let keys: Vec<_> = other_data.iter().map(|key| format!("`{key}`")).collect();
             let reason = match keys.as_slice() {
                 [] => String::new(),
                 [key] => format!("; {key} is not the run's"),
                 keys => format!("; {} are not the run's", keys.join(", ")),
             };
-            train_error(error, &plan.values) + &reason
+            train_error(error, values) + &reason
         }
         TrainError::OtherValidation { before, now, .. } => {
             let files = valid_files.iter();
@@ -92,7 +94,7 @@ pub fn run_error(error: TrainError, plan: &Plan, valid_files: &[PathBuf], out: &
                  a run from its model by --set init.model={out} and another --out"
             )
         }
-        error => train_error(error, &plan.values),
+        error => train_error(error, values),
     }
 }
 

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
-use transformer_program::run_file::{Corpora, Preset, RunFileError, Values};
 use transformer_train::CorpusFile;
+
+use crate::run_file::{Corpora, Preset, RunFileError, Values};
 
 /// Flags for keys.
 #[derive(Debug, Args)]

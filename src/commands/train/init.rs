@@ -1,56 +1,16 @@
-//! A run that starts from a model: its weights, its tokenizers, its schedule.
+//! A run that starts from a model: its weights, its options of decoding, its schedule.
 
 use std::path::Path;
 
 use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
 use transformer_core::{
-    DecodeOptions, ModelDirectory, TextError, Tokenizers, Transformer, TransformerConfig,
-    WeightInit,
+    DecodeOptions, ModelDirectory, Tokenizers, Transformer, TransformerConfig, WeightInit,
 };
-use transformer_program::run_file::InitKeys;
 use transformer_train::{RunRecord, freeze};
 
-use super::plan::Plan;
 use crate::commands::Result;
-use crate::commands::languages::{check_target, one_pair};
 use crate::commands::model_directory::warn_of_unused;
-
-/// The tokenizers of the model in a directory, of that configuration, with which new data are tokenized.
-///
-/// # Errors
-/// When the directory holds no tokenizers, or they do not fit the model.
-pub fn initial_tokenizers(directory: &Path, config: &TransformerConfig) -> Result<Tokenizers> {
-    let tokenizers = Tokenizers::load(directory)?;
-    let sizes = [config.src_vocab_size, config.tgt_vocab_size];
-    tokenizers.check(sizes, config.special_tokens(), directory)?;
-    Ok(tokenizers)
-}
-
-/// Tokenizers between the languages of the run.
-///
-/// # Errors
-/// When there is no token for one of them, or the target's is needed and not given.
-pub fn between_languages(tokenizers: Tokenizers, plan: &Plan) -> Result<Tokenizers> {
-    let InitKeys {
-        source_lang,
-        target_lang,
-        ..
-    } = &plan.run.init;
-    let tokenizers = tokenizers.with_languages(source_lang.as_deref(), target_lang.as_deref());
-    let tokenizers = tokenizers.map_err(|error| match error {
-        TextError::Language { name, known } if known.is_empty() => {
-            let (key, flag) = match source_lang {
-                Some(_) => ("init.source_lang", "--source-lang"),
-                None => ("init.target_lang", "--target-lang"),
-            };
-            plan.refuse(key, name, one_pair(flag)).to_string()
-        }
-        error => error.to_string(),
-    })?;
-    check_target(&tokenizers)?;
-    Ok(tokenizers)
-}
 
 /// The decoding options of the model in a directory, with the target language of the tokenizers; `None` where the
 /// directory has none.

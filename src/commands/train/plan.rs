@@ -3,14 +3,15 @@
 use transformer_core::{
     CONFIG_FILE, ModelDirectory, ModelError, ProductPrecision, Tokenizers, TransformerConfig,
 };
-use transformer_program::run_file::{RunFile, RunFileError, Values};
-use transformer_program::{BackendChoice, note};
 use transformer_train::{TrainingConfig, frozen_names};
 
 use super::earlier::Earlier;
 use super::errors::{config_error, train_error};
 use super::init::updates_to_continue;
+use crate::backend::BackendChoice;
 use crate::commands::Result;
+use crate::process::note;
+use crate::run_file::{RunFile, RunFileError, Values};
 
 /// The pairs that come with the project; the path is relative to its root.
 const SHIPPED_DATA: &str = "examples/data/tatoeba.en-fr.tsv.gz";
@@ -66,8 +67,10 @@ impl Plan {
             .map_err(|error| train_error(error, &values))?;
         if let Some(earlier) = earlier {
             training = earlier.with_its_peak(training, model.d_model);
-            let checked = earlier.check_settings(&training);
-            checked.map_err(|error| train_error(error, &values))?;
+            if let Some(record) = &earlier.record {
+                let checked = record.check_settings(&training);
+                checked.map_err(|error| train_error(error, &values))?;
+            }
         }
         let before = earlier.and_then(|earlier| earlier.file.as_ref());
         let other_data = before.map_or(Vec::new(), |file| run.other_data(&file.run));
@@ -119,10 +122,7 @@ impl Plan {
 
     /// An error about a value.
     pub fn refuse(&self, key: &str, value: impl std::fmt::Display, rule: String) -> RunFileError {
-        RunFileError::Value {
-            subject: self.values.subject(key, value),
-            rule,
-        }
+        self.values.refuse(key, value, rule)
     }
 }
 
@@ -146,10 +146,7 @@ fn init_config(
     let Some(init) = &run.init.model else {
         return Ok(None);
     };
-    let named = |error: ModelError| RunFileError::Value {
-        subject: values.subject("init.model", init.display()),
-        rule: error.to_string(),
-    };
+    let named = |error: ModelError| values.refuse("init.model", init.display(), error.to_string());
     let goes_on = earlier.filter(|earlier| earlier.updates() > 0);
     let own = goes_on
         .map(Earlier::directory)
@@ -187,10 +184,11 @@ fn frozen(run: &RunFile, model: &TransformerConfig, values: &Values) -> Result<V
     let names = model.parameter_shapes().into_iter().map(|(name, _)| name);
     match frozen_names(names.collect(), patterns) {
         Ok(names) => Ok(names),
-        Err(error) => Err(RunFileError::Value {
-            subject: values.subject("init.freeze", format_args!("{patterns:?}")),
-            rule: error.to_string(),
+        Err(error) => {
+            let patterns = format_args!("{patterns:?}");
+            Err(values
+                .refuse("init.freeze", patterns, error.to_string())
+                .into())
         }
-        .into()),
     }
 }

@@ -34,7 +34,7 @@ fn launched() -> Option<usize> {
 #[cfg(feature = "mpi")]
 pub fn in_each_process(train: impl FnOnce(&Ranks) -> Result) -> Result {
     use crate::commands::Interrupted;
-    use transformer_program::be_quiet;
+    use crate::process::be_quiet;
     use transformer_train::Mpi;
 
     if !is_launched() {

@@ -12,8 +12,6 @@ use transformer_core::{
     DecodeOptions, GENERATION_FILE, Transformer, TransformerConfig, remove_unfinished_files,
     rename_and_sync, replace_file_with,
 };
-use transformer_program::run_file::RUN_FILE;
-use transformer_program::{BackendTask, note};
 use transformer_train::{
     Corpus, CorpusFiles, HookError, ProgressDisplay, Ranks, RunLock, StopReason, TRAINING_FILE,
     Trained, Trainer, VALIDATION_FILE, freeze, printable,
@@ -26,7 +24,10 @@ use super::plan::Plan;
 use super::prepared::Prepared;
 use super::signals::{exit_code, stop_on_signals};
 use super::validation::by_translating;
+use crate::backend::BackendTask;
 use crate::commands::{Interrupted, Result, counted, validation_line};
+use crate::process::note;
+use crate::run_file::RUN_FILE;
 
 /// A run whose keys and data have been checked.
 pub struct Run {
@@ -79,7 +80,7 @@ impl BackendTask for Run {
         let interrupter = Interrupter::new();
         stop_on_signals(&interrupter);
         #[cfg(unix)]
-        crate::allocator::give_pages_back_each_minute();
+        crate::process::give_pages_back_each_minute();
         ranks.limit_waits(plan.run.longest_wait());
         let mut trainer = Trainer::new(model, plan.training.clone())
             .ranks(&ranks)
@@ -101,7 +102,9 @@ impl BackendTask for Run {
         }
         let trained = trainer
             .train(prepared.train, prepared.valid.pairs)
-            .map_err(|error| run_error(error, &plan, &valid_files, &out))?;
+            .map_err(|error| {
+                run_error(error, &plan.values, &plan.other_data, &valid_files, &out)
+            })?;
         if let Some(cache) = new_cache {
             // Of a run that had ended: it needs none. Else it has another name by now.
             let _ = fs::remove_file(cache);

@@ -4,7 +4,8 @@ use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use burn::train::Interrupter;
-use transformer_program::note;
+
+use crate::process::note;
 
 /// A signal that ends a run after the current update, and the program at once where it comes second.
 struct StopSignal {

@@ -3,18 +3,19 @@
 use std::path::Path;
 
 use transformer_core::{
-    SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, Tokenizer, Tokenizers,
+    SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, TextError, Tokenizer, Tokenizers,
+    TransformerConfig,
 };
-use transformer_program::note;
-use transformer_program::run_file::{InitKeys, TokenizerKeys};
 use transformer_train::{TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer};
 
 use super::data::Training;
 use super::earlier::{CACHE_FILE, Earlier};
 use super::errors::train_error;
-use super::init::{between_languages, initial_tokenizers};
 use super::plan::Plan;
 use crate::commands::Result;
+use crate::commands::languages::{check_target, one_pair};
+use crate::process::note;
+use crate::run_file::{InitKeys, TokenizerKeys};
 
 /// The tokenizers that there are before any pair is read; `None` where they are to be trained. A run that has some
 /// keeps them, and its keys then say so. The plan gets their vocabularies.
@@ -33,8 +34,7 @@ pub fn given_tokenizers(plan: &mut Plan, earlier: Option<&Earlier>) -> Result<Op
     if let Some(tokenizers) = &tokenizers {
         plan.use_tokenizers(tokenizers)?;
         if let Some(earlier) = earlier {
-            let checked = earlier.check_model(&plan.model);
-            let checked = checked.and_then(|()| earlier.check_frozen(&plan.frozen));
+            let checked = earlier.check_model(&plan.model, &plan.frozen);
             checked.map_err(|error| train_error(error, &plan.values))?;
         }
     }
@@ -118,6 +118,42 @@ fn from_file(plan: &Plan, file: &Path) -> Result<Tokenizer> {
     tokenizer.check(file, tokenizer.vocab_size(), special_tokens)?;
     check_dropout(plan, &[&tokenizer], file)?;
     Ok(tokenizer)
+}
+
+/// The tokenizers of the model in a directory, of that configuration, with which new data are tokenized.
+///
+/// # Errors
+/// When the directory holds no tokenizers, or they do not fit the model.
+fn initial_tokenizers(directory: &Path, config: &TransformerConfig) -> Result<Tokenizers> {
+    let tokenizers = Tokenizers::load(directory)?;
+    let sizes = [config.src_vocab_size, config.tgt_vocab_size];
+    tokenizers.check(sizes, config.special_tokens(), directory)?;
+    Ok(tokenizers)
+}
+
+/// Tokenizers between the languages of the run.
+///
+/// # Errors
+/// When there is no token for one of them, or the target's is needed and not given.
+fn between_languages(tokenizers: Tokenizers, plan: &Plan) -> Result<Tokenizers> {
+    let InitKeys {
+        source_lang,
+        target_lang,
+        ..
+    } = &plan.run.init;
+    let tokenizers = tokenizers.with_languages(source_lang.as_deref(), target_lang.as_deref());
+    let tokenizers = tokenizers.map_err(|error| match error {
+        TextError::Language { name, known } if known.is_empty() => {
+            let (key, flag) = match source_lang {
+                Some(_) => ("init.source_lang", "--source-lang"),
+                None => ("init.target_lang", "--target-lang"),
+            };
+            plan.refuse(key, name, one_pair(flag)).to_string()
+        }
+        error => error.to_string(),
+    })?;
+    check_target(&tokenizers)?;
+    Ok(tokenizers)
 }
 
 /// Checks that there are merges to drop, if the run drops any.

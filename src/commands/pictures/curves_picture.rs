@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::Axis;
-use crate::commands::picture::{Drawing, Font};
+use super::{Drawing, Font};
 
 /// Colours that people with red-green colour blindness can distinguish, too (Okabe and Ito, 2008).
 const COLORS: [RGBColor; 7] = [

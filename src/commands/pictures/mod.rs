@@ -1,4 +1,11 @@
-//! Pictures, as SVG or PNG.
+//! `transformer attention` and `transformer curves`: pictures, as SVG or PNG.
+
+pub mod attention;
+mod attention_picture;
+mod axis;
+pub mod curves;
+mod curves_picture;
+mod curves_run;
 
 use std::borrow::Cow;
 use std::error::Error;

@@ -1,16 +1,18 @@
 //! The threads that compute on a processor.
 
-#[cfg(any(feature = "ndarray", feature = "flex"))]
-use std::{env, error::Error, ffi::OsString, num::IntErrorKind, thread};
+use std::error::Error;
+use std::ffi::OsString;
+use std::num::IntErrorKind;
+use std::{env, thread};
+
+use rayon::ThreadPoolBuilder;
 
 /// The environment variable of the number of threads.
-#[cfg(any(feature = "ndarray", feature = "flex"))]
 const VARIABLE: &str = "RAYON_NUM_THREADS";
 
 /// The most threads on a machine with fewer processors. More than there are processors compute nothing faster, and
 /// each of rayon's idle threads looks for work in the queues of all others: the time of that grows with the square of
 /// their number.
-#[cfg(any(feature = "ndarray", feature = "flex"))]
 const MOST_THREADS: usize = 64;
 
 /// Makes this thread one of the threads of rayon's pool, which compute the kernels of flex and ndarray, unless the pool
@@ -24,16 +26,13 @@ const MOST_THREADS: usize = 64;
 ///
 /// # Errors
 /// When `RAYON_NUM_THREADS` is not a number, or the threads cannot be started.
-#[cfg(any(feature = "ndarray", feature = "flex"))]
 pub fn compute_on_this_thread() -> Result<(), String> {
-    use rayon::ThreadPoolBuilder;
-
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let most = processors.max(MOST_THREADS);
     let asked = asked_threads(env::var_os(VARIABLE))?;
     let count = asked.unwrap_or(processors).min(most);
     if asked.is_some_and(|asked| asked > most) {
-        crate::note(format_args!(
+        super::note(format_args!(
             "{VARIABLE}: {most} threads compute, on {processors} processors; more would be slower"
         ));
     }
@@ -51,7 +50,6 @@ pub fn compute_on_this_thread() -> Result<(), String> {
 }
 
 /// The number of threads that the variable asks for; `None` where it does not, also by 0, as for rayon.
-#[cfg(any(feature = "ndarray", feature = "flex"))]
 fn asked_threads(variable: Option<OsString>) -> Result<Option<usize>, String> {
     let Some(text) = variable.filter(|text| !text.is_empty()) else {
         return Ok(None);
@@ -65,13 +63,4 @@ fn asked_threads(variable: Option<OsString>) -> Result<Option<usize>, String> {
             "{VARIABLE}={text}: must be a whole number of threads"
         )),
     }
-}
-
-/// No backend computes on rayon's threads.
-///
-/// # Errors
-/// None.
-#[cfg(not(any(feature = "ndarray", feature = "flex")))]
-pub fn compute_on_this_thread() -> Result<(), String> {
-    Ok(())
 }

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use transformer_core::{Hypothesis, TransformerConfig};
+use transformer_program::read_regular;
 
 use super::Result;
-use crate::read_regular;
 
 /// The file's name.
 const EXPECTED_FILE: &str = "expected.json";

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use burn::tensor::backend::Backend;
 use clap::Args;
 use transformer_core::{TargetScore, TextError};
-use transformer_program::note;
 use transformer_train::metrics::TextMetric;
 use transformer_train::{
     Corpus, CorpusFile, CorpusFiles, LossOptions, Objective, PairPlaces, TokenizedPair,
@@ -24,6 +23,7 @@ use super::{
     Common, Result, check_lengths, check_output, model_directory, refuse_overwriting,
     request_problem, write_file,
 };
+use crate::process::note;
 
 const EXAMPLES: &str = "\
 Examples:

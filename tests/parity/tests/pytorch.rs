@@ -1,9 +1,10 @@
 //! The comparison with PyTorch notices every kind of error. That there is none, on any backend, is shown
-//! by tests/parity.rs.
+//! in `backends`.
 
-mod support;
+#[path = "../../support/fixtures.rs"]
+mod fixtures;
 
-use transformer_program::parity::{Fixture, WeightsFile};
+use parity::{Fixture, WeightsFile};
 
 /// A copy of a fixture whose `io.safetensors` was changed.
 fn changed(
@@ -15,7 +16,7 @@ fn changed(
     use safetensors::SafeTensors;
     use safetensors::tensor::TensorView;
 
-    let folder = support::fixture(system);
+    let folder = fixtures::fixture(system);
     let copy = tempfile::tempdir().unwrap();
     for file in ["config.json", "weights.safetensors"] {
         std::fs::copy(folder.join(file), copy.path().join(file)).unwrap();

@@ -1,19 +1,15 @@
 //! `transformer curves`
 
-mod axis;
-mod picture;
-mod run;
-
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::Args;
 use transformer_train::metrics::TextMetric;
 
-use self::picture::{Curves as Drawn, Panel, Series};
-use self::run::{Number, Over, Run};
-use super::picture::{check, save};
-use super::{Result, print};
+use super::curves_picture::{Curves as Drawn, Panel, Series};
+use super::curves_run::{Number, Over, Run};
+use super::{check, save};
+use crate::commands::{Result, print};
 
 const EXAMPLES: &str = "\
 Examples:

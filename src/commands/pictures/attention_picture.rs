@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use plotters::style::FontTransform;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::commands::picture::{Drawing, Font};
+use super::{Drawing, Font};
 
 /// The weights of one head: a row for each token that attends, a column for each that is attended to.
 pub struct Map {

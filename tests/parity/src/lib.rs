@@ -16,13 +16,13 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
 use transformer_core::{Layer, PytorchError, PytorchExport, Transformer};
+use transformer_program::read_regular;
 
 use self::compare::compare_layer;
 use self::config::{ModelSystem, System};
 use self::io::Io;
 pub use self::pretrained::Pretrained;
 pub use self::report::Report;
-use crate::read_regular;
 
 /// The file of inputs and of the others' results.
 const IO_FILE: &str = "io.safetensors";

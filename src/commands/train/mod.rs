@@ -29,8 +29,7 @@ mod validation;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use transformer_program::run_file::{RunFileError, Values};
-use transformer_program::run_on;
+use transformer_core::Tokenizers;
 use transformer_train::{ProgressDisplay, Ranks, RunLock};
 
 use self::data::{Data, check_files};
@@ -43,6 +42,8 @@ use self::processes::is_launched;
 use self::run::Run;
 use self::tokenizers::{given_tokenizers, trained_tokenizers};
 use super::{Common, Result, directory_to_write, print};
+use crate::backend::run_on;
+use crate::run_file::{RunFileError, Values};
 
 pub use self::processes::in_each_process;
 
@@ -128,12 +129,7 @@ impl Train {
             let config = self.config.as_deref().filter(|_| earlier.is_none());
             check_files(&plan, config, out)?;
         }
-        let given = given_tokenizers(&mut plan, earlier.as_ref())?;
-        let data = Data::read(&mut plan, earlier.as_ref())?;
-        let tokenizers = match given {
-            Some(given) => given,
-            None => trained_tokenizers(&mut plan, &data.train, earlier.as_ref())?,
-        };
+        let (data, tokenizers) = read(&mut plan, earlier.as_ref())?;
         let Some(out) = self.directory() else {
             let prepared = Prepared::new(&plan, data, tokenizers, None)?;
             let report = dry_run::report(&plan, &prepared, common.backend)?;
@@ -171,11 +167,7 @@ impl Train {
         };
         let (earlier, values) = Earlier::begun(out)?;
         let mut plan = Plan::new(values, Some(&earlier))?;
-        let data = Data::read(&mut plan, Some(&earlier))?;
-        let tokenizers = match given_tokenizers(&mut plan, Some(&earlier))? {
-            Some(tokenizers) => tokenizers,
-            None => trained_tokenizers(&mut plan, &data.train, Some(&earlier))?,
-        };
+        let (data, tokenizers) = read(&mut plan, Some(&earlier))?;
         let run = Run {
             prepared: Prepared::new(&plan, data, tokenizers, None)?,
             plan,
@@ -219,4 +211,15 @@ impl Train {
             _ => Ok(None),
         }
     }
+}
+
+/// The pairs of a run, and its tokenizers, which are trained on the pairs unless there are some.
+fn read(plan: &mut Plan, earlier: Option<&Earlier>) -> Result<(Data, Tokenizers)> {
+    let given = given_tokenizers(plan, earlier)?;
+    let data = Data::read(plan, earlier)?;
+    let tokenizers = match given {
+        Some(given) => given,
+        None => trained_tokenizers(plan, &data.train, earlier)?,
+    };
+    Ok((data, tokenizers))
 }

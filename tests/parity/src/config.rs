@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_layer_that_its_configuration_refuses_is_refused() {
-        let json = include_str!("../../tests/fixtures/encoder-layer/config.json");
+        let json = include_str!("../../fixtures/encoder-layer/config.json");
         let mut json: serde_json::Value = serde_json::from_str(json).expect("JSON");
         assert!(System::from_json(json.clone()).is_ok());
         json["layer_norm_eps"] = 0.0.into();

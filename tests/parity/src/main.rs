@@ -1,22 +1,27 @@
-//! `transformer parity`
+//! The program `parity`.
+//!
+//! Exit codes: 0; 1 when an error is beyond its bound, or a file cannot be read; 2 for flags that are malformed.
 
+use std::error::Error;
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use burn::tensor::backend::Backend;
-use clap::Args;
-use transformer_program::parity::{Fixture, Pretrained, Report, WeightsFile};
-use transformer_program::{BackendTask, note, run_on};
+use clap::Parser;
+use parity::{Fixture, Pretrained, Report, WeightsFile};
+use transformer_program::{BackendChoice, BackendTask, as_program, note, run_on};
 
-use super::{Common, Result, check_directory};
+type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 const EXAMPLES: &str = "\
 Examples:
-  transformer parity tests/fixtures/torch-nn tests/fixtures/annotated
-  scripts/make-pytorch-fixture torch-nn mine --d-model 48 --n-heads 6 && transformer parity mine
+  parity tests/fixtures/torch-nn tests/fixtures/annotated
+  scripts/make-pytorch-fixture torch-nn mine --d-model 48 --n-heads 6 && parity mine
 
   Directories of pretrained models:
-    transformer parity --pretrained tests/fixtures/pretrained/*/";
+    parity --pretrained tests/fixtures/pretrained/*/";
 
 /// Compares our models with PyTorch's: outputs, loss, gradients, decoding and training; or, with --pretrained, with
 /// Hugging Face's and CTranslate2's: tokens, logits, greedy decoding and beam search.
@@ -24,9 +29,9 @@ Examples:
 /// Exits 1 when an error is beyond its bound. The folders are those of scripts/make-pytorch-fixture; the directories of
 /// --pretrained have, beside a model as Hugging Face saves it, what is computed from it: expected.json and
 /// io.safetensors.
-#[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
-pub struct Parity {
+#[derive(Debug, Parser)]
+#[command(name = "parity", after_help = EXAMPLES)]
+struct Parity {
     /// Folders with config.json, weights and io.safetensors
     #[arg(required_unless_present = "pretrained", value_name = "DIR")]
     folders: Vec<PathBuf>,
@@ -40,15 +45,21 @@ pub struct Parity {
     /// tests/pytorch/check_export.py
     #[arg(long, value_name = "DIR")]
     export: Option<PathBuf>,
+    /// Backend to run on, of those compiled in (Cargo features ndarray, flex, wgpu, tch)
+    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    backend: BackendChoice,
+}
+
+fn main() -> ExitCode {
+    as_program(|| Parity::parse().run())
 }
 
 impl Parity {
-    /// Runs the command.
-    pub fn run(self, common: Common) -> Result {
+    fn run(self) -> Result {
         if let Some(out) = &self.export {
-            check_directory(out, "--export")?;
+            fs::create_dir_all(out).map_err(|error| format!("{}: {error}", out.display()))?;
         }
-        run_on(common.backend, self)?
+        run_on(self.backend, self)?
     }
 
     /// The differences between our model of a folder and PyTorch's.

@@ -9,7 +9,6 @@
 //! training run gives all of them back once a minute ([`give_pages_back_each_minute`]), which costs it the page
 //! faults of part of a step.
 
-#![cfg(unix)]
 #![allow(unsafe_code, reason = "an allocator's interface is unsafe")]
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -99,8 +98,8 @@ fn give_pages_back() {
 #[cfg(feature = "count-memory")]
 fn count(freed: usize, allocated: usize) {
     match allocated.checked_sub(freed) {
-        Some(more) => crate::memory::allocated(more),
-        None => crate::memory::freed(freed - allocated),
+        Some(more) => super::memory::allocated(more),
+        None => super::memory::freed(freed - allocated),
     }
 }
 

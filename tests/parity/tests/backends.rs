@@ -1,8 +1,18 @@
 //! The reference systems beside PyTorch, on every backend that is compiled in.
 
-mod support;
+#[path = "../../support/fixtures.rs"]
+mod fixtures;
+#[path = "../../support/process.rs"]
+mod process;
 
-use support::{fails, fixture, program, run, stderr, stdout, succeeds};
+use std::process::Command;
+
+use fixtures::fixture;
+use process::{fails, run, stderr, stdout, succeeds};
+
+fn parity() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_parity"))
+}
 
 const BACKENDS: &[&str] = &[
     #[cfg(feature = "ndarray")]
@@ -30,7 +40,7 @@ fn every_pretrained_model_is_hugging_face_s_on_every_backend() {
         "mbart",
     ];
     for backend in BACKENDS {
-        let mut command = program("parity");
+        let mut command = parity();
         command.args(["--backend", backend, "--pretrained"]);
         let paths = directories.map(|name| fixture("pretrained").join(name));
         let out = succeeds(command.args(paths));
@@ -60,7 +70,7 @@ fn every_system_is_pytorchs_on_every_backend() {
     ];
     for backend in BACKENDS {
         for weights in ["safetensors", "pt"] {
-            let mut command = program("parity");
+            let mut command = parity();
             command.args(["--backend", backend, "--weights", weights]);
             let out = succeeds(command.args(folders.map(fixture)));
             assert_eq!(out.matches("worst of").count(), folders.len(), "{out}");
@@ -71,10 +81,10 @@ fn every_system_is_pytorchs_on_every_backend() {
 #[test]
 fn parity_compares_every_folder_and_fails_if_one_does() {
     let layer = fixture("encoder-layer");
-    let out = succeeds(program("parity").arg(&layer));
+    let out = succeeds(parity().arg(&layer));
     assert!(out.contains("attention_weights"), "{out}");
 
-    let mut command = program("parity");
+    let mut command = parity();
     let err = fails(command.arg(fixture("nowhere")).arg(&layer));
     assert_eq!(err, "error: 1 of 2 folders failed");
     assert!(stdout(&run(&mut command)).contains("attention_weights"));
@@ -87,7 +97,7 @@ fn parity_reads_files_only() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("config.json");
     std::os::unix::fs::symlink("/dev/zero", &config).expect("a link");
-    let output = run(program("parity").arg(folder.path()));
+    let output = run(parity().arg(folder.path()));
     assert_eq!(output.status.code(), Some(1));
     let expected = format!("{}: not a regular file", config.display());
     let (out, err) = (stdout(&output), stderr(&output));

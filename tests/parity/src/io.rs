@@ -5,10 +5,10 @@ use std::path::Path;
 
 use burn::tensor::{BoolStore, DType, TensorData};
 use safetensors::SafeTensors;
+use transformer_program::read_regular;
 
 use super::Result;
 use super::report::{Difference, Row, difference};
-use crate::read_regular;
 
 /// Largest absolute error of the loss.
 const LOSS_BOUND: f64 = 1e-5;

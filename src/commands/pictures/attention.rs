@@ -1,7 +1,5 @@
 //! `transformer attention`
 
-mod picture;
-
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -11,11 +9,11 @@ use clap::{Args, ValueEnum};
 use transformer_core::{SourceTarget, Tokenizer};
 use transformer_train::printable;
 
-use self::picture::{Map, Picture};
-use super::inference::{Inference, Models, TranslatorTask};
-use super::languages::Languages;
-use super::picture::{check, save};
-use super::{Common, Result, check_lengths};
+use super::attention_picture::{Map, Picture};
+use super::{check, save};
+use crate::commands::inference::{Inference, Models, TranslatorTask};
+use crate::commands::languages::Languages;
+use crate::commands::{Common, Result, check_lengths};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -9,12 +9,12 @@ use std::io::{self, BufReader, IsTerminal, StdoutLock, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use transformer_program::note;
 use transformer_train::{
     MAX_LINE_BYTES, TextLine, TextLines, TextReader, is_standard_stream, printable,
 };
 
 use super::Result;
+use crate::process::note;
 use piped::PipedLines;
 
 /// Lines, and bytes, that are read at a time.

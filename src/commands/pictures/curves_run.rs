@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use transformer_train::{LOG_FILE, RunLog, RunRecord, TrainingPoint, Validation};
 
 use super::axis::Axis;
-use super::picture::Stage;
+use super::curves_picture::Stage;
 use crate::commands::Result;
 
 /// What curves are drawn over.

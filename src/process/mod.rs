@@ -1,0 +1,46 @@
+//! What the process is of the program: its memory, its threads, its standard error, the files that it may read.
+
+#[cfg(unix)]
+mod allocator;
+#[cfg(feature = "count-memory")]
+pub mod memory;
+mod threads;
+
+use std::fmt::Display;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[cfg(unix)]
+pub use allocator::give_pages_back_each_minute;
+pub use threads::compute_on_this_thread;
+use transformer_train::printable;
+
+/// Whether this process prints notes.
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Prints a line on standard error, in one piece, so that a line of another process cannot come into it, and
+/// [printable], whatever it quotes. A closed pipe is no error, as in `transformer … 2>&1 | head`.
+pub fn note(line: impl Display) {
+    if !IS_QUIET.load(Ordering::Relaxed) {
+        let line = line.to_string();
+        let _ = io::stderr().write_all(format!("{}\n", printable(&line)).as_bytes());
+    }
+}
+
+/// Lets this process print no more notes: of several that do the same, one prints them.
+pub fn be_quiet() {
+    IS_QUIET.store(true, Ordering::Relaxed);
+}
+
+/// The bytes of a regular file. A pipe would be waited for, and a device may have no end.
+///
+/// # Errors
+/// When it is of another kind, or cannot be read.
+pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    match fs::metadata(path)?.is_file() {
+        true => fs::read(path),
+        false => Err(io::Error::other("not a regular file")),
+    }
+}

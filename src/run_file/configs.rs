@@ -13,7 +13,7 @@ use super::preset::Preset;
 use super::values::Values;
 
 /// Keys of the library's configurations with another name in the run file.
-const RENAMED: [(&str, &str); 10] = [
+const RENAMED: [(&str, &str); 12] = [
     ("schedule_start", "init.continue_schedule"),
     ("learning_rate_factor", "training.peak_rate"),
     ("validate_every", "validation.every"),
@@ -24,6 +24,8 @@ const RENAMED: [(&str, &str); 10] = [
     ("tgt_vocab_size", "tokenizer.vocab_size"),
     ("max_len", "model.positions.learned.max_len"),
     ("first", "model.positions.sines-then-cosines.first"),
+    ("buckets", "model.positions.relative-bias.buckets"),
+    ("max_distance", "model.positions.relative-bias.max_distance"),
 ];
 
 /// Sections whose keys have the library's names.
@@ -175,7 +177,9 @@ impl ModelKeys {
             layer_norm_eps: self.layer_norm_eps.unwrap_or(base.layer_norm_eps),
             positions: self.positions.unwrap_or(base.positions),
             attention_bias: self.attention_bias.unwrap_or(base.attention_bias),
+            attention_scale: self.attention_scale.unwrap_or(base.attention_scale),
             generator_bias: self.generator_bias.unwrap_or(base.generator_bias),
+            generator_scale: self.generator_scale.unwrap_or(base.generator_scale),
             embedding_scale: self.embedding_scale.unwrap_or(base.embedding_scale),
             embedding_norm: self.embedding_norm.unwrap_or(base.embedding_norm),
             tying: self.tying.unwrap_or(base.tying),
@@ -209,7 +213,9 @@ impl ModelKeys {
             layer_norm_eps: Some(config.layer_norm_eps),
             positions: Some(config.positions),
             attention_bias: Some(config.attention_bias),
+            attention_scale: Some(config.attention_scale),
             generator_bias: Some(config.generator_bias),
+            generator_scale: Some(config.generator_scale),
             embedding_scale: Some(config.embedding_scale),
             embedding_norm: Some(config.embedding_norm),
             tying: Some(config.tying),

@@ -141,14 +141,21 @@ section! {
     layer_norm_eps: Option<f64> = None;
 
     /// Positions: `"sinusoidal"`, `{ learned = { max_len = 256 } }`, or with all sines before all cosines, as in Marian:
-    /// `{ sines-then-cosines = { inclusive = false, first = 0 } }`; M2M100 has `true` and 2.
+    /// `{ sines-then-cosines = { inclusive = false, first = 0 } }`; M2M100 has `true` and 2. T5's are a learned bias on the
+    /// scores of attention, by distance: `{ relative-bias = { buckets = 32, max_distance = 128 } }`.
     positions: Option<Positions> = None;
 
     /// Whether the attention projections have biases.
     attention_bias: Option<bool> = None;
 
+    /// Whether scores of attention are divided by √d_k, as in the paper; T5's are not.
+    attention_scale: Option<bool> = None;
+
     /// Whether the generator has a bias.
     generator_bias: Option<bool> = None;
+
+    /// Whether the generator's input is divided by √d_model, as in T5 where its matrix is the embedding's.
+    generator_scale: Option<bool> = None;
 
     /// Whether embeddings are multiplied by √d_model.
     embedding_scale: Option<bool> = None;

@@ -12,7 +12,7 @@
 //! | [`Mask`] | §3.2.3 |
 //! | [`FeedForward`] | §3.3 |
 //! | [`TokenEmbedding`], [`Generator`], [`WeightTying`] | §3.4 |
-//! | [`PositionalEncoding`] | §3.5 |
+//! | [`PositionalEncoding`]; [`PositionBias`] in its place | §3.5 |
 //! | [`TransformerConfig`] | Table 3 |
 //! | [`Search`]: greedy decoding, beam search, sampling, on a [`Cache`] | §6.1 |
 //!
@@ -93,6 +93,7 @@ pub use nn::layer::{Block, BlockOutput, BlockState, Context, Layer, LayerConfig}
 pub use nn::mask::{padding_positions, target_mask};
 pub use nn::multi_head_attention::{AttentionInput, MultiHeadAttention};
 pub use nn::norm::{Norm, NormConfig, NormKind};
+pub use nn::position_bias::{BiasKind, Buckets, PositionBias, PositionBiasConfig};
 pub use nn::positions::{
     PositionalEncoding, PositionalEncodingConfig, Positions, sinusoidal_encoding,
 };

@@ -12,6 +12,7 @@ use crate::nn::generator::GeneratorConfig;
 use crate::nn::layer::LayerConfig;
 use crate::nn::norm::{NormConfig, NormKind};
 use crate::nn::parameters::count;
+use crate::nn::position_bias::PositionBiasConfig;
 use crate::nn::positions::{PositionalEncodingConfig, Positions};
 use crate::nn::stack::StackConfig;
 use crate::nn::sublayer::{NormPlacement, SublayerConfig};
@@ -115,8 +116,14 @@ pub struct TransformerConfig {
     pub positions: Positions,
     /// Whether the attention projections have biases: no.
     pub attention_bias: bool,
+    /// Whether scores of attention are divided by √d_k: yes.
+    #[serde(skip_serializing_if = "bool::clone")]
+    pub attention_scale: bool,
     /// Whether the generator has a bias: no.
     pub generator_bias: bool,
+    /// Whether the generator's input is divided by √d_model: no.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub generator_scale: bool,
     /// Whether embeddings are multiplied by √d_model: yes.
     pub embedding_scale: bool,
     /// Whether the sum of embedding and position is normed before dropout, on each side: no.
@@ -167,7 +174,9 @@ impl Default for TransformerConfig {
             layer_norm_eps: 1e-5,
             positions: Positions::Sinusoidal,
             attention_bias: false,
+            attention_scale: true,
             generator_bias: false,
+            generator_scale: false,
             embedding_scale: true,
             embedding_norm: false,
             tying: WeightTying::All,
@@ -217,14 +226,15 @@ impl TransformerConfig {
     /// The longest sequence that the model accepts, or `None` where there is no limit.
     pub fn max_len(&self) -> Option<usize> {
         match self.positions {
-            Positions::Sinusoidal | Positions::SinesThenCosines { .. } => None,
             Positions::Learned { max_len } => Some(max_len),
+            _ => None,
         }
     }
 
     /// The encoder's stack.
     pub fn encoder(&self) -> StackConfig {
-        self.stack(self.layer(self.n_heads, self.d_ff), self.n_encoder_layers)
+        let layer = self.layer(self.n_heads, self.d_ff);
+        self.stack(layer, self.n_encoder_layers, true)
     }
 
     /// The decoder's stack, with attention to a memory unless the model is a language model.
@@ -234,11 +244,17 @@ impl TransformerConfig {
             true => layer,
             false => layer.with_memory(),
         };
-        self.stack(layer, self.n_decoder_layers)
+        self.stack(layer, self.n_decoder_layers, false)
     }
 
-    fn stack(&self, layer: LayerConfig, n_layers: usize) -> StackConfig {
-        StackConfig::new(layer, n_layers).with_final_norm(self.final_norm)
+    fn stack(&self, layer: LayerConfig, n_layers: usize, both_ways: bool) -> StackConfig {
+        let n_heads = layer.self_attention.n_heads;
+        let bias = self.positions.bias(both_ways);
+        StackConfig::new(layer, n_layers)
+            .with_final_norm(self.final_norm)
+            .with_position_bias(
+                bias.map(|kind| PositionBiasConfig::new(kind, n_heads, self.d_model)),
+            )
     }
 
     fn layer(&self, n_heads: usize, d_ff: usize) -> LayerConfig {
@@ -247,6 +263,7 @@ impl TransformerConfig {
                 .with_d_k(self.d_k)
                 .with_d_v(self.d_v)
                 .with_bias(self.attention_bias)
+                .with_scaled(self.attention_scale)
                 .with_dropout(self.attention_dropout),
             cross_attention: None,
             feed_forward: FeedForwardConfig::new(self.d_model, d_ff)
@@ -282,6 +299,7 @@ impl TransformerConfig {
         GeneratorConfig::new(self.d_model, self.tgt_vocab_size)
             .with_tied(self.tying.ties_generator())
             .with_bias(self.generator_bias)
+            .with_scaled(self.generator_scale)
     }
 
     /// The ids of the special tokens.

@@ -135,6 +135,14 @@ mod tests {
                 decoder_n_heads: Some(1),
                 decoder_d_ff: Some(4),
                 embedding_norm: true,
+                ..base.clone()
+            },
+            TransformerConfig {
+                positions: Positions::RelativeBias {
+                    buckets: 7,
+                    max_distance: 5,
+                },
+                decoder_n_heads: Some(1),
                 ..base
             },
         ];

@@ -26,6 +26,11 @@ impl TransformerConfig {
             }
         }
         self.positions.check(self.d_model)?;
+        for stack in [self.encoder(), self.decoder()] {
+            if let Some(bias) = &stack.position_bias {
+                bias.validate()?;
+            }
+        }
         // The sizes of both kinds of layer are checked above.
         self.encoder().layer.validate()?;
         if self.tying.ties_source_target() && self.src_vocab_size != self.tgt_vocab_size {

@@ -14,6 +14,7 @@ pub mod mask;
 pub mod multi_head_attention;
 pub mod norm;
 pub mod parameters;
+pub mod position_bias;
 pub mod positions;
 pub mod self_attention;
 pub mod stack;

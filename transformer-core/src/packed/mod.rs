@@ -21,6 +21,7 @@ mod attention;
 mod embedding;
 mod layers;
 pub mod model;
+mod position_bias;
 mod stack;
 mod state;
 mod tasks;

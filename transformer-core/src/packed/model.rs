@@ -131,7 +131,7 @@ impl Model {
         let targets = step.tokens.len() / step.sources.len();
         for (row, (&token, tip)) in step.tokens.iter().zip(step.tips).enumerate() {
             let kind = self.kind(token, step.position);
-            queries.append(step.sources, row / targets, tip, kind);
+            queries.append(step.sources, row / targets, tip, step.position, kind);
         }
         let tokens = step.tokens.iter().map(|&token| (token, step.position));
         self.tgt_embedding.forward(tokens, x);
@@ -179,7 +179,7 @@ impl Model {
         let (d_model, vocab_size) = (self.config.d_model, self.config.tgt_vocab_size);
         let labels = targets.concat();
         let mut found = Vec::with_capacity(labels.len());
-        let parts = x.chunks(SCORED_ROWS * d_model);
+        let parts = x.chunks_mut(SCORED_ROWS * d_model);
         for (hidden, labels) in parts.zip(labels.chunks(SCORED_ROWS)) {
             let log_probs = sized(&mut buffers.projected, labels.len() * vocab_size);
             self.generator
@@ -202,7 +202,7 @@ impl Model {
         for (source, (target, tip)) in targets.iter().zip(tips).enumerate() {
             for (position, &token) in target.iter().enumerate() {
                 let kind = self.kind(token, position);
-                queries.append(sources, source, tip, kind);
+                queries.append(sources, source, tip, position, kind);
             }
         }
     }

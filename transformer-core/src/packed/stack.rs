@@ -2,10 +2,13 @@
 //! none of them is padding of a batch. In the decoder, each row is a new token of a target, which attends to its target's
 //! tokens so far and to its source.
 
+use std::sync::Arc;
+
 use crate::nn::layer::LayerConfig;
 use crate::nn::stack::StackConfig;
 use crate::packed::attention::{CrossAttention, SelfAttention};
 use crate::packed::layers::{FeedForward, Norm, Sublayer};
+use crate::packed::position_bias::PositionBias;
 use crate::packed::state::{Memory, Reading};
 use crate::packed::weights::NamedWeights;
 use crate::packed::workspace::Buffers;
@@ -25,6 +28,7 @@ impl Layer {
         weights: &mut W,
         path: &str,
         config: &LayerConfig,
+        bias: Option<Arc<PositionBias>>,
     ) -> Result<Self, W::Error> {
         let at = |part: &str| format!("{path}.{part}");
         let sublayer = |weights: &mut W, part| {
@@ -33,7 +37,12 @@ impl Layer {
         };
         let self_attention = &config.self_attention;
         Ok(Self {
-            self_attention: SelfAttention::read(weights, &at("self_attention"), self_attention)?,
+            self_attention: SelfAttention::read(
+                weights,
+                &at("self_attention"),
+                self_attention,
+                bias,
+            )?,
             self_attention_sublayer: sublayer(weights, "self_attention")?,
             cross_attention: match &config.cross_attention {
                 None => None,
@@ -93,8 +102,15 @@ impl Stack {
         path: &str,
         config: &StackConfig,
     ) -> Result<Self, W::Error> {
+        let bias = config.position_bias.as_ref();
+        let bias =
+            bias.map(|bias| PositionBias::read(weights, &format!("{path}.position_bias"), bias));
+        let bias = bias.transpose()?.map(Arc::new);
         let layers = (0..config.n_layers)
-            .map(|index| Layer::read(weights, &format!("{path}.layers.{index}"), &config.layer))
+            .map(|index| {
+                let path = format!("{path}.layers.{index}");
+                Layer::read(weights, &path, &config.layer, bias.clone())
+            })
             .collect::<Result<_, _>>()?;
         let norm = &config.layer.sublayer.norm;
         let final_norm = config.final_norm;

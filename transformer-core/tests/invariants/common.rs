@@ -45,8 +45,8 @@ pub fn tiny_without_dropout() -> TransformerConfig {
     }
 }
 
-/// [`tiny`] with the norm after and before, positions sinusoidal and learned; and with the keys that only pretrained
-/// models have.
+/// [`tiny`] with the norm after and before, positions sinusoidal and learned; with the keys that only pretrained models
+/// have; and with positions as T5 has them.
 pub fn variants() -> Vec<TransformerConfig> {
     let mut variants = Vec::new();
     for (norm, final_norm) in [(NormPlacement::Post, false), (NormPlacement::Pre, true)] {
@@ -68,6 +68,15 @@ pub fn variants() -> Vec<TransformerConfig> {
             inclusive: true,
             first: 2,
         },
+        ..tiny()
+    });
+    variants.push(TransformerConfig {
+        positions: Positions::RelativeBias {
+            buckets: 7,
+            max_distance: 4,
+        },
+        attention_scale: false,
+        generator_scale: true,
         ..tiny()
     });
     variants

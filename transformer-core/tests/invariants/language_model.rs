@@ -35,7 +35,14 @@ fn variants() -> Vec<TransformerConfig> {
         tying: WeightTying::TargetGenerator,
         ..config()
     };
-    vec![config(), pre_norm]
+    let relative = TransformerConfig {
+        positions: Positions::RelativeBias {
+            buckets: 4,
+            max_distance: 3,
+        },
+        ..config()
+    };
+    vec![config(), pre_norm, relative]
 }
 
 fn model(config: &TransformerConfig, seed: u64) -> LanguageModel<NdArray> {

@@ -280,19 +280,26 @@ fn targets_have_the_same_log_probabilities() {
     }
 }
 
-/// Beyond the positions whose sines are stored.
+/// Beyond the positions whose sines, and the distances whose buckets, are stored.
 #[test]
 fn long_sequences_have_the_same_log_probabilities() {
-    let config = TransformerConfig {
-        n_encoder_layers: 1,
-        n_decoder_layers: 1,
-        ..tiny()
-    };
-    let model = model::<NdArray>(&config, 2);
     let long = |step: u32| -> Vec<u32> { (0..530).map(|at| 1 + at * step % 10).collect() };
     let pair = [SourceTarget::exact(long(3), long(7))];
-    let found = log_probs(&packed_f32(&model), &pair, 600);
-    assert_close(&found, &log_probs(&model, &pair, 600), 1e-4);
+    let relative = Positions::RelativeBias {
+        buckets: 32,
+        max_distance: 525,
+    };
+    for positions in [Positions::Sinusoidal, relative] {
+        let config = TransformerConfig {
+            n_encoder_layers: 1,
+            n_decoder_layers: 1,
+            positions,
+            ..tiny()
+        };
+        let model = model::<NdArray>(&config, 2);
+        let found = log_probs(&packed_f32(&model), &pair, 600);
+        assert_close(&found, &log_probs(&model, &pair, 600), 1e-4);
+    }
 }
 
 #[test]

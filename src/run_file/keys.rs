@@ -141,8 +141,9 @@ section! {
     layer_norm_eps: Option<f64> = None;
 
     /// Positions: `"sinusoidal"`, `{ learned = { max_len = 256 } }`, or with all sines before all cosines, as in Marian:
-    /// `{ sines-then-cosines = { inclusive = false, first = 0 } }`; M2M100 has `true` and 2. T5's are a learned bias on the
-    /// scores of attention, by distance: `{ relative-bias = { buckets = 32, max_distance = 128 } }`.
+    /// `{ sines-then-cosines = { inclusive = false, first = 0 } }`; M2M100 has `true` and 2. A bias on the
+    /// scores of attention, by distance: `{ relative-bias = { buckets = 32, max_distance = 128 } }`, which is learned, as in
+    /// T5, and `"alibi"`, which is not.
     positions: Option<Positions> = None;
 
     /// Whether the attention projections have biases.

@@ -55,7 +55,7 @@ fn it_learns_where_tokens_are_and_decodes_by_beam_search() {
     };
     let device = Default::default();
     let model = config.init::<Autodiff<NdArray>>(3, &device).unwrap();
-    let tables = |biases: [&transformer_core::PositionBias<NdArray>; 2]| biases.map(|bias| bias.learned.val().into_data());
+    let tables = |biases: [&transformer_core::PositionBias<NdArray>; 2]| biases.map(|bias| bias.learned.as_ref().unwrap().val().into_data());
     let before = burn::module::AutodiffModule::valid(&model);
     let recipe = TrainingConfig {
         warmup: 20,

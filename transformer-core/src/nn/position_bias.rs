@@ -3,7 +3,7 @@
 use burn::config::Config;
 use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Element, Int, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use transformer_kernels as ops;
 
@@ -17,6 +17,21 @@ pub enum BiasKind {
     /// A learned bias for each bucket of distances and each head: the relative position embeddings of Raffel et al.,
     /// 2020, ["Exploring the Limits of Transfer Learning"](https://arxiv.org/abs/1910.10683), section 2.1.
     Relative(Buckets),
+    /// `-m |i - j|` for query i and key j, with a slope m for each head: the attention with linear biases of Press et al.,
+    /// 2022, ["Train Short, Test Long"](https://arxiv.org/abs/2108.12409), which is causal. In an encoder keys on both sides
+    /// have it; the paper has no encoder.
+    Alibi,
+}
+
+/// The slopes of ALiBi: the powers 1 to n of `2^(-8/n)` for n heads, where n is a power of two. Otherwise those of the power
+/// of two before it, then every second one, from the first on, of the power of two after it, as in the authors' code.
+pub(crate) fn slopes(n_heads: usize) -> Vec<f32> {
+    let powers = |n: usize, power: usize| 2_f64.powf(-8.0 * power as f64 / n as f64) as f32;
+    // Without heads, there is no power of two before their number.
+    let before = 1 << n_heads.max(1).ilog2();
+    let own = (1..=before).map(|power| powers(before, power));
+    let between = (1..).step_by(2).map(|power| powers(2 * before, power));
+    own.chain(between).take(n_heads).collect()
 }
 
 /// Buckets of distances between a query and a key.
@@ -89,8 +104,10 @@ impl PositionBiasConfig {
     /// of them: the distances below a half, or a quarter where there are both ways, have buckets of their own.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check_sizes(&[("n_heads", self.n_heads), ("d_model", self.d_model)])?;
-        let BiasKind::Relative(buckets) = self.kind;
-        buckets.validate()
+        match self.kind {
+            BiasKind::Relative(buckets) => buckets.validate(),
+            BiasKind::Alibi => Ok(()),
+        }
     }
 
     /// A bias with numbers drawn from the backend's generator.
@@ -114,18 +131,27 @@ impl PositionBiasConfig {
             panic!("{error}");
         }
         let std = (self.d_model as f64).powf(-0.5);
-        let BiasKind::Relative(buckets) = self.kind;
         PositionBias {
-            learned: init.normal([buckets.buckets, self.n_heads], std, device),
+            learned: self.table().map(|shape| init.normal(shape, std, device)),
             kind: self.kind,
+            n_heads: self.n_heads,
         }
     }
 
     /// The parameters of a [`PositionBias`].
     pub(crate) fn parameters(&self) -> Vec<Parameter> {
-        let BiasKind::Relative(buckets) = self.kind;
-        let shape = vec![buckets.buckets, self.n_heads];
-        vec![("learned".to_owned(), shape)]
+        let table = self.table().into_iter();
+        table
+            .map(|shape| ("learned".to_owned(), shape.to_vec()))
+            .collect()
+    }
+
+    /// The shape of the learned biases.
+    fn table(&self) -> Option<[usize; 2]> {
+        match self.kind {
+            BiasKind::Relative(buckets) => Some([buckets.buckets, self.n_heads]),
+            BiasKind::Alibi => None,
+        }
     }
 }
 
@@ -152,8 +178,9 @@ impl PositionBiasConfig {
 /// ```
 #[derive(Module, Debug)]
 pub struct PositionBias<B: Backend> {
-    /// `[buckets, n_heads]`
-    pub learned: Param<Tensor<B, 2>>,
+    /// The learned biases, `[buckets, n_heads]`; `None` where they are given.
+    pub learned: Option<Param<Tensor<B, 2>>>,
+    n_heads: usize,
     #[module(skip)]
     kind: BiasKind,
 }
@@ -165,19 +192,39 @@ impl<B: Backend> PositionBias<B> {
     /// - output: `[1, n_heads, query_len, key_len]`
     ///
     /// # Panics
-    /// When there are more queries than keys.
+    /// When there are more queries than keys, or biases are learned and there are none.
     pub fn forward(&self, query_len: usize, key_len: usize, device: &B::Device) -> Tensor<B, 4> {
-        assert!(query_len <= key_len, "{query_len} queries of {key_len}");
-        let BiasKind::Relative(buckets) = self.kind;
-        // From the distance of the last query to the first key to the reverse.
-        let last = key_len as i64 - 1;
-        let by_distance = (-last..=last).map(|distance| buckets.of(distance) as i32);
-        let by_distance: Vec<i32> = by_distance.collect();
-        let queries = key_len - query_len..key_len;
-        let rows = queries.map(|query| &by_distance[key_len - 1 - query..][..key_len]);
-        let buckets = TensorData::new(rows.collect::<Vec<_>>().concat(), [query_len, key_len]);
-        let buckets = Tensor::<B, 2, Int>::from_data(buckets, device);
-        let bias = ops::embedding(self.learned.val(), buckets, 1.0);
-        bias.permute([2, 0, 1]).unsqueeze()
+        let shape = [query_len, key_len];
+        match self.kind {
+            BiasKind::Relative(buckets) => {
+                let learned = self.learned.as_ref().expect("relative biases are learned");
+                let buckets = by_distance(shape, |distance| buckets.of(distance) as i32);
+                let buckets = Tensor::<B, 2, Int>::from_data(buckets, device);
+                let bias = ops::embedding(learned.val(), buckets, 1.0);
+                bias.permute([2, 0, 1]).unsqueeze()
+            }
+            BiasKind::Alibi => {
+                let distances = by_distance(shape, |distance| -distance.abs() as f32);
+                let slopes = TensorData::new(slopes(self.n_heads), [self.n_heads, 1, 1]);
+                let floats = |data: TensorData| data.convert::<B::FloatElem>();
+                let distances = Tensor::<B, 2>::from_data(floats(distances), device);
+                let slopes = Tensor::<B, 3>::from_data(floats(slopes), device);
+                (slopes * distances.unsqueeze()).unsqueeze()
+            }
+        }
     }
+}
+
+/// A number for the distance of each of the last `query_len` of `key_len` positions to all of them.
+fn by_distance<E: Element>(
+    [query_len, key_len]: [usize; 2],
+    number: impl Fn(i64) -> E,
+) -> TensorData {
+    assert!(query_len <= key_len, "{query_len} queries of {key_len}");
+    // From the last query and the first key to the reverse.
+    let last = key_len as i64 - 1;
+    let numbers: Vec<E> = (-last..=last).map(number).collect();
+    let queries = key_len - query_len..key_len;
+    let rows = queries.map(|query| &numbers[key_len - 1 - query..][..key_len]);
+    TensorData::new(rows.collect::<Vec<_>>().concat(), [query_len, key_len])
 }

@@ -38,6 +38,9 @@ pub enum Positions {
         /// From this distance on, all keys are in one bucket; in T5 128.
         max_distance: usize,
     },
+    /// No vectors, but a bias on the scores of self-attention that falls with the distance of query and key, in each head
+    /// by another slope: ALiBi ([`PositionBias`](crate::PositionBias)). In the encoder on both sides of a query alike.
+    Alibi,
     /// One learned vector per position (Table 3 row E).
     Learned {
         /// Number of positions; no sequence may be longer.
@@ -65,6 +68,7 @@ impl Positions {
                 max_distance,
                 both_ways,
             })),
+            Self::Alibi => Some(BiasKind::Alibi),
             _ => None,
         }
     }
@@ -181,7 +185,7 @@ impl Positions {
                     |position, feature| sine_then_cosine(position, feature, d_model, inclusive);
                 Some(encoding(first + self.first(), len, d_model, value))
             }
-            Self::Learned { .. } | Self::RelativeBias { .. } => None,
+            Self::Learned { .. } | Self::RelativeBias { .. } | Self::Alibi => None,
         }
     }
 
@@ -231,7 +235,7 @@ impl PositionalEncodingConfig {
         let Self { d_model, positions } = *self;
         assert_sizes(&[("d_model", d_model)]);
         let learned = match positions {
-            Positions::Sinusoidal | Positions::RelativeBias { .. } => None,
+            Positions::Sinusoidal | Positions::RelativeBias { .. } | Positions::Alibi => None,
             Positions::SinesThenCosines { .. } => {
                 if let Err(error) = positions.check(d_model) {
                     panic!("{error}");

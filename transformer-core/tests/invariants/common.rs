@@ -46,7 +46,7 @@ pub fn tiny_without_dropout() -> TransformerConfig {
 }
 
 /// [`tiny`] with the norm after and before, positions sinusoidal and learned; with the keys that only pretrained models
-/// have; and with positions as T5 has them.
+/// have; with positions as T5 has them; and with ALiBi's.
 pub fn variants() -> Vec<TransformerConfig> {
     let mut variants = Vec::new();
     for (norm, final_norm) in [(NormPlacement::Post, false), (NormPlacement::Pre, true)] {
@@ -77,6 +77,11 @@ pub fn variants() -> Vec<TransformerConfig> {
         },
         attention_scale: false,
         generator_scale: true,
+        ..tiny()
+    });
+    variants.push(TransformerConfig {
+        positions: Positions::Alibi,
+        n_heads: 3,
         ..tiny()
     });
     variants

@@ -42,7 +42,11 @@ fn variants() -> Vec<TransformerConfig> {
         },
         ..config()
     };
-    vec![config(), pre_norm, relative]
+    let alibi = TransformerConfig {
+        positions: Positions::Alibi,
+        ..config()
+    };
+    vec![config(), pre_norm, relative, alibi]
 }
 
 fn model(config: &TransformerConfig, seed: u64) -> LanguageModel<NdArray> {

@@ -91,6 +91,12 @@ fn relative_biases_are_hugging_face_s() {
     computes_the_same::<Autodiff<Flex>>("relative-bias", &biases);
 }
 
+#[test]
+fn alibi_is_pytorch_s_attention_with_bloom_s_slopes() {
+    computes_the_same::<Autodiff<NdArray>>("alibi", &[]);
+    computes_the_same::<Autodiff<Flex>>("alibi", &[]);
+}
+
 /// Each bucket's bias is its number.
 #[test]
 fn buckets_are_hugging_face_s() {
@@ -110,7 +116,7 @@ fn buckets_are_hugging_face_s() {
         let device = Default::default();
         let mut bias = PositionBiasConfig::new(kind, 1, 8).init::<NdArray>(&device);
         let numbers = Tensor::<NdArray, 1, Int>::arange(0..buckets as i64, &device).float();
-        bias.learned = Param::from_tensor(numbers.unsqueeze_dim(1));
+        bias.learned = Some(Param::from_tensor(numbers.unsqueeze_dim(1)));
         let expected: Vec<f64> = expected.into_iter().map(f64::from).collect();
 
         let found = values(bias.forward(301, 301, &device));

@@ -289,7 +289,7 @@ fn long_sequences_have_the_same_log_probabilities() {
         buckets: 32,
         max_distance: 525,
     };
-    for positions in [Positions::Sinusoidal, relative] {
+    for positions in [Positions::Sinusoidal, relative, Positions::Alibi] {
         let config = TransformerConfig {
             n_encoder_layers: 1,
             n_decoder_layers: 1,

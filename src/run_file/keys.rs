@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use toml::Value;
 use transformer_core::{
-    Activation, NormKind, NormPlacement, Positions, ProductPrecision, WeightTying,
+    Activation, Mixer, NormKind, NormPlacement, Positions, ProductPrecision, WeightTying,
 };
 use transformer_train::metrics::TextMetric;
 use transformer_train::{Schedule, TokenizerKind};
@@ -126,6 +126,10 @@ section! {
 
     /// Layers of the decoder.
     n_decoder_layers: Option<usize> = None;
+
+    /// By what a position of the decoder reads the target before it: `"self-attention"`, or `"recurrence"`, the SSRU of
+    /// Marian's small models, whose steps do not grow with the length.
+    decoder_mixer: Option<Mixer> = None;
 
     /// Where layer normalisation stands: `"post"`, after the residual, as in the paper, or `"pre"`, before each
     /// sub-layer.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::Value;
 use transformer_core::{
-    Activation, NormKind, NormPlacement, Positions, ProductPrecision, WeightTying,
+    Activation, Mixer, NormKind, NormPlacement, Positions, ProductPrecision, WeightTying,
 };
 use transformer_train::metrics::TextMetric;
 use transformer_train::{Schedule, TokenizerKind};
@@ -122,6 +122,7 @@ macro_rules! named {
 named!(
     Activation,
     BestBy,
+    Mixer,
     NormKind,
     NormPlacement,
     Preset,

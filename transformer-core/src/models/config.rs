@@ -9,7 +9,7 @@ use crate::nn::attention::AttentionConfig;
 use crate::nn::embedding::EmbeddingConfig;
 use crate::nn::feed_forward::FeedForwardConfig;
 use crate::nn::generator::GeneratorConfig;
-use crate::nn::layer::LayerConfig;
+use crate::nn::layer::{LayerConfig, Mixer};
 use crate::nn::norm::{NormConfig, NormKind};
 use crate::nn::parameters::count;
 use crate::nn::position_bias::PositionBiasConfig;
@@ -103,6 +103,9 @@ pub struct TransformerConfig {
     pub n_encoder_layers: usize,
     /// Layers of the decoder: 6.
     pub n_decoder_layers: usize,
+    /// By what a position of the decoder reads the target before it: by self-attention, not by a recurrence.
+    #[serde(skip_serializing_if = "is_self_attention")]
+    pub decoder_mixer: Mixer,
     /// Placement of layer normalisation: after the residual.
     pub norm: NormPlacement,
     /// Whether each stack ends in one more layer normalisation. The paper's does not; a pre-norm
@@ -152,6 +155,10 @@ pub struct TransformerConfig {
     pub excluded_tokens: Vec<u32>,
 }
 
+fn is_self_attention(mixer: &Mixer) -> bool {
+    *mixer == Mixer::SelfAttention
+}
+
 impl Default for TransformerConfig {
     /// The paper's base model (Table 3), without a vocabulary.
     fn default() -> Self {
@@ -168,6 +175,7 @@ impl Default for TransformerConfig {
             decoder_d_ff: None,
             n_encoder_layers: 6,
             n_decoder_layers: 6,
+            decoder_mixer: Mixer::SelfAttention,
             norm: NormPlacement::Post,
             final_norm: false,
             layer_norm: NormKind::Variance,
@@ -239,7 +247,10 @@ impl TransformerConfig {
 
     /// The decoder's stack, with attention to a memory unless the model is a language model.
     pub fn decoder(&self) -> StackConfig {
-        let layer = self.layer(self.decoder_n_heads(), self.decoder_d_ff());
+        let layer = LayerConfig {
+            mixer: self.decoder_mixer,
+            ..self.layer(self.decoder_n_heads(), self.decoder_d_ff())
+        };
         let layer = match self.is_language_model() {
             true => layer,
             false => layer.with_memory(),
@@ -265,6 +276,7 @@ impl TransformerConfig {
                 .with_bias(self.attention_bias)
                 .with_scaled(self.attention_scale)
                 .with_dropout(self.attention_dropout),
+            mixer: Mixer::SelfAttention,
             cross_attention: None,
             feed_forward: FeedForwardConfig::new(self.d_model, d_ff)
                 .with_activation(self.activation)

@@ -76,6 +76,7 @@ mod tests {
     use super::*;
     use crate::models::config::WeightTying;
     use crate::nn::init::WeightInit;
+    use crate::nn::layer::Mixer;
     use crate::nn::parameters::count;
     use crate::nn::positions::Positions;
     use burn_ndarray::NdArray;
@@ -143,6 +144,10 @@ mod tests {
                     max_distance: 5,
                 },
                 decoder_n_heads: Some(1),
+                ..base.clone()
+            },
+            TransformerConfig {
+                decoder_mixer: Mixer::Recurrence,
                 ..base
             },
         ];

@@ -46,6 +46,8 @@ pub enum ConfigError {
         /// The distance from which on all keys are in one bucket.
         max_distance: usize,
     },
+    /// Positions that are a bias on self-attention, in a decoder that has a recurrence in its place.
+    BiasOnRecurrence,
     /// A language model has no encoder.
     Encoder {
         /// Layers of the encoder.
@@ -161,6 +163,11 @@ impl ConfigError {
                 "`{}` is {buckets} and `{}` {max_distance}; there must be 4 buckets or more, and the distance must be above half of them",
                 name("buckets"),
                 name("max_distance")
+            ),
+            Self::BiasOnRecurrence => format!(
+                "`{}` is a bias on self-attention, but `{}` is a recurrence, which has none",
+                name("positions"),
+                name("decoder_mixer")
             ),
             Self::Encoder { n_layers } => format!(
                 "`{}` is {n_layers}; a language model has no encoder",

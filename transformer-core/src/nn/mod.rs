@@ -16,6 +16,7 @@ pub mod norm;
 pub mod parameters;
 pub mod position_bias;
 pub mod positions;
+pub mod recurrence;
 pub mod self_attention;
 pub mod stack;
 pub mod sublayer;

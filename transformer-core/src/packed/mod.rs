@@ -22,6 +22,7 @@ mod embedding;
 mod layers;
 pub mod model;
 mod position_bias;
+mod recurrence;
 mod stack;
 mod state;
 mod tasks;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::decoding::read_before;
 use crate::models::config::TransformerConfig;
-use crate::nn::layer::LayerConfig;
+use crate::nn::layer::{LayerConfig, Mixer};
 use crate::nn::stack::StackConfig;
 use crate::packed::embedding::{Embedding, Generator};
 use crate::packed::stack::Stack;
@@ -223,13 +223,18 @@ impl Model {
 fn weights_of_token(stack: &StackConfig) -> usize {
     let LayerConfig {
         self_attention,
+        mixer,
         cross_attention,
         feed_forward,
         ..
     } = &stack.layer;
     let [keys, values] = self_attention.widths();
-    // All four matrices of self-attention; those of the query and of the output of attention to a memory.
-    let own = 2 * (keys + values);
+    // All four matrices of self-attention, or two of a recurrence; those of the query and of the output of attention to a
+    // memory.
+    let own = match mixer {
+        Mixer::SelfAttention => 2 * (keys + values),
+        Mixer::Recurrence => 2 * stack.layer.d_model(),
+    };
     let memory = cross_attention.as_ref().map_or(0, |attention| {
         let [keys, values] = attention.widths();
         keys + values

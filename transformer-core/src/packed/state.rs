@@ -204,7 +204,8 @@ pub(crate) struct Source {
     before: Vec<Option<u32>>,
     /// For each slot, the position of its token.
     positions: Vec<u32>,
-    /// For each layer, the keys of all heads and then the values in every slot: `[slots, n_heads · (d_k + d_v)]`.
+    /// For each layer, the keys of all heads and then the values in every slot, `[slots, n_heads · (d_k + d_v)]`; in a layer
+    /// with a recurrence its states, `[slots, d_model]`.
     key_values: Vec<Vec<f32>>,
 }
 
@@ -233,7 +234,7 @@ impl Source {
         }
     }
 
-    /// Keeps the keys and values of a layer in the next slot: `[n_heads · (d_k + d_v)]`.
+    /// Keeps the keys and values of a layer, or its state, in the next slot: `[n_heads · (d_k + d_v)]`, `[d_model]`.
     pub fn keep(&mut self, layer: usize, key_value: &[f32]) {
         self.key_values[layer].extend_from_slice(key_value);
     }
@@ -243,7 +244,7 @@ impl Source {
         &self.positions
     }
 
-    /// The keys and values of a layer: `[slots, n_heads · (d_k + d_v)]`.
+    /// The keys and values of a layer, `[slots, n_heads · (d_k + d_v)]`, or its states, `[slots, d_model]`.
     pub fn key_values(&self, layer: usize) -> &[f32] {
         &self.key_values[layer]
     }
@@ -322,29 +323,41 @@ pub(crate) struct Query<'a> {
     pub source: usize,
     /// Its position in its target.
     pub position: u32,
+    pub kind: TokenKind,
     /// The slots that it attends to, in the order of its target.
     pub slots: &'a [u32],
+}
+
+impl Query<'_> {
+    /// The slot of the token before it that is attended to.
+    pub fn before(&self) -> Option<u32> {
+        let own = usize::from(self.kind == TokenKind::Attended);
+        let before = self.slots.len().checked_sub(1 + own)?;
+        Some(self.slots[before])
+    }
 }
 
 /// The rows of a decoder call: new tokens of targets, and the slots that each attends to.
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
-    /// The source of each row, by its index in the batch or task.
-    sources: Vec<usize>,
-    /// The position of each row.
-    positions: Vec<u32>,
+    rows: Vec<Row>,
     /// The slots of all rows, one row after the other, those of each in the order of its target.
     slots: Vec<u32>,
-    /// The end of each row's slots.
-    ends: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Row {
+    source: usize,
+    position: u32,
+    kind: TokenKind,
+    /// The end of its slots.
+    end: usize,
 }
 
 impl Queries {
     pub fn clear(&mut self) {
-        self.sources.clear();
-        self.positions.clear();
+        self.rows.clear();
         self.slots.clear();
-        self.ends.clear();
     }
 
     /// Appends a token at a position to the target of a source whose last slot is `tip`, and adds its row.
@@ -360,21 +373,24 @@ impl Queries {
         let first = self.slots.len();
         self.slots.extend(sources[source].slots(*tip));
         self.slots[first..].reverse();
-        self.ends.push(self.slots.len());
-        self.sources.push(source);
-        self.positions.push(position as u32);
+        self.rows.push(Row {
+            source,
+            position: position as u32,
+            kind,
+            end: self.slots.len(),
+        });
     }
 
     /// The rows.
     pub fn iter(&self) -> impl Iterator<Item = Query<'_>> {
         let mut first = 0;
-        let rows = self.sources.iter().zip(&self.positions).zip(&self.ends);
-        rows.map(move |((&source, &position), &end)| {
-            let slots = &self.slots[first..end];
-            first = end;
+        self.rows.iter().map(move |row| {
+            let slots = &self.slots[first..row.end];
+            first = row.end;
             Query {
-                source,
-                position,
+                source: row.source,
+                position: row.position,
+                kind: row.kind,
                 slots,
             }
         })

@@ -6,7 +6,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use transformer_core::{
-    NormPlacement, Positions, Request, Transformer, TransformerConfig, WeightTying, padded,
+    Mixer, NormPlacement, Positions, Request, Transformer, TransformerConfig, WeightTying, padded,
 };
 
 pub type NdArray = burn_ndarray::NdArray;
@@ -46,7 +46,8 @@ pub fn tiny_without_dropout() -> TransformerConfig {
 }
 
 /// [`tiny`] with the norm after and before, positions sinusoidal and learned; with the keys that only pretrained models
-/// have; with positions as T5 has them; and with ALiBi's.
+/// have; with positions as T5 has them; with ALiBi's; and with a
+/// recurrence in the decoder.
 pub fn variants() -> Vec<TransformerConfig> {
     let mut variants = Vec::new();
     for (norm, final_norm) in [(NormPlacement::Post, false), (NormPlacement::Pre, true)] {
@@ -82,6 +83,10 @@ pub fn variants() -> Vec<TransformerConfig> {
     variants.push(TransformerConfig {
         positions: Positions::Alibi,
         n_heads: 3,
+        ..tiny()
+    });
+    variants.push(TransformerConfig {
+        decoder_mixer: Mixer::Recurrence,
         ..tiny()
     });
     variants

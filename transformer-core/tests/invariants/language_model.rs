@@ -2,8 +2,9 @@
 
 use burn::tensor::Tensor;
 use transformer_core::{
-    AttentionWeights, DecodeOptions, Ensemble, LanguageModel, MaxLength, NormPlacement, Positions,
-    Request, Sampling, Search, SourceTarget, TransformerConfig, WeightTying, greedy, score,
+    AttentionWeights, DecodeOptions, Ensemble, LanguageModel, MaxLength, Mixer, NormPlacement,
+    Positions, Request, Sampling, Search, SourceTarget, TransformerConfig, WeightTying, greedy,
+    score,
 };
 
 use crate::common::*;
@@ -46,7 +47,11 @@ fn variants() -> Vec<TransformerConfig> {
         positions: Positions::Alibi,
         ..config()
     };
-    vec![config(), pre_norm, relative, alibi]
+    let recurrent = TransformerConfig {
+        decoder_mixer: Mixer::Recurrence,
+        ..config()
+    };
+    vec![config(), pre_norm, relative, alibi, recurrent]
 }
 
 fn model(config: &TransformerConfig, seed: u64) -> LanguageModel<NdArray> {

@@ -97,6 +97,12 @@ fn alibi_is_pytorch_s_attention_with_bloom_s_slopes() {
     computes_the_same::<Autodiff<Flex>>("alibi", &[]);
 }
 
+#[test]
+fn a_recurrence_is_a_loop_of_pytorch_s() {
+    computes_the_same::<Autodiff<NdArray>>("recurrence", &[]);
+    computes_the_same::<Autodiff<Flex>>("recurrence", &[]);
+}
+
 /// Each bucket's bias is its number.
 #[test]
 fn buckets_are_hugging_face_s() {

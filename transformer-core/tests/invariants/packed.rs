@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use burn::tensor::backend::Backend;
 use rayon::ThreadPoolBuilder;
 use transformer_core::{
-    Activation, AttentionWeights, DecodeOptions, Ensemble, Hypothesis, MaxLength, Next, NextToken,
-    NormKind, NormPlacement, PackedModel, PackedPrecision, PackedState, Positions, Request,
-    RequestProblem, Sampling, Search, SourceTarget, Threads, Transformer, TransformerConfig,
-    Vocabulary, WeightTying, greedy, score,
+    Activation, AttentionWeights, DecodeOptions, Ensemble, Hypothesis, MaxLength, Mixer, Next,
+    NextToken, NormKind, NormPlacement, PackedModel, PackedPrecision, PackedState, Positions,
+    Request, RequestProblem, Sampling, Search, SourceTarget, Threads, Transformer,
+    TransformerConfig, Vocabulary, WeightTying, greedy, score,
 };
 
 use crate::common::*;
@@ -378,10 +378,25 @@ fn two_steps(model: &PackedModel, sources: &[Vec<u32>]) -> Vec<Vec<f64>> {
 #[test]
 fn many_steps_of_a_wide_beam_are_those_of_its_ancestors_alone() {
     const WIDTH: usize = 8;
-    let model = model::<NdArray>(&tiny(), 9);
+    let relative = TransformerConfig {
+        positions: Positions::RelativeBias {
+            buckets: 40,
+            max_distance: 100,
+        },
+        ..tiny()
+    };
+    let recurrent = TransformerConfig {
+        decoder_mixer: Mixer::Recurrence,
+        ..tiny()
+    };
     let continued = |source: usize, step: usize| source * WIDTH + (3 * step + source) % WIDTH;
-    for precision in [PackedPrecision::F32, PackedPrecision::Int8] {
-        let packed = packed(&model, precision);
+    let models = [tiny(), relative, recurrent].map(|config| model::<NdArray>(&config, 9));
+    let both = [PackedPrecision::F32, PackedPrecision::Int8];
+    let each = models
+        .iter()
+        .flat_map(|model| both.map(|precision| (model, precision)));
+    for (model, precision) in each {
+        let packed = packed(model, precision);
         let next = |state: &mut PackedState, tokens: &[u32]| {
             let output = packed.next(tokens, state, AttentionWeights::Discard);
             let log_probs = doubles(output.log_probs);

@@ -84,7 +84,8 @@ fn causal_mask(model: &Transformer<Backend>) -> Check {
 /// Queries, keys and values of a layer are one matrix, side by side: its width gives d_k.
 fn head_dim(model: &Transformer<Backend>) -> Check {
     let n_heads = model.config().n_heads;
-    let attention = &model.encoder.layers[0].self_attention;
+    let attention = model.encoder.layers[0].self_attention.as_ref();
+    let attention = attention.expect("an encoder's layers have self-attention");
     let [_, projected] = attention.query_key_value.weight.dims();
     let [values, _] = attention.heads.projection.weight.dims();
     let d_v = values / n_heads;

@@ -14,7 +14,7 @@ use super::preset::Preset;
 use super::values::Values;
 
 /// Keys of the library's configurations with another name in the run file.
-const RENAMED: [(&str, &str); 10] = [
+const RENAMED: [(&str, &str); 12] = [
     ("schedule_start", "init.continue_schedule"),
     ("learning_rate_factor", "training.peak_rate"),
     ("validate_every", "validation.every"),
@@ -25,6 +25,8 @@ const RENAMED: [(&str, &str); 10] = [
     ("tgt_vocab_size", "tokenizer.vocab_size"),
     ("max_len", "model.positions.learned.max_len"),
     ("first", "model.positions.sines-then-cosines.first"),
+    ("buckets", "model.positions.relative-bias.buckets"),
+    ("max_distance", "model.positions.relative-bias.max_distance"),
 ];
 
 /// Sections whose keys have the library's names.
@@ -167,11 +169,15 @@ impl ModelKeys {
 fn keys_of(config: &TransformerConfig) -> Result<Table, RunFileError> {
     let mut keys = Table::try_from(config).map_err(of_model)?;
     for key in ModelKeys::SECTION.keys {
-        // A configuration is written without a switch that is off, but a run with it.
-        let mut with_switch = keys.clone();
-        with_switch.entry(key.name).or_insert(false.into());
-        if with_switch.clone().try_into::<TransformerConfig>().is_ok() {
-            keys = with_switch;
+        // A configuration is written without some switches that have their defaults, but a run with all of them.
+        let with_switch = |switch: bool| {
+            let mut keys = keys.clone();
+            keys.entry(key.name).or_insert(switch.into());
+            let read = keys.clone().try_into::<TransformerConfig>();
+            read.is_ok_and(|read| read == *config).then_some(keys)
+        };
+        if let Some(found) = [false, true].into_iter().find_map(with_switch) {
+            keys = found;
         }
     }
     Ok(keys)

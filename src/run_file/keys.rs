@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use transformer_core::{
-    Activation, NormKind, NormPlacement, Positions, ProductPrecision, WeightTying,
+    Activation, Mixer, NormKind, NormPlacement, Positions, ProductPrecision, WeightTying,
 };
 use transformer_train::metrics::TextMetric;
 use transformer_train::{Schedule, TokenizerKind};
@@ -126,6 +126,10 @@ section! {
     /// Layers of the decoder.
     n_decoder_layers: Option<usize> = None;
 
+    /// By what a position of the decoder reads the target before it: `"self-attention"`, or `"recurrence"`, the SSRU of
+    /// Marian's small models, whose steps do not grow with the length.
+    decoder_mixer: Option<Mixer> = None;
+
     /// Where layer normalisation stands: `"post"`, after the residual, as in the paper, or `"pre"`, before each
     /// sub-layer.
     norm: Option<NormPlacement> = None;
@@ -140,14 +144,22 @@ section! {
     layer_norm_eps: Option<f64> = None;
 
     /// Positions: `"sinusoidal"`, `{ learned = { max_len = 256 } }`, or with all sines before all cosines, as in Marian:
-    /// `{ sines-then-cosines = { inclusive = false, first = 0 } }`; M2M100 has `true` and 2.
+    /// `{ sines-then-cosines = { inclusive = false, first = 0 } }`; M2M100 has `true` and 2. A bias on the
+    /// scores of attention, by distance: `{ relative-bias = { buckets = 32, max_distance = 128 } }`, which is learned, as in
+    /// T5, and `"alibi"`, which is not.
     positions: Option<Positions> = None;
 
     /// Whether the attention projections have biases.
     attention_bias: Option<bool> = None;
 
+    /// Whether scores of attention are divided by √d_k, as in the paper; T5's are not.
+    attention_scale: Option<bool> = None;
+
     /// Whether the generator has a bias.
     generator_bias: Option<bool> = None;
+
+    /// Whether the generator's input is divided by √d_model, as in T5 where its matrix is the embedding's.
+    generator_scale: Option<bool> = None;
 
     /// Whether embeddings are multiplied by √d_model.
     embedding_scale: Option<bool> = None;

@@ -12,7 +12,8 @@
 //! | [`Mask`] | §3.2.3 |
 //! | [`FeedForward`] | §3.3 |
 //! | [`TokenEmbedding`], [`Generator`], [`WeightTying`] | §3.4 |
-//! | [`PositionalEncoding`] | §3.5 |
+//! | [`PositionalEncoding`]; [`PositionBias`] in its place | §3.5 |
+//! | [`Recurrence`], in place of the decoder's self-attention | none |
 //! | [`TransformerConfig`] | Table 3 |
 //! | [`Search`]: greedy decoding, beam search, sampling, on a [`Cache`] | §6.1 |
 //!
@@ -89,13 +90,15 @@ pub use nn::error::ConfigError;
 pub use nn::feed_forward::{FeedForward, FeedForwardConfig};
 pub use nn::generator::{Generator, GeneratorConfig};
 pub use nn::init::WeightInit;
-pub use nn::layer::{Block, BlockOutput, BlockState, Context, Layer, LayerConfig};
+pub use nn::layer::{Block, BlockOutput, BlockState, Context, Layer, LayerConfig, Mixer};
 pub use nn::mask::{padding_positions, target_mask};
 pub use nn::multi_head_attention::{AttentionInput, MultiHeadAttention};
 pub use nn::norm::{Norm, NormConfig, NormKind};
+pub use nn::position_bias::{BiasKind, Buckets, PositionBias, PositionBiasConfig};
 pub use nn::positions::{
     PositionalEncoding, PositionalEncodingConfig, Positions, sinusoidal_encoding,
 };
+pub use nn::recurrence::{Recurrence, RecurrenceConfig};
 pub use nn::self_attention::SelfAttention;
 pub use nn::stack::{Memory, Stack, StackConfig, StackOutput};
 pub use nn::sublayer::{NormPlacement, Sublayer, SublayerConfig};

@@ -129,7 +129,13 @@ impl Attention {
         &self,
         layers: Vec<Tensor<B, 4>>,
     ) -> std::result::Result<Vec<Map>, String> {
-        let n_heads = layers.first().map_or(0, |layer| layer.dims()[1]);
+        let Some(first) = layers.first() else {
+            return Err(
+                "--kind decoder: the model's decoder has recurrences in place of self-attention"
+                    .into(),
+            );
+        };
+        let n_heads = first.dims()[1];
         for (name, chosen, most) in [
             ("--layer", self.layer, layers.len()),
             ("--head", self.head, n_heads),

@@ -9,9 +9,10 @@ use crate::nn::attention::AttentionConfig;
 use crate::nn::embedding::EmbeddingConfig;
 use crate::nn::feed_forward::FeedForwardConfig;
 use crate::nn::generator::GeneratorConfig;
-use crate::nn::layer::LayerConfig;
+use crate::nn::layer::{LayerConfig, Mixer};
 use crate::nn::norm::{NormConfig, NormKind};
 use crate::nn::parameters::count;
+use crate::nn::position_bias::PositionBiasConfig;
 use crate::nn::positions::{PositionalEncodingConfig, Positions};
 use crate::nn::stack::StackConfig;
 use crate::nn::sublayer::{NormPlacement, SublayerConfig};
@@ -102,6 +103,9 @@ pub struct TransformerConfig {
     pub n_encoder_layers: usize,
     /// Layers of the decoder: 6.
     pub n_decoder_layers: usize,
+    /// By what a position of the decoder reads the target before it: by self-attention, not by a recurrence.
+    #[serde(skip_serializing_if = "is_self_attention")]
+    pub decoder_mixer: Mixer,
     /// Placement of layer normalisation: after the residual.
     pub norm: NormPlacement,
     /// Whether each stack ends in one more layer normalisation. The paper's does not; a pre-norm
@@ -115,8 +119,14 @@ pub struct TransformerConfig {
     pub positions: Positions,
     /// Whether the attention projections have biases: no.
     pub attention_bias: bool,
+    /// Whether scores of attention are divided by √d_k: yes.
+    #[serde(skip_serializing_if = "bool::clone")]
+    pub attention_scale: bool,
     /// Whether the generator has a bias: no.
     pub generator_bias: bool,
+    /// Whether the generator's input is divided by √d_model: no.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub generator_scale: bool,
     /// Whether embeddings are multiplied by √d_model: yes.
     pub embedding_scale: bool,
     /// Whether the sum of embedding and position is normed before dropout, on each side: no.
@@ -145,6 +155,10 @@ pub struct TransformerConfig {
     pub excluded_tokens: Vec<u32>,
 }
 
+fn is_self_attention(mixer: &Mixer) -> bool {
+    *mixer == Mixer::SelfAttention
+}
+
 impl Default for TransformerConfig {
     /// The paper's base model (Table 3), without a vocabulary.
     fn default() -> Self {
@@ -161,13 +175,16 @@ impl Default for TransformerConfig {
             decoder_d_ff: None,
             n_encoder_layers: 6,
             n_decoder_layers: 6,
+            decoder_mixer: Mixer::SelfAttention,
             norm: NormPlacement::Post,
             final_norm: false,
             layer_norm: NormKind::Variance,
             layer_norm_eps: 1e-5,
             positions: Positions::Sinusoidal,
             attention_bias: false,
+            attention_scale: true,
             generator_bias: false,
+            generator_scale: false,
             embedding_scale: true,
             embedding_norm: false,
             tying: WeightTying::All,
@@ -217,28 +234,38 @@ impl TransformerConfig {
     /// The longest sequence that the model accepts, or `None` where there is no limit.
     pub fn max_len(&self) -> Option<usize> {
         match self.positions {
-            Positions::Sinusoidal | Positions::SinesThenCosines { .. } => None,
             Positions::Learned { max_len } => Some(max_len),
+            _ => None,
         }
     }
 
     /// The encoder's stack.
     pub fn encoder(&self) -> StackConfig {
-        self.stack(self.layer(self.n_heads, self.d_ff), self.n_encoder_layers)
+        let layer = self.layer(self.n_heads, self.d_ff);
+        self.stack(layer, self.n_encoder_layers, true)
     }
 
     /// The decoder's stack, with attention to a memory unless the model is a language model.
     pub fn decoder(&self) -> StackConfig {
-        let layer = self.layer(self.decoder_n_heads(), self.decoder_d_ff());
+        let layer = LayerConfig {
+            mixer: self.decoder_mixer,
+            ..self.layer(self.decoder_n_heads(), self.decoder_d_ff())
+        };
         let layer = match self.is_language_model() {
             true => layer,
             false => layer.with_memory(),
         };
-        self.stack(layer, self.n_decoder_layers)
+        self.stack(layer, self.n_decoder_layers, false)
     }
 
-    fn stack(&self, layer: LayerConfig, n_layers: usize) -> StackConfig {
-        StackConfig::new(layer, n_layers).with_final_norm(self.final_norm)
+    fn stack(&self, layer: LayerConfig, n_layers: usize, both_ways: bool) -> StackConfig {
+        let n_heads = layer.self_attention.n_heads;
+        let bias = self.positions.bias(both_ways);
+        StackConfig::new(layer, n_layers)
+            .with_final_norm(self.final_norm)
+            .with_position_bias(
+                bias.map(|kind| PositionBiasConfig::new(kind, n_heads, self.d_model)),
+            )
     }
 
     fn layer(&self, n_heads: usize, d_ff: usize) -> LayerConfig {
@@ -247,7 +274,9 @@ impl TransformerConfig {
                 .with_d_k(self.d_k)
                 .with_d_v(self.d_v)
                 .with_bias(self.attention_bias)
+                .with_scaled(self.attention_scale)
                 .with_dropout(self.attention_dropout),
+            mixer: Mixer::SelfAttention,
             cross_attention: None,
             feed_forward: FeedForwardConfig::new(self.d_model, d_ff)
                 .with_activation(self.activation)
@@ -282,6 +311,7 @@ impl TransformerConfig {
         GeneratorConfig::new(self.d_model, self.tgt_vocab_size)
             .with_tied(self.tying.ties_generator())
             .with_bias(self.generator_bias)
+            .with_scaled(self.generator_scale)
     }
 
     /// The ids of the special tokens.

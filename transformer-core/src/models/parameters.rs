@@ -76,6 +76,7 @@ mod tests {
     use super::*;
     use crate::models::config::WeightTying;
     use crate::nn::init::WeightInit;
+    use crate::nn::layer::Mixer;
     use crate::nn::parameters::count;
     use crate::nn::positions::Positions;
     use burn_ndarray::NdArray;
@@ -135,6 +136,18 @@ mod tests {
                 decoder_n_heads: Some(1),
                 decoder_d_ff: Some(4),
                 embedding_norm: true,
+                ..base.clone()
+            },
+            TransformerConfig {
+                positions: Positions::RelativeBias {
+                    buckets: 7,
+                    max_distance: 5,
+                },
+                decoder_n_heads: Some(1),
+                ..base.clone()
+            },
+            TransformerConfig {
+                decoder_mixer: Mixer::Recurrence,
                 ..base
             },
         ];

@@ -9,6 +9,7 @@ use crate::nn::feed_forward::FeedForward;
 use crate::nn::generator::Generator;
 use crate::nn::layer::Layer;
 use crate::nn::multi_head_attention::MultiHeadAttention;
+use crate::nn::recurrence::Recurrence;
 use crate::nn::self_attention::SelfAttention;
 use crate::nn::stack::Stack;
 use transformer_kernels::ProductPrecision;
@@ -69,7 +70,12 @@ impl<B: Backend, L: MixedPrecision> MixedPrecision for Stack<B, L> {
 
 impl<B: Backend> MixedPrecision for Layer<B> {
     fn set_precision(&mut self, precision: ProductPrecision) {
-        self.self_attention.set_precision(precision);
+        if let Some(attention) = &mut self.self_attention {
+            attention.set_precision(precision);
+        }
+        if let Some(recurrence) = &mut self.recurrence {
+            recurrence.set_precision(precision);
+        }
         if let Some(attention) = &mut self.cross_attention {
             attention.set_precision(precision);
         }
@@ -80,6 +86,12 @@ impl<B: Backend> MixedPrecision for Layer<B> {
 impl<B: Backend> MixedPrecision for SelfAttention<B> {
     fn set_precision(&mut self, precision: ProductPrecision) {
         self.heads.set_precision(precision);
+    }
+}
+
+impl<B: Backend> MixedPrecision for Recurrence<B> {
+    fn set_precision(&mut self, precision: ProductPrecision) {
+        self.precision = precision;
     }
 }
 

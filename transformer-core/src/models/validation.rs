@@ -2,6 +2,7 @@
 
 use crate::models::config::TransformerConfig;
 use crate::nn::error::{ConfigError, check_sizes};
+use crate::nn::layer::Mixer;
 
 impl TransformerConfig {
     /// Checks that the configuration describes a model.
@@ -26,6 +27,14 @@ impl TransformerConfig {
             }
         }
         self.positions.check(self.d_model)?;
+        if self.decoder_mixer == Mixer::Recurrence && self.positions.bias(false).is_some() {
+            return Err(ConfigError::BiasOnRecurrence);
+        }
+        for stack in [self.encoder(), self.decoder()] {
+            if let Some(bias) = &stack.position_bias {
+                bias.validate()?;
+            }
+        }
         // The sizes of both kinds of layer are checked above.
         self.encoder().layer.validate()?;
         if self.tying.ties_source_target() && self.src_vocab_size != self.tgt_vocab_size {

@@ -90,6 +90,9 @@ pub struct AttentionConfig {
     /// Dropout on the attention weights.
     #[config(default = 0.0)]
     pub dropout: f64,
+    /// Whether scores are divided by √d_k, as in the paper; T5's are not.
+    #[config(default = true)]
+    pub scaled: bool,
 }
 
 impl AttentionConfig {
@@ -139,7 +142,10 @@ impl AttentionConfig {
         let heads = self.checked_heads();
         let width = heads.n_heads * heads.d_v;
         let projection = init.linear(width, self.d_model, self.bias, device);
-        AttentionHeads::new(projection, Dropout::new(self.dropout), heads)
+        AttentionHeads {
+            scaled: self.scaled,
+            ..AttentionHeads::new(projection, Dropout::new(self.dropout), heads)
+        }
     }
 
     /// Number and widths of the heads of a layer.
@@ -221,6 +227,7 @@ pub struct AttentionHeads<B: Backend> {
     n_heads: usize,
     d_k: usize,
     d_v: usize,
+    scaled: bool,
     /// The precision of all products in attention and its projections, in training.
     #[module(skip)]
     pub(crate) precision: ProductPrecision,
@@ -243,6 +250,7 @@ impl<B: Backend> AttentionHeads<B> {
             n_heads,
             d_k,
             d_v,
+            scaled: true,
             precision: ProductPrecision::F32,
         }
     }
@@ -272,6 +280,14 @@ impl<B: Backend> AttentionHeads<B> {
         weights: AttentionWeights,
     ) -> AttentionOutput<B> {
         let p = self.dropout.probability(operands.query());
+        let query;
+        let operands = match self.scaled {
+            true => operands,
+            false => {
+                query = self.times_root(operands.query());
+                operands.with_query(&query)
+            }
+        };
         let (sizes, precision) = (self.sizes(), self.precision);
         let heads = ops::attention(operands, sizes, mask, p, weights, precision);
         AttentionOutput {
@@ -291,12 +307,28 @@ impl<B: Backend> AttentionHeads<B> {
         mask: Option<&Mask<B>>,
         weights: AttentionWeights,
     ) -> AttentionOutput<B> {
-        let query = split_heads(query, 0, self.n_heads, self.d_k);
+        let query = match self.scaled {
+            true => split_heads(query, 0, self.n_heads, self.d_k),
+            false => split_heads(&self.times_root(query), 0, self.n_heads, self.d_k),
+        };
         let KeyValue { key, value } = kept.clone();
         let (output, all) = scaled_dot_product_attention(query, key, value, mask, &self.dropout);
         AttentionOutput {
             output: linear(&self.projection, join_heads(output), self.precision),
             weights: (weights == AttentionWeights::Return).then_some(all),
+        }
+    }
+
+    /// Queries, in the first columns, times √d_k: the division of their scores is then undone.
+    ///
+    /// # Shapes
+    /// - x and output: `[batch, query_len, n_heads · d_k or more]`
+    fn times_root(&self, x: &Tensor<B, 3>) -> Tensor<B, 3> {
+        let ([_, _, width], queries) = (x.dims(), self.n_heads * self.d_k);
+        let scaled = x.clone().slice_dim(2, 0..queries) * (self.d_k as f64).sqrt();
+        match width == queries {
+            true => scaled,
+            false => Tensor::cat(vec![scaled, x.clone().slice_dim(2, queries..width)], 2),
         }
     }
 }

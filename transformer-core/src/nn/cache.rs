@@ -61,6 +61,9 @@ pub struct LayerState<B: Backend> {
     pub memory: Option<KeyValue<B>>,
     /// Keys and values of the positions so far, of each row; `None` before the first.
     pub rows: Option<KeyValue<B>>,
+    /// The state of a recurrence, of each row, `[rows, d_model]`; `None` before the first position, and in a layer with
+    /// self-attention.
+    pub recurrent: Option<Tensor<B, 2>>,
 }
 
 impl<B: Backend> Default for LayerState<B> {
@@ -68,6 +71,7 @@ impl<B: Backend> Default for LayerState<B> {
         Self {
             memory: None,
             rows: None,
+            recurrent: None,
         }
     }
 }
@@ -79,6 +83,9 @@ impl<B: Backend> BlockState<B> for LayerState<B> {
         }
         if let (Some(own), Some(rows)) = (&mut self.rows, rows) {
             own.select(rows);
+        }
+        if let (Some(recurrent), Some(rows)) = (&mut self.recurrent, rows) {
+            *recurrent = recurrent.clone().select(0, rows.clone());
         }
     }
 }

@@ -39,6 +39,15 @@ pub enum ConfigError {
         /// Width of the model.
         d_model: usize,
     },
+    /// Too few buckets of distances, or a largest distance that has a bucket of its own.
+    Buckets {
+        /// Number of buckets.
+        buckets: usize,
+        /// The distance from which on all keys are in one bucket.
+        max_distance: usize,
+    },
+    /// Positions that are a bias on self-attention, in a decoder that has a recurrence in its place.
+    BiasOnRecurrence,
     /// A language model has no encoder.
     Encoder {
         /// Layers of the encoder.
@@ -146,6 +155,19 @@ impl ConfigError {
             Self::OneFrequency { d_model } => format!(
                 "`{}` {d_model} has one frequency; `inclusive` positions need two, and a width of at least 4",
                 name("d_model")
+            ),
+            Self::Buckets {
+                buckets,
+                max_distance,
+            } => format!(
+                "`{}` is {buckets} and `{}` {max_distance}; there must be 4 buckets or more, and the distance must be above half of them",
+                name("buckets"),
+                name("max_distance")
+            ),
+            Self::BiasOnRecurrence => format!(
+                "`{}` is a bias on self-attention, but `{}` is a recurrence, which has none",
+                name("positions"),
+                name("decoder_mixer")
             ),
             Self::Encoder { n_layers } => format!(
                 "`{}` is {n_layers}; a language model has no encoder",

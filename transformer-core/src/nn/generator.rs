@@ -23,6 +23,9 @@ pub struct GeneratorConfig {
     /// Whether logits have a bias; the paper's have none.
     #[config(default = false)]
     pub bias: bool,
+    /// Whether hidden states are divided by √d_model before the product, as in T5 where it is tied.
+    #[config(default = false)]
+    pub scaled: bool,
 }
 
 impl GeneratorConfig {
@@ -47,6 +50,7 @@ impl GeneratorConfig {
                 linear.weight
             }),
             bias: self.bias.then(zeros),
+            scaled: self.scaled,
             precision: ProductPrecision::F32,
         }
     }
@@ -61,6 +65,7 @@ pub struct Generator<B: Backend> {
     pub weight: Option<Param<Tensor<B, 2>>>,
     /// `[vocab_size]`; `None` without bias.
     pub bias: Option<Param<Tensor<B, 1>>>,
+    scaled: bool,
     /// The precision of the product, in training.
     #[module(skip)]
     pub(crate) precision: ProductPrecision,
@@ -81,6 +86,13 @@ impl<B: Backend> Generator<B> {
         hidden: Tensor<B, D>,
         embedding: Option<&TokenEmbedding<B>>,
     ) -> Tensor<B, D> {
+        let hidden = match self.scaled {
+            true => {
+                let d_model = hidden.dims()[D - 1];
+                hidden * (d_model as f64).powf(-0.5)
+            }
+            false => hidden,
+        };
         let bias = self.bias.as_ref().map(Param::val);
         let (weight, layout) = match (&self.weight, embedding) {
             (Some(weight), _) => (weight.val(), WeightLayout::InputByOutput),

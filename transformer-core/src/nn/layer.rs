@@ -14,15 +14,30 @@ use crate::nn::init::WeightInit;
 use crate::nn::multi_head_attention::MultiHeadAttention;
 use crate::nn::norm::NormConfig;
 use crate::nn::parameters::{Parameter, within};
+use crate::nn::recurrence::{Recurrence, RecurrenceConfig};
 use crate::nn::self_attention::SelfAttention;
 use crate::nn::sublayer::{Sublayer, SublayerConfig};
 use transformer_kernels::Mask;
 
+/// By what a position of a layer reads its own sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mixer {
+    /// By attention to all positions that the mask does not block.
+    #[default]
+    SelfAttention,
+    /// By a recurrence, which sums up the positions before it ([`Recurrence`]).
+    Recurrence,
+}
+
 /// The configuration of a [`Layer`]: the configurations of its parts, all of one `d_model`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerConfig {
-    /// Self-attention.
+    /// Self-attention; with a recurrence in its place, only the width has an effect.
     pub self_attention: AttentionConfig,
+    /// Whether there is self-attention, or a recurrence in its place.
+    #[serde(default)]
+    pub mixer: Mixer,
     /// Attention to a memory, as in the decoder of an encoder–decoder; `None` in an encoder, and in a decoder alone.
     pub cross_attention: Option<AttentionConfig>,
     /// The feed-forward network.
@@ -40,6 +55,7 @@ impl LayerConfig {
     pub fn new(d_model: usize, n_heads: usize, d_ff: usize) -> Result<Self, ConfigError> {
         let config = Self {
             self_attention: AttentionConfig::new(d_model, n_heads),
+            mixer: Mixer::SelfAttention,
             cross_attention: None,
             feed_forward: FeedForwardConfig::new(d_model, d_ff),
             sublayer: SublayerConfig::new(NormConfig::new(d_model)),
@@ -112,8 +128,13 @@ impl LayerConfig {
             panic!("{error}");
         }
         let cross_attention = self.cross_attention.as_ref();
+        let (self_attention, recurrence) = match self.recurrence() {
+            None => (Some(self.self_attention.init_self_from(init, device)), None),
+            Some(recurrence) => (None, Some(recurrence.init_from(init, device))),
+        };
         Layer {
-            self_attention: self.self_attention.init_self_from(init, device),
+            self_attention,
+            recurrence,
             self_attention_sublayer: self.sublayer.init(device),
             cross_attention: cross_attention.map(|attention| attention.init_from(init, device)),
             cross_attention_sublayer: cross_attention.map(|_| self.sublayer.init(device)),
@@ -122,10 +143,21 @@ impl LayerConfig {
         }
     }
 
+    /// The recurrence, where there is one.
+    pub(crate) fn recurrence(&self) -> Option<RecurrenceConfig> {
+        match self.mixer {
+            Mixer::SelfAttention => None,
+            Mixer::Recurrence => Some(RecurrenceConfig::new(self.d_model())),
+        }
+    }
+
     /// The parameters of a [`Layer`].
     pub(crate) fn parameters(&self) -> Vec<Parameter> {
         let norm = |part| within(part, self.sublayer.norm.parameters());
-        let mut parameters = within("self_attention", self.self_attention.self_parameters());
+        let mut parameters = match self.recurrence() {
+            None => within("self_attention", self.self_attention.self_parameters()),
+            Some(recurrence) => within("recurrence", recurrence.parameters()),
+        };
         parameters.extend(norm("self_attention_sublayer.norm"));
         if let Some(attention) = &self.cross_attention {
             parameters.extend(within("cross_attention", attention.parameters()));
@@ -220,8 +252,8 @@ impl<B: Backend> BlockState<B> for () {
     fn select(&mut self, _: Option<&Tensor<B, 1, Int>>, _: Option<&Tensor<B, 1, Int>>) {}
 }
 
-/// Self-attention, attention to the memory where there is one, then the feed-forward network, each inside its
-/// [`Sublayer`] (§3.1). Without a memory it is the encoder's layer, with one the decoder's.
+/// Self-attention or a recurrence, attention to the memory where there is one, then the feed-forward network, each inside
+/// its [`Sublayer`] (§3.1). Without a memory it is the encoder's layer, with one the decoder's.
 ///
 /// ```
 /// use burn::tensor::Tensor;
@@ -240,9 +272,11 @@ impl<B: Backend> BlockState<B> for () {
 /// ```
 #[derive(Module, Debug)]
 pub struct Layer<B: Backend> {
-    /// Each position attends to the positions that the mask does not block.
-    pub self_attention: SelfAttention<B>,
-    /// The connection around the self-attention.
+    /// Each position attends to the positions that the mask does not block; `None` in a layer with a recurrence.
+    pub self_attention: Option<SelfAttention<B>>,
+    /// Each position reads those before it; `None` in a layer with self-attention.
+    pub recurrence: Option<Recurrence<B>>,
+    /// The connection around the self-attention, or the recurrence.
     pub self_attention_sublayer: Sublayer<B>,
     /// Each position attends to the memory; `None` in a layer without one.
     pub cross_attention: Option<MultiHeadAttention<B>>,
@@ -281,9 +315,12 @@ impl<B: Backend> Block<B> for Layer<B> {
         mut state: Option<&mut LayerState<B>>,
     ) -> BlockOutput<B> {
         let (x, self_attention) = self.self_attention_sublayer.forward_with(x, |x| {
+            let Some(attention) = &self.self_attention else {
+                return (self.read_before(x, at, &mut state), None);
+            };
             let attended = match &mut state {
-                Some(state) => self.self_attention.forward_after(x, at, &mut state.rows),
-                None => self.self_attention.forward(x, at.mask, at.weights),
+                Some(state) => attention.forward_after(x, at, &mut state.rows),
+                None => attention.forward(x, at.mask, at.weights),
             };
             (attended.output, attended.weights)
         });
@@ -305,5 +342,26 @@ impl<B: Backend> Block<B> for Layer<B> {
             self_attention,
             cross_attention,
         }
+    }
+}
+
+impl<B: Backend> Layer<B> {
+    /// The recurrence over positions of which the mask may say that they are padding.
+    fn read_before(
+        &self,
+        x: Tensor<B, 3>,
+        at: &Context<'_, B>,
+        state: &mut Option<&mut LayerState<B>>,
+    ) -> Tensor<B, 3> {
+        let recurrence = self.recurrence.as_ref();
+        let recurrence = recurrence.expect("self-attention or a recurrence");
+        let [_, len, _] = x.dims();
+        // The mask knows the positions before these, too.
+        let padding = at.mask.and_then(Mask::padded).map(|padding| {
+            let [_, all] = padding.dims();
+            padding.clone().slice_dim(1, all - len..all)
+        });
+        let state = state.as_mut().map(|state| &mut state.recurrent);
+        recurrence.forward(x, padding, state)
     }
 }

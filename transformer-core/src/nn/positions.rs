@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::nn::error::{ConfigError, assert_sizes};
 use crate::nn::init::WeightInit;
+use crate::nn::position_bias::{BiasKind, Buckets};
 
 /// Positions whose sines and cosines are stored; longer sequences compute theirs.
 pub(crate) const TABLE_LEN: usize = 512;
@@ -29,6 +30,17 @@ pub enum Positions {
         /// The position of the first token.
         first: usize,
     },
+    /// No vectors, but a learned bias on the scores of self-attention, by the distance of query and key: T5's relative
+    /// positions ([`PositionBias`](crate::PositionBias)). Both ways in the encoder, causal in the decoder.
+    RelativeBias {
+        /// Buckets of distances; T5 has 32.
+        buckets: usize,
+        /// From this distance on, all keys are in one bucket; in T5 128.
+        max_distance: usize,
+    },
+    /// No vectors, but a bias on the scores of self-attention that falls with the distance of query and key, in each head
+    /// by another slope: ALiBi ([`PositionBias`](crate::PositionBias)). In the encoder on both sides of a query alike.
+    Alibi,
     /// One learned vector per position (Table 3 row E).
     Learned {
         /// Number of positions; no sequence may be longer.
@@ -40,8 +52,24 @@ impl Positions {
     /// The position of the first token.
     pub(crate) fn first(self) -> usize {
         match self {
-            Self::Sinusoidal | Self::Learned { .. } => 0,
             Self::SinesThenCosines { first, .. } => first,
+            _ => 0,
+        }
+    }
+
+    /// The rule of the bias on the scores of self-attention; `None` where positions are vectors.
+    pub(crate) fn bias(self, both_ways: bool) -> Option<BiasKind> {
+        match self {
+            Self::RelativeBias {
+                buckets,
+                max_distance,
+            } => Some(BiasKind::Relative(Buckets {
+                buckets,
+                max_distance,
+                both_ways,
+            })),
+            Self::Alibi => Some(BiasKind::Alibi),
+            _ => None,
         }
     }
 
@@ -144,7 +172,8 @@ pub(crate) fn sine_then_cosine(
 
 impl Positions {
     /// The encodings of `len` tokens of a sequence, from token `first` on, counted from 0: `[len, d_model]`; `None`
-    /// where they are learned.
+    /// where they are learned, and where
+    /// positions are no vectors.
     pub(crate) fn fixed_values(self, first: usize, len: usize, d_model: usize) -> Option<Vec<f32>> {
         match self {
             Self::Sinusoidal => {
@@ -156,7 +185,7 @@ impl Positions {
                     |position, feature| sine_then_cosine(position, feature, d_model, inclusive);
                 Some(encoding(first + self.first(), len, d_model, value))
             }
-            Self::Learned { .. } => None,
+            Self::Learned { .. } | Self::RelativeBias { .. } | Self::Alibi => None,
         }
     }
 
@@ -206,7 +235,7 @@ impl PositionalEncodingConfig {
         let Self { d_model, positions } = *self;
         assert_sizes(&[("d_model", d_model)]);
         let learned = match positions {
-            Positions::Sinusoidal => None,
+            Positions::Sinusoidal | Positions::RelativeBias { .. } | Positions::Alibi => None,
             Positions::SinesThenCosines { .. } => {
                 if let Err(error) = positions.check(d_model) {
                     panic!("{error}");
@@ -226,10 +255,10 @@ impl PositionalEncodingConfig {
     }
 }
 
-/// Adds the encoding of its position to each token's embedding (§3.5).
+/// Adds the encoding of its position to each token's embedding (§3.5); nothing where positions are no vectors.
 #[derive(Module, Debug)]
 pub struct PositionalEncoding<B: Backend> {
-    /// One learned vector per position, `[max_len, d_model]`; `None` where positions are fixed.
+    /// One learned vector per position, `[max_len, d_model]`; `None` where positions are not learned vectors.
     pub learned: Option<Param<Tensor<B, 2>>>,
     /// The first positions' sines and cosines, `[TABLE_LEN, d_model]`: a constant, not a weight.
     fixed: Option<Tensor<B, 2>>,
@@ -247,6 +276,9 @@ impl<B: Backend> PositionalEncoding<B> {
     /// # Panics
     /// When positions are learned and there are fewer than `first + len`, or `x` is not `d_model` wide.
     pub fn forward(&self, x: Tensor<B, 3>, first: usize) -> Tensor<B, 3> {
+        if self.positions.bias(false).is_some() {
+            return x;
+        }
         let [_, len, d_model] = x.dims();
         let end = first + len;
         let encoding = match (&self.learned, &self.fixed) {

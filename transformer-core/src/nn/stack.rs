@@ -10,8 +10,9 @@ use crate::nn::init::WeightInit;
 use crate::nn::layer::{Block, BlockOutput, Context, Layer, LayerConfig};
 use crate::nn::norm::Norm;
 use crate::nn::parameters::{Parameter, within};
+use crate::nn::position_bias::{PositionBias, PositionBiasConfig};
 use crate::special_tokens::SpecialTokens;
-use transformer_kernels::AttentionWeights;
+use transformer_kernels::{AttentionWeights, Mask};
 
 /// The encoder's output for a batch of sources, which the decoder attends to.
 #[derive(Debug, Clone)]
@@ -45,13 +46,16 @@ pub struct StackConfig {
     /// Whether the stack ends in a layer normalisation; a pre-norm stack needs it.
     #[config(default = false)]
     pub final_norm: bool,
+    /// A bias on the scores of every layer's self-attention, in place of vectors of positions.
+    #[config(default = "None")]
+    pub position_bias: Option<PositionBiasConfig>,
 }
 
 impl StackConfig {
     /// A stack with weights drawn from the backend's generator.
     ///
     /// # Panics
-    /// When the layers' configuration is not [valid](LayerConfig::validate).
+    /// When the configuration of the layers or of the bias is not [valid](LayerConfig::validate).
     pub fn init<B: Backend>(&self, device: &B::Device) -> Stack<B, Layer<B>> {
         self.init_from(&mut WeightInit::from_backend::<B>(device), device)
     }
@@ -66,11 +70,14 @@ impl StackConfig {
         device: &B::Device,
     ) -> Stack<B, Layer<B>> {
         let layers = (0..self.n_layers).map(|_| self.layer.init_from(init, device));
+        let layers = layers.collect();
+        let position_bias = self.position_bias.as_ref();
         Stack {
-            layers: layers.collect(),
+            layers,
             final_norm: self
                 .final_norm
                 .then(|| self.layer.sublayer.norm.init(device)),
+            position_bias: position_bias.map(|bias| bias.init_from(init, device)),
         }
     }
 
@@ -83,6 +90,9 @@ impl StackConfig {
             .collect();
         if self.final_norm {
             parameters.extend(within("final_norm", self.layer.sublayer.norm.parameters()));
+        }
+        if let Some(bias) = &self.position_bias {
+            parameters.extend(within("position_bias", bias.parameters()));
         }
         parameters
     }
@@ -98,6 +108,8 @@ pub struct Stack<B: Backend, L> {
     pub layers: Vec<L>,
     /// The norm after the last layer.
     pub final_norm: Option<Norm<B>>,
+    /// The bias on the scores of every layer's self-attention; `None` where positions are vectors.
+    pub position_bias: Option<PositionBias<B>>,
 }
 
 impl<B: Backend, L: Block<B>> Stack<B, L> {
@@ -110,7 +122,13 @@ impl<B: Backend, L: Block<B>> Stack<B, L> {
     /// # Panics
     /// When the layers attend to a memory and there is none; when the shapes do not agree.
     pub fn forward(&self, x: Tensor<B, 3>, at: &Context<'_, B>) -> StackOutput<B> {
-        self.through(x, |layer, _, x| layer.forward(x, at, None))
+        let ([_, len, _], device) = (x.dims(), x.device());
+        let mask = self.biased(at.mask.cloned(), [len, len], &device);
+        let at = Context {
+            mask: mask.as_ref(),
+            ..*at
+        };
+        self.through(x, |layer, _, x| layer.forward(x, &at, None))
     }
 
     /// An empty cache, to read sequences step by step: the targets of a memory's sources, or, without one, this many
@@ -144,10 +162,12 @@ impl<B: Backend, L: Block<B>> Stack<B, L> {
         special_tokens: SpecialTokens,
         weights: AttentionWeights,
     ) -> StackOutput<B> {
+        let [_, new_len] = tokens.dims();
         let mask = cache.append(tokens, special_tokens);
+        let mask = self.biased(Some(mask), [new_len, cache.len()], &x.device());
         let memory_mask = cache.memory_mask();
         let at = Context {
-            mask: Some(&mask),
+            mask: mask.as_ref(),
             memory: None,
             memory_mask: memory_mask.as_ref(),
             weights,
@@ -159,6 +179,23 @@ impl<B: Backend, L: Block<B>> Stack<B, L> {
         );
         self.through(x, |layer, index, x| {
             layer.forward(x, &at, Some(&mut cache.layers[index]))
+        })
+    }
+
+    /// A mask of the last `query_len` of `key_len` positions, with the stack's bias.
+    fn biased(
+        &self,
+        mask: Option<Mask<B>>,
+        [query_len, key_len]: [usize; 2],
+        device: &B::Device,
+    ) -> Option<Mask<B>> {
+        let Some(bias) = &self.position_bias else {
+            return mask;
+        };
+        let bias = bias.forward(query_len, key_len, device);
+        Some(match mask {
+            Some(mask) => mask.with_bias(bias),
+            None => Mask::from_bias(bias),
         })
     }
 

@@ -1,7 +1,10 @@
 //! Multi-head attention (§3.2): the projections, and for each query its weighted sums.
 
+use std::sync::Arc;
+
 use crate::nn::attention::AttentionConfig;
 use crate::packed::layers::PackedLinear;
+use crate::packed::position_bias::PositionBias;
 use crate::packed::state::{Memory, Reading};
 use crate::packed::weights::NamedWeights;
 use crate::packed::workspace::{Buffers, Products};
@@ -16,6 +19,9 @@ pub struct SelfAttention {
     /// `W^O`
     projection: PackedLinear,
     heads: Heads,
+    query_scale: Option<f32>,
+    /// The bias on the scores, the same in each layer of a stack.
+    bias: Option<Arc<PositionBias>>,
 }
 
 impl SelfAttention {
@@ -23,6 +29,7 @@ impl SelfAttention {
         weights: &mut W,
         path: &str,
         config: &AttentionConfig,
+        bias: Option<Arc<PositionBias>>,
     ) -> Result<Self, W::Error> {
         let [keys, values] = config.widths();
         Ok(Self {
@@ -34,6 +41,8 @@ impl SelfAttention {
             )?,
             projection: read_projection(weights, path, config)?,
             heads: config.heads(),
+            query_scale: query_scale(config),
+            bias,
         })
     }
 
@@ -51,6 +60,7 @@ impl SelfAttention {
         let Buffers {
             projected,
             sums,
+            bias,
             scores,
             products,
             ..
@@ -58,6 +68,7 @@ impl SelfAttention {
         let [keys, values] = widths(self.heads);
         let width = 2 * keys + values;
         let projected = self.query_key_value.forward(x, projected, products);
+        scale_queries(projected, [keys, width], self.query_scale);
         let sums = sized(sums, projected.len() / width * values);
         let mut sums_of_rows = sums.chunks_mut(values);
         let mut first = 0;
@@ -65,8 +76,13 @@ impl SelfAttention {
             let (own, attended) = (first..first + source.len * width, &source.attended);
             first = own.end;
             let own = &projected[own];
-            for (row, sum) in own.chunks(width).zip(&mut sums_of_rows) {
-                let (query, slots) = (&row[..keys], slots(own, keys, self.heads));
+            for (position, row) in own.chunks(width).enumerate() {
+                let Some(sum) = sums_of_rows.next() else {
+                    break;
+                };
+                let bias = self.bias_of(position as u32, attended.iter().copied(), bias);
+                let slots = slots(own, keys, self.heads, bias);
+                let query = &row[..keys];
                 rows::attend(query, slots, attended, self.heads, sum, None, scores);
             }
         }
@@ -89,6 +105,7 @@ impl SelfAttention {
         let Buffers {
             projected,
             sums,
+            bias,
             scores,
             products,
             ..
@@ -96,17 +113,34 @@ impl SelfAttention {
         let [keys, values] = widths(self.heads);
         let width = 2 * keys + values;
         let projected = self.query_key_value.forward(x, projected, products);
-        for (row, (source, _)) in projected.chunks(width).zip(reading.queries.iter()) {
-            reading.sources[source].keep(layer, &row[keys..]);
+        scale_queries(projected, [keys, width], self.query_scale);
+        for (row, query) in projected.chunks(width).zip(reading.queries.iter()) {
+            reading.sources[query.source].keep(layer, &row[keys..]);
         }
         let sums = sized(sums, projected.len() / width * values);
         let each = projected.chunks(width).zip(sums.chunks_mut(values));
-        for ((row, sum), (source, attended)) in each.zip(reading.queries.iter()) {
-            let kept = reading.sources[source].key_values(layer);
-            let (query, slots) = (&row[..keys], slots(kept, 0, self.heads));
-            rows::attend(query, slots, attended, self.heads, sum, None, scores);
+        for ((row, sum), query) in each.zip(reading.queries.iter()) {
+            let source = &reading.sources[query.source];
+            let positions = source.positions();
+            let attended = query.slots.iter().map(|&slot| positions[slot as usize]);
+            let bias = self.bias_of(query.position, attended, bias);
+            let slots = slots(source.key_values(layer), 0, self.heads, bias);
+            let (row, attended) = (&row[..keys], query.slots);
+            rows::attend(row, slots, attended, self.heads, sum, None, scores);
         }
         self.projection.forward(sums, output, products);
+    }
+
+    /// The bias on the scores of a query at a position, of keys at others: `[keys, n_heads]`.
+    fn bias_of<'b>(
+        &self,
+        query: u32,
+        keys: impl Iterator<Item = u32>,
+        buffer: &'b mut Vec<f32>,
+    ) -> Option<&'b [f32]> {
+        let bias = self.bias.as_ref()?;
+        bias.fill(query, keys, buffer);
+        Some(buffer)
     }
 }
 
@@ -119,6 +153,7 @@ pub struct CrossAttention {
     /// `W^O`
     projection: PackedLinear,
     heads: Heads,
+    query_scale: Option<f32>,
 }
 
 impl CrossAttention {
@@ -142,6 +177,7 @@ impl CrossAttention {
             key_value: linear("key_value", keys + values)?,
             projection: read_projection(weights, path, config)?,
             heads: config.heads(),
+            query_scale: query_scale(config),
         })
     }
 
@@ -180,15 +216,16 @@ impl CrossAttention {
         } = buffers;
         let [keys, values] = widths(self.heads);
         let projected = self.query.forward(x, projected, products);
+        scale_queries(projected, [keys, keys], self.query_scale);
         let sums = sized(sums, projected.len() / keys * values);
         let each = projected.chunks(keys).zip(sums.chunks_mut(values));
         let mut attention = reading.attention.chunks_mut(reading.src_len.max(1));
-        for ((query, sum), (source, _)) in each.zip(reading.queries.iter()) {
-            let memory = reading.sources[source].memory();
+        for ((row, sum), query) in each.zip(reading.queries.iter()) {
+            let memory = reading.sources[query.source].memory();
             let attended = &memory.attended;
-            let slots = slots(&memory.key_values[layer], 0, self.heads);
+            let slots = slots(&memory.key_values[layer], 0, self.heads, None);
             let weights = attention.next().map(|row| &mut row[..attended.len()]);
-            rows::attend(query, slots, attended, self.heads, sum, weights, scores);
+            rows::attend(row, slots, attended, self.heads, sum, weights, scores);
         }
         self.projection.forward(sums, output, products);
     }
@@ -204,18 +241,33 @@ fn read_projection<W: NamedWeights>(
     PackedLinear::read(weights, &path, [values, config.d_model], config.bias)
 }
 
+/// The factor of queries that undoes the division of scores by √d_k, where there is none.
+fn query_scale(config: &AttentionConfig) -> Option<f32> {
+    let root = (config.heads().d_k as f64).sqrt() as f32;
+    (!config.scaled).then_some(root)
+}
+
+/// Multiplies the queries, which are first in each row: `[rows, width]`.
+fn scale_queries(rows: &mut [f32], [queries, width]: [usize; 2], scale: Option<f32>) {
+    let Some(scale) = scale else { return };
+    for row in rows.chunks_mut(width) {
+        row[..queries].iter_mut().for_each(|query| *query *= scale);
+    }
+}
+
 /// Width of all heads' keys, and of all heads' values.
 fn widths(Heads { n_heads, d_k, d_v }: Heads) -> [usize; 2] {
     [n_heads * d_k, n_heads * d_v]
 }
 
 /// The slots of rows that hold keys of all heads from a column on, then the values, and nothing after these.
-fn slots(rows: &[f32], column: usize, heads: Heads) -> Slots<'_> {
+fn slots<'a>(rows: &'a [f32], column: usize, heads: Heads, bias: Option<&'a [f32]>) -> Slots<'a> {
     let [keys, values] = widths(heads);
     Slots {
         rows,
         stride: column + keys + values,
         keys: column,
         values: column + keys,
+        bias,
     }
 }

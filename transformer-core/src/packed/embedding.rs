@@ -11,7 +11,7 @@ use crate::packed::workspace::Products;
 use transformer_cpu::PackedMatrix;
 use transformer_cpu::rows;
 
-/// The vectors of positions: learned ones, or the sines and cosines of the first.
+/// The vectors of positions: learned ones, or the sines and cosines of the first; none where positions are a bias.
 pub struct PositionVectors {
     kind: Positions,
     /// `[max_len or TABLE_LEN, d_model]`
@@ -38,6 +38,9 @@ impl PositionVectors {
     /// # Panics
     /// When positions are learned and there are no more than `position`.
     fn add(&self, row: &mut [f32], position: usize) {
+        if self.kind.bias(false).is_some() {
+            return;
+        }
         let d_model = row.len();
         let count = self.vectors.len() / d_model;
         if position < count {
@@ -112,6 +115,8 @@ impl Embedding {
 /// The log-probabilities of next tokens, from the decoder's output.
 pub struct Generator {
     linear: PackedLinear,
+    /// 1/√d_model, by which hidden states are multiplied; `None` where they are not.
+    scale: Option<f32>,
     /// Tokens without a probability: the others share all of it.
     excluded: Vec<u32>,
 }
@@ -122,6 +127,7 @@ impl Generator {
         matrix: Arc<PackedMatrix>,
         config: &TransformerConfig,
     ) -> Result<Self, W::Error> {
+        let scale = (config.d_model as f64).powf(-0.5) as f32;
         let has_bias = config.generator_bias;
         let bias = has_bias.then(|| weights.numbers("generator.bias", config.tgt_vocab_size));
         Ok(Self {
@@ -129,6 +135,7 @@ impl Generator {
                 matrix,
                 bias: bias.transpose()?,
             },
+            scale: config.generator_scale.then_some(scale),
             excluded: config.excluded_tokens.clone(),
         })
     }
@@ -136,10 +143,13 @@ impl Generator {
     /// Computes the log-probabilities of every row.
     ///
     /// # Shapes
-    /// - hidden: `[rows, d_model]`
+    /// - hidden: `[rows, d_model]`; used up
     /// - log_probs: `[rows, tgt_vocab_size]`, overwritten
-    pub fn forward(&self, hidden: &[f32], log_probs: &mut [f32], products: &mut Products) {
+    pub fn forward(&self, hidden: &mut [f32], log_probs: &mut [f32], products: &mut Products) {
         let vocab_size = self.linear.matrix.d_output();
+        if let Some(scale) = self.scale {
+            hidden.iter_mut().for_each(|feature| *feature *= scale);
+        }
         self.linear.forward_into(hidden, log_probs, products);
         for row in log_probs.chunks_mut(vocab_size) {
             for &token in &self.excluded {

@@ -21,6 +21,8 @@ mod attention;
 mod embedding;
 mod layers;
 pub mod model;
+mod position_bias;
+mod recurrence;
 mod stack;
 mod state;
 mod tasks;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::decoding::read_before;
 use crate::models::config::TransformerConfig;
-use crate::nn::layer::LayerConfig;
+use crate::nn::layer::{LayerConfig, Mixer};
 use crate::nn::stack::StackConfig;
 use crate::packed::embedding::{Embedding, Generator};
 use crate::packed::stack::Stack;
@@ -131,7 +131,7 @@ impl Model {
         let targets = step.tokens.len() / step.sources.len();
         for (row, (&token, tip)) in step.tokens.iter().zip(step.tips).enumerate() {
             let kind = self.kind(token, step.position);
-            queries.append(step.sources, row / targets, tip, kind);
+            queries.append(step.sources, row / targets, tip, step.position, kind);
         }
         let tokens = step.tokens.iter().map(|&token| (token, step.position));
         self.tgt_embedding.forward(tokens, x);
@@ -179,7 +179,7 @@ impl Model {
         let (d_model, vocab_size) = (self.config.d_model, self.config.tgt_vocab_size);
         let labels = targets.concat();
         let mut found = Vec::with_capacity(labels.len());
-        let parts = x.chunks(SCORED_ROWS * d_model);
+        let parts = x.chunks_mut(SCORED_ROWS * d_model);
         for (hidden, labels) in parts.zip(labels.chunks(SCORED_ROWS)) {
             let log_probs = sized(&mut buffers.projected, labels.len() * vocab_size);
             self.generator
@@ -202,7 +202,7 @@ impl Model {
         for (source, (target, tip)) in targets.iter().zip(tips).enumerate() {
             for (position, &token) in target.iter().enumerate() {
                 let kind = self.kind(token, position);
-                queries.append(sources, source, tip, kind);
+                queries.append(sources, source, tip, position, kind);
             }
         }
     }
@@ -223,13 +223,18 @@ impl Model {
 fn weights_of_token(stack: &StackConfig) -> usize {
     let LayerConfig {
         self_attention,
+        mixer,
         cross_attention,
         feed_forward,
         ..
     } = &stack.layer;
     let [keys, values] = self_attention.widths();
-    // All four matrices of self-attention; those of the query and of the output of attention to a memory.
-    let own = 2 * (keys + values);
+    // All four matrices of self-attention, or two of a recurrence; those of the query and of the output of attention to a
+    // memory.
+    let own = match mixer {
+        Mixer::SelfAttention => 2 * (keys + values),
+        Mixer::Recurrence => 2 * stack.layer.d_model(),
+    };
     let memory = cross_attention.as_ref().map_or(0, |attention| {
         let [keys, values] = attention.widths();
         keys + values

@@ -2,18 +2,28 @@
 //! none of them is padding of a batch. In the decoder, each row is a new token of a target, which attends to its target's
 //! tokens so far and to its source.
 
+use std::sync::Arc;
+
 use crate::nn::layer::LayerConfig;
 use crate::nn::stack::StackConfig;
 use crate::packed::attention::{CrossAttention, SelfAttention};
 use crate::packed::layers::{FeedForward, Norm, Sublayer};
+use crate::packed::position_bias::PositionBias;
+use crate::packed::recurrence::Recurrence;
 use crate::packed::state::{Memory, Reading};
 use crate::packed::weights::NamedWeights;
 use crate::packed::workspace::Buffers;
 
-/// Self-attention, attention to the memory where there is one, then the feed-forward network, each inside its
-/// [`Sublayer`].
+/// By what a token reads its own sequence.
+enum Mixer {
+    SelfAttention(SelfAttention),
+    Recurrence(Recurrence),
+}
+
+/// Self-attention or a recurrence, attention to the memory where there is one, then the feed-forward network, each inside
+/// its [`Sublayer`].
 struct Layer {
-    self_attention: SelfAttention,
+    mixer: Mixer,
     self_attention_sublayer: Sublayer,
     cross_attention: Option<(CrossAttention, Sublayer)>,
     feed_forward: FeedForward,
@@ -25,15 +35,25 @@ impl Layer {
         weights: &mut W,
         path: &str,
         config: &LayerConfig,
+        bias: Option<Arc<PositionBias>>,
     ) -> Result<Self, W::Error> {
         let at = |part: &str| format!("{path}.{part}");
         let sublayer = |weights: &mut W, part| {
             let path = at(&format!("{part}_sublayer"));
             Sublayer::read(weights, &path, &config.sublayer)
         };
-        let self_attention = &config.self_attention;
+        let mixer = match config.recurrence() {
+            None => {
+                let (path, config) = (at("self_attention"), &config.self_attention);
+                Mixer::SelfAttention(SelfAttention::read(weights, &path, config, bias)?)
+            }
+            Some(recurrence) => {
+                let path = at("recurrence");
+                Mixer::Recurrence(Recurrence::read(weights, &path, &recurrence)?)
+            }
+        };
         Ok(Self {
-            self_attention: SelfAttention::read(weights, &at("self_attention"), self_attention)?,
+            mixer,
             self_attention_sublayer: sublayer(weights, "self_attention")?,
             cross_attention: match &config.cross_attention {
                 None => None,
@@ -50,8 +70,9 @@ impl Layer {
     /// Whole sequences, each of whose tokens attends to all of them.
     fn forward(&self, x: &mut [f32], sources: &[Memory], buffers: &mut Buffers) {
         self.self_attention_sublayer
-            .forward(x, buffers, |x, output, buffers| {
-                self.self_attention.forward(x, sources, output, buffers);
+            .forward(x, buffers, |x, output, buffers| match &self.mixer {
+                Mixer::SelfAttention(attention) => attention.forward(x, sources, output, buffers),
+                Mixer::Recurrence(_) => unreachable!("an encoder with a recurrence"),
             });
         self.apply_feed_forward(x, buffers);
     }
@@ -59,9 +80,13 @@ impl Layer {
     /// New tokens. `index` is the layer's, by which its keys and values are found.
     fn next(&self, x: &mut [f32], index: usize, reading: &mut Reading<'_>, buffers: &mut Buffers) {
         self.self_attention_sublayer
-            .forward(x, buffers, |x, output, buffers| {
-                self.self_attention
-                    .forward_cached(x, index, reading, output, buffers);
+            .forward(x, buffers, |x, output, buffers| match &self.mixer {
+                Mixer::SelfAttention(attention) => {
+                    attention.forward_cached(x, index, reading, output, buffers);
+                }
+                Mixer::Recurrence(recurrence) => {
+                    recurrence.forward(x, index, reading, output, buffers);
+                }
             });
         if let Some((attention, sublayer)) = &self.cross_attention {
             sublayer.forward(x, buffers, |x, output, buffers| {
@@ -93,8 +118,15 @@ impl Stack {
         path: &str,
         config: &StackConfig,
     ) -> Result<Self, W::Error> {
+        let bias = config.position_bias.as_ref();
+        let bias =
+            bias.map(|bias| PositionBias::read(weights, &format!("{path}.position_bias"), bias));
+        let bias = bias.transpose()?.map(Arc::new);
         let layers = (0..config.n_layers)
-            .map(|index| Layer::read(weights, &format!("{path}.layers.{index}"), &config.layer))
+            .map(|index| {
+                let path = format!("{path}.layers.{index}");
+                Layer::read(weights, &path, &config.layer, bias.clone())
+            })
             .collect::<Result<_, _>>()?;
         let norm = &config.layer.sublayer.norm;
         let final_norm = config.final_norm;

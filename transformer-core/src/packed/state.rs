@@ -202,7 +202,10 @@ pub(crate) struct Source {
     memory: Arc<Memory>,
     /// For each slot, the one before it in its target.
     before: Vec<Option<u32>>,
-    /// For each layer, the keys of all heads and then the values in every slot: `[slots, n_heads · (d_k + d_v)]`.
+    /// For each slot, the position of its token.
+    positions: Vec<u32>,
+    /// For each layer, the keys of all heads and then the values in every slot, `[slots, n_heads · (d_k + d_v)]`; in a layer
+    /// with a recurrence its states, `[slots, d_model]`.
     key_values: Vec<Vec<f32>>,
 }
 
@@ -211,6 +214,7 @@ impl Source {
     pub fn new(memory: Memory, layers: usize) -> Self {
         Self {
             before: Vec::new(),
+            positions: Vec::new(),
             key_values: vec![Vec::new(); layers],
             memory: Arc::new(memory),
         }
@@ -221,20 +225,26 @@ impl Source {
     }
 
     /// Gives a target's next token a slot. Its keys and values follow, layer by layer.
-    fn append(&mut self, tip: &mut Option<u32>, kind: TokenKind) {
+    fn append(&mut self, tip: &mut Option<u32>, position: usize, kind: TokenKind) {
         let slot = self.before.len() as u32;
         self.before.push(*tip);
+        self.positions.push(position as u32);
         if kind == TokenKind::Attended {
             *tip = Some(slot);
         }
     }
 
-    /// Keeps the keys and values of a layer in the next slot: `[n_heads · (d_k + d_v)]`.
+    /// Keeps the keys and values of a layer, or its state, in the next slot: `[n_heads · (d_k + d_v)]`, `[d_model]`.
     pub fn keep(&mut self, layer: usize, key_value: &[f32]) {
         self.key_values[layer].extend_from_slice(key_value);
     }
 
-    /// The keys and values of a layer: `[slots, n_heads · (d_k + d_v)]`.
+    /// The position of the token in each slot.
+    pub fn positions(&self) -> &[u32] {
+        &self.positions
+    }
+
+    /// The keys and values of a layer, `[slots, n_heads · (d_k + d_v)]`, or its states, `[slots, d_model]`.
     pub fn key_values(&self, layer: usize) -> &[f32] {
         &self.key_values[layer]
     }
@@ -264,6 +274,10 @@ impl Source {
         let kept_slots = (0..slots).filter(|&slot| is_kept[slot]);
         let before = kept_slots.clone().map(|slot| renumbered(self.before[slot]));
         self.before = before.collect();
+        self.positions = kept_slots
+            .clone()
+            .map(|slot| self.positions[slot])
+            .collect();
         for key_values in &mut self.key_values {
             let width = key_values.len() / slots;
             for slot in kept_slots.clone() {
@@ -303,48 +317,82 @@ pub(crate) enum TokenKind {
     Padding,
 }
 
+/// A row of a decoder call.
+pub(crate) struct Query<'a> {
+    /// Its source, by its index in the batch or task.
+    pub source: usize,
+    /// Its position in its target.
+    pub position: u32,
+    pub kind: TokenKind,
+    /// The slots that it attends to, in the order of its target.
+    pub slots: &'a [u32],
+}
+
+impl Query<'_> {
+    /// The slot of the token before it that is attended to.
+    pub fn before(&self) -> Option<u32> {
+        let own = usize::from(self.kind == TokenKind::Attended);
+        let before = self.slots.len().checked_sub(1 + own)?;
+        Some(self.slots[before])
+    }
+}
+
 /// The rows of a decoder call: new tokens of targets, and the slots that each attends to.
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
-    /// The source of each row, by its index in the batch or task.
-    sources: Vec<usize>,
+    rows: Vec<Row>,
     /// The slots of all rows, one row after the other, those of each in the order of its target.
     slots: Vec<u32>,
-    /// The end of each row's slots.
-    ends: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Row {
+    source: usize,
+    position: u32,
+    kind: TokenKind,
+    /// The end of its slots.
+    end: usize,
 }
 
 impl Queries {
     pub fn clear(&mut self) {
-        self.sources.clear();
+        self.rows.clear();
         self.slots.clear();
-        self.ends.clear();
     }
 
-    /// Appends a token to the target of a source whose last slot is `tip`, and adds its row.
+    /// Appends a token at a position to the target of a source whose last slot is `tip`, and adds its row.
     pub fn append(
         &mut self,
         sources: &mut [Source],
         source: usize,
         tip: &mut Option<u32>,
+        position: usize,
         kind: TokenKind,
     ) {
-        sources[source].append(tip, kind);
+        sources[source].append(tip, position, kind);
         let first = self.slots.len();
         self.slots.extend(sources[source].slots(*tip));
         self.slots[first..].reverse();
-        self.ends.push(self.slots.len());
-        self.sources.push(source);
+        self.rows.push(Row {
+            source,
+            position: position as u32,
+            kind,
+            end: self.slots.len(),
+        });
     }
 
-    /// For each row its source, and the slots that it attends to.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, &[u32])> {
+    /// The rows.
+    pub fn iter(&self) -> impl Iterator<Item = Query<'_>> {
         let mut first = 0;
-        let rows = self.sources.iter().zip(&self.ends);
-        rows.map(move |(&source, &end)| {
-            let slots = &self.slots[first..end];
-            first = end;
-            (source, slots)
+        self.rows.iter().map(move |row| {
+            let slots = &self.slots[first..row.end];
+            first = row.end;
+            Query {
+                source: row.source,
+                position: row.position,
+                kind: row.kind,
+                slots,
+            }
         })
     }
 }
@@ -364,9 +412,9 @@ impl Reading<'_> {
     /// tokens.
     pub fn finish_attention(&mut self, heads: usize) {
         let rows = self.attention.chunks_mut(self.src_len.max(1));
-        for (row, (source, _)) in rows.zip(self.queries.iter()) {
+        for (row, query) in rows.zip(self.queries.iter()) {
             row.iter_mut().for_each(|sum| *sum /= heads as f32);
-            self.sources[source].memory().place(row);
+            self.sources[query.source].memory().place(row);
         }
     }
 }
@@ -394,16 +442,25 @@ mod tests {
         let mut queries = Queries::default();
         for (row, tip) in state.tips.iter_mut().enumerate() {
             let source = row / targets;
-            queries.append(&mut state.sources, source, tip, TokenKind::Attended);
+            queries.append(
+                &mut state.sources,
+                source,
+                tip,
+                state.len,
+                TokenKind::Attended,
+            );
         }
-        for (&key, (source, _)) in keys.iter().zip(queries.iter()) {
+        for (&key, query) in keys.iter().zip(queries.iter()) {
             for layer in 0..LAYERS {
-                state.sources[source].keep(layer, &[key, layer as f32]);
+                state.sources[query.source].keep(layer, &[key, layer as f32]);
             }
         }
-        let attended = queries.iter().map(|(source, slots)| {
-            let key_values = state.sources[source].key_values(LAYERS - 1);
-            let keys = slots.iter().map(|&slot| key_values[2 * slot as usize]);
+        let attended = queries.iter().map(|query| {
+            let key_values = state.sources[query.source].key_values(LAYERS - 1);
+            let keys = query
+                .slots
+                .iter()
+                .map(|&slot| key_values[2 * slot as usize]);
             keys.collect()
         });
         attended.collect()

@@ -26,6 +26,8 @@ pub struct Buffers {
     pub projected: Vec<f32>,
     /// The heads' weighted sums, side by side: `[rows, n_heads · d_v]`.
     pub sums: Vec<f32>,
+    /// The bias on the scores of a query: `[keys, n_heads]`.
+    pub bias: Vec<f32>,
     /// The scores of a query.
     pub scores: Vec<f32>,
     /// Inside of the feed-forward network: `[rows, d_ff]`.

@@ -6,7 +6,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use transformer_core::{
-    NormPlacement, Positions, Request, Transformer, TransformerConfig, WeightTying, padded,
+    Mixer, NormPlacement, Positions, Request, Transformer, TransformerConfig, WeightTying, padded,
 };
 
 pub type NdArray = burn_ndarray::NdArray;
@@ -45,8 +45,9 @@ pub fn tiny_without_dropout() -> TransformerConfig {
     }
 }
 
-/// [`tiny`] with the norm after and before, positions sinusoidal and learned; and with the keys that only pretrained
-/// models have.
+/// [`tiny`] with the norm after and before, positions sinusoidal and learned; with the keys that only pretrained models
+/// have; with positions as T5 has them; with ALiBi's; and with a
+/// recurrence in the decoder.
 pub fn variants() -> Vec<TransformerConfig> {
     let mut variants = Vec::new();
     for (norm, final_norm) in [(NormPlacement::Post, false), (NormPlacement::Pre, true)] {
@@ -68,6 +69,24 @@ pub fn variants() -> Vec<TransformerConfig> {
             inclusive: true,
             first: 2,
         },
+        ..tiny()
+    });
+    variants.push(TransformerConfig {
+        positions: Positions::RelativeBias {
+            buckets: 7,
+            max_distance: 4,
+        },
+        attention_scale: false,
+        generator_scale: true,
+        ..tiny()
+    });
+    variants.push(TransformerConfig {
+        positions: Positions::Alibi,
+        n_heads: 3,
+        ..tiny()
+    });
+    variants.push(TransformerConfig {
+        decoder_mixer: Mixer::Recurrence,
         ..tiny()
     });
     variants

@@ -2,8 +2,9 @@
 
 use burn::tensor::Tensor;
 use transformer_core::{
-    AttentionWeights, DecodeOptions, Ensemble, LanguageModel, MaxLength, NormPlacement, Positions,
-    Request, Sampling, Search, SourceTarget, TransformerConfig, WeightTying, greedy, score,
+    AttentionWeights, DecodeOptions, Ensemble, LanguageModel, MaxLength, Mixer, NormPlacement,
+    Positions, Request, Sampling, Search, SourceTarget, TransformerConfig, WeightTying, greedy,
+    score,
 };
 
 use crate::common::*;
@@ -35,7 +36,22 @@ fn variants() -> Vec<TransformerConfig> {
         tying: WeightTying::TargetGenerator,
         ..config()
     };
-    vec![config(), pre_norm]
+    let relative = TransformerConfig {
+        positions: Positions::RelativeBias {
+            buckets: 4,
+            max_distance: 3,
+        },
+        ..config()
+    };
+    let alibi = TransformerConfig {
+        positions: Positions::Alibi,
+        ..config()
+    };
+    let recurrent = TransformerConfig {
+        decoder_mixer: Mixer::Recurrence,
+        ..config()
+    };
+    vec![config(), pre_norm, relative, alibi, recurrent]
 }
 
 fn model(config: &TransformerConfig, seed: u64) -> LanguageModel<NdArray> {

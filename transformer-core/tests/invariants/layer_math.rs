@@ -207,9 +207,10 @@ fn an_encoder_layer_is_self_attention_then_feed_forward() {
             ..Context::default()
         };
         let found = layer.forward(x.clone(), &at, None).hidden;
-        let attended = layer.self_attention_sublayer.forward(x, |x| {
-            layer.self_attention.forward(x, Some(&mask), discard).output
-        });
+        let attention = layer.self_attention.as_ref().unwrap();
+        let attended = layer
+            .self_attention_sublayer
+            .forward(x, |x| attention.forward(x, Some(&mask), discard).output);
         let expected = layer
             .feed_forward_sublayer
             .forward(attended, |x| layer.feed_forward.forward(x));
@@ -237,9 +238,10 @@ fn a_decoder_layer_is_self_attention_cross_attention_feed_forward() {
         };
 
         let found = layer.forward(x.clone(), &at, None);
-        let x = layer.self_attention_sublayer.forward(x, |x| {
-            layer.self_attention.forward(x, at.mask, at.weights).output
-        });
+        let attention = layer.self_attention.as_ref().unwrap();
+        let x = layer
+            .self_attention_sublayer
+            .forward(x, |x| attention.forward(x, at.mask, at.weights).output);
         let sublayer = layer.cross_attention_sublayer.as_ref().unwrap();
         let cross_attention = layer.cross_attention.as_ref().unwrap();
         let x = sublayer.forward(x, |x| {

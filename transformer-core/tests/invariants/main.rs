@@ -25,6 +25,9 @@ mod attention;
 mod attention_bias;
 mod layer_math;
 
+// The same of other implementations.
+mod layer_kinds;
+
 // Parameters: their initial values, number and storage.
 mod init;
 mod quantized;

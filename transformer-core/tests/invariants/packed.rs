@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use burn::tensor::backend::Backend;
 use rayon::ThreadPoolBuilder;
 use transformer_core::{
-    Activation, AttentionWeights, DecodeOptions, Ensemble, Hypothesis, MaxLength, Next, NextToken,
-    NormKind, NormPlacement, PackedModel, PackedPrecision, PackedState, Positions, Request,
-    RequestProblem, Sampling, Search, SourceTarget, Threads, Transformer, TransformerConfig,
-    Vocabulary, WeightTying, greedy, score,
+    Activation, AttentionWeights, DecodeOptions, Ensemble, Hypothesis, MaxLength, Mixer, Next,
+    NextToken, NormKind, NormPlacement, PackedModel, PackedPrecision, PackedState, Positions,
+    Request, RequestProblem, Sampling, Search, SourceTarget, Threads, Transformer,
+    TransformerConfig, Vocabulary, WeightTying, greedy, score,
 };
 
 use crate::common::*;
@@ -280,19 +280,26 @@ fn targets_have_the_same_log_probabilities() {
     }
 }
 
-/// Beyond the positions whose sines are stored.
+/// Beyond the positions whose sines, and the distances whose buckets, are stored.
 #[test]
 fn long_sequences_have_the_same_log_probabilities() {
-    let config = TransformerConfig {
-        n_encoder_layers: 1,
-        n_decoder_layers: 1,
-        ..tiny()
-    };
-    let model = model::<NdArray>(&config, 2);
     let long = |step: u32| -> Vec<u32> { (0..530).map(|at| 1 + at * step % 10).collect() };
     let pair = [SourceTarget::exact(long(3), long(7))];
-    let found = log_probs(&packed_f32(&model), &pair, 600);
-    assert_close(&found, &log_probs(&model, &pair, 600), 1e-4);
+    let relative = Positions::RelativeBias {
+        buckets: 32,
+        max_distance: 525,
+    };
+    for positions in [Positions::Sinusoidal, relative, Positions::Alibi] {
+        let config = TransformerConfig {
+            n_encoder_layers: 1,
+            n_decoder_layers: 1,
+            positions,
+            ..tiny()
+        };
+        let model = model::<NdArray>(&config, 2);
+        let found = log_probs(&packed_f32(&model), &pair, 600);
+        assert_close(&found, &log_probs(&model, &pair, 600), 1e-4);
+    }
 }
 
 #[test]
@@ -371,10 +378,25 @@ fn two_steps(model: &PackedModel, sources: &[Vec<u32>]) -> Vec<Vec<f64>> {
 #[test]
 fn many_steps_of_a_wide_beam_are_those_of_its_ancestors_alone() {
     const WIDTH: usize = 8;
-    let model = model::<NdArray>(&tiny(), 9);
+    let relative = TransformerConfig {
+        positions: Positions::RelativeBias {
+            buckets: 40,
+            max_distance: 100,
+        },
+        ..tiny()
+    };
+    let recurrent = TransformerConfig {
+        decoder_mixer: Mixer::Recurrence,
+        ..tiny()
+    };
     let continued = |source: usize, step: usize| source * WIDTH + (3 * step + source) % WIDTH;
-    for precision in [PackedPrecision::F32, PackedPrecision::Int8] {
-        let packed = packed(&model, precision);
+    let models = [tiny(), relative, recurrent].map(|config| model::<NdArray>(&config, 9));
+    let both = [PackedPrecision::F32, PackedPrecision::Int8];
+    let each = models
+        .iter()
+        .flat_map(|model| both.map(|precision| (model, precision)));
+    for (model, precision) in each {
+        let packed = packed(model, precision);
         let next = |state: &mut PackedState, tokens: &[u32]| {
             let output = packed.next(tokens, state, AttentionWeights::Discard);
             let log_probs = doubles(output.log_probs);

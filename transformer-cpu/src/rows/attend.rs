@@ -18,9 +18,12 @@ pub struct Slots<'a> {
     pub keys: usize,
     /// Where a row's values begin, `[n_heads, d_v]`.
     pub values: usize,
+    /// Added to the scores of the chosen slots, `[chosen, n_heads]`.
+    pub bias: Option<&'a [f32]>,
 }
 
-/// Attention of one position to chosen slots (§3.2.1), in the order in which they are chosen.
+/// Attention of one position to chosen slots (§3.2.1), in the order in which they are chosen, with a bias on the scores
+/// if there is one.
 ///
 /// `weights`, `[chosen]`, if given: each slot's weights in all heads are added to its number. `scores` is
 /// memory that calls reuse.
@@ -39,7 +42,7 @@ pub struct Slots<'a> {
 /// // One head, d_k = 1: keys ln 3, 7 and 0, values 10, 5 and 20. For the first and the last slot the scores
 /// // are 2 ln 3 and 0, so the weights are 9/10 and 1/10 and the output is 0.9 · 10 + 0.1 · 20 = 11.
 /// let rows = [3.0_f32.ln(), 10.0, 7.0, 5.0, 0.0, 20.0];
-/// let slots = Slots { rows: &rows, stride: 2, keys: 0, values: 1 };
+/// let slots = Slots { rows: &rows, stride: 2, keys: 0, values: 1, bias: None };
 /// let heads = Heads { n_heads: 1, d_k: 1, d_v: 1 };
 /// let (mut out, mut weights) = ([0.0], [0.0; 2]);
 /// attend(&[2.0], slots, &[0, 2], heads, &mut out, Some(&mut weights), &mut vec![]);
@@ -74,6 +77,9 @@ pub fn attend(
     assert!(most <= held, "slot {} of {held}", most.max(1) - 1);
     if let Some(weights) = &weights {
         assert_eq!(weights.len(), chosen.len(), "weights, and slots");
+    }
+    if let Some(bias) = slots.bias {
+        assert_eq!(bias.len(), chosen.len() * n_heads, "biases, and scores");
     }
     if chosen.is_empty() || n_heads == 0 {
         return out.fill(0.0);
@@ -119,6 +125,13 @@ impl WithSimd for Attend<'_> {
             Some(4) => self.score::<S, 4>(simd),
             Some(8) => self.score::<S, 8>(simd),
             _ => self.score_any(simd),
+        }
+        if let Some(bias) = self.slots.bias {
+            let biases = bias.chunks_exact(n_heads);
+            for (scores, biases) in self.scores.chunks_exact_mut(width).zip(biases) {
+                let heads = scores.iter_mut().zip(biases);
+                heads.for_each(|(score, bias)| *score += bias);
+            }
         }
         softmax(self.scores, width);
         if let Some(weights) = &mut self.weights {

@@ -92,13 +92,42 @@ fn gelu(x: f32) -> f32 {
 
 #[inline(always)]
 fn silu(x: f32) -> f32 {
+    x * sigmoid(x)
+}
+
+#[inline(always)]
+fn sigmoid(x: f32) -> f32 {
     let e = exp(-x.abs());
-    x * (if x < 0.0 { e } else { 1.0 } / (1.0 + e))
+    (if x < 0.0 { e } else { 1.0 }) / (1.0 + e)
 }
 
 #[inline(always)]
 fn map(x: &mut [f32], f: impl Fn(f32) -> f32) {
     vectorised!(x.iter_mut().for_each(|x| *x = f(*x)));
+}
+
+/// A step of a recurrence with a forget gate: `state = σ(gate) state + (1 - σ(gate)) x`.
+///
+/// # Panics
+/// When the lengths differ.
+///
+/// ```
+/// // σ(ln 3) = 3/4: of 8 and 4 remain 6 and 1.
+/// let mut state = [8.0];
+/// transformer_cpu::rows::forget(&mut state, &[4.0], &[3.0_f32.ln()]);
+/// assert!((state[0] - 7.0).abs() < 1e-5);
+/// ```
+pub fn forget(state: &mut [f32], x: &[f32], gate: &[f32]) {
+    let lengths = [state.len(), x.len(), gate.len()];
+    assert!(
+        lengths == [state.len(); 3],
+        "numbers of state, input and gate: {lengths:?}"
+    );
+    vectorised!({
+        for ((state, &x), &gate) in state.iter_mut().zip(x).zip(gate) {
+            *state = x + sigmoid(gate) * (*state - x);
+        }
+    });
 }
 
 /// The logarithm of the softmax of each row, `[rows, width]`. −∞ stays −∞, and a row with NaN becomes NaN.

@@ -147,14 +147,17 @@ fn exact(query: &[f32], slots: Slots<'_>, chosen: &[u32], heads: Heads) -> [Vec<
     let (mut out, mut all) = (vec![], vec![0.0; chosen.len()]);
     for head in 0..n_heads {
         let row = |slot: u32| slot as usize * slots.stride;
-        let scores = chosen.iter().map(|&slot| {
+        let scores = chosen.iter().enumerate().map(|(at, &slot)| {
+            let bias = slots
+                .bias
+                .map_or(0.0, |bias| f64::from(bias[at * n_heads + head]));
             let key = &slots.rows[row(slot) + slots.keys + head * d_k..][..d_k];
             let query = &query[head * d_k..][..d_k];
             let products = query
                 .iter()
                 .zip(key)
                 .map(|(&q, &k)| f64::from(q) * f64::from(k));
-            (products.sum::<f64>() / (d_k as f64).sqrt()).exp()
+            (products.sum::<f64>() / (d_k as f64).sqrt() + bias).exp()
         });
         let scores: Vec<f64> = scores.collect();
         let total: f64 = scores.iter().sum();
@@ -198,21 +201,31 @@ fn attention_is_the_formula() {
             stride,
             keys,
             values: 0,
+            bias: None,
         };
         let query: Vec<f32> = numbers(n_heads * d_k, 2).iter().map(|x| x * 3.0).collect();
         let mut scores = vec![f32::NAN; 7];
-        for chosen in [vec![3], vec![11, 0, 5], (0..12).collect::<Vec<u32>>()] {
+        let biases = numbers(12 * n_heads, 3);
+        let chosen = [vec![3], vec![11, 0, 5], (0..12).collect::<Vec<u32>>()];
+        for (chosen, is_biased) in chosen
+            .iter()
+            .flat_map(|chosen| [(chosen, false), (chosen, true)])
+        {
+            let slots = Slots {
+                bias: is_biased.then(|| &biases[..chosen.len() * n_heads]),
+                ..slots
+            };
             let mut out = vec![f32::NAN; n_heads * d_v];
             let mut weights = vec![1.0; chosen.len()];
             let asked = Some(weights.as_mut_slice());
-            attend(&query, slots, &chosen, heads, &mut out, asked, &mut scores);
-            let case = format!("{heads:?}, {chosen:?}");
-            let [expected, expected_weights] = exact(&query, slots, &chosen, heads);
+            attend(&query, slots, chosen, heads, &mut out, asked, &mut scores);
+            let case = format!("{heads:?}, {chosen:?}, {is_biased}");
+            let [expected, expected_weights] = exact(&query, slots, chosen, heads);
             assert_close(&case, &out, &expected);
             let added: Vec<f64> = expected_weights.iter().map(|weight| 1.0 + weight).collect();
             assert_close(&case, &weights, &added);
             let mut again = vec![f32::NAN; n_heads * d_v];
-            attend(&query, slots, &chosen, heads, &mut again, None, &mut scores);
+            attend(&query, slots, chosen, heads, &mut again, None, &mut scores);
             assert_eq!(again, out, "{case}");
         }
     }
@@ -230,6 +243,7 @@ fn two_slots(rows: &[f32]) -> Slots<'_> {
         stride: 2,
         keys: 0,
         values: 1,
+        bias: None,
     }
 }
 

@@ -224,6 +224,11 @@ impl<B: Backend> Mask<B> {
         }
     }
 
+    /// The padded positions of a mask that was made of them, `[batch or 1, key_len]`.
+    pub fn padded(&self) -> Option<&Tensor<B, 2, Bool>> {
+        self.padding.as_ref()
+    }
+
     /// The blocked keys. A [bias](Self::with_bias) may make the mask larger than this.
     ///
     /// # Shapes

@@ -45,6 +45,15 @@ impl<'a, B: Backend> Operands<'a, B> {
         }
     }
 
+    /// The same with another tensor in place of that which holds the queries.
+    pub fn with_query(self, query: &'a Tensor<B, 3>) -> Self {
+        match self {
+            Self::SelfPacked(_) => Self::SelfPacked(query),
+            Self::CrossPacked { key_value, .. } => Self::CrossPacked { query, key_value },
+            Self::Cached { parts, .. } => Self::Cached { query, parts },
+        }
+    }
+
     /// The shape of the scores: `[batch, n_heads, query_len, key_len]`.
     ///
     /// # Panics

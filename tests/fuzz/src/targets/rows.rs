@@ -211,6 +211,7 @@ pub fn attend(_folder: &Path) -> Target {
             stride,
             keys,
             values,
+            bias: None,
         };
         let mut out = vec![f32::NAN; n_heads * d_v];
         let mut scores = Vec::new();

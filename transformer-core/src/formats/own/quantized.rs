@@ -57,7 +57,7 @@ mod tests {
     /// Every parameter with two dimensions but the learned positions.
     #[test]
     fn matrices_are_quantized_and_nothing_else() {
-        let config = TransformerConfig {
+        let learned = TransformerConfig {
             positions: Positions::Learned { max_len: 7 },
             tying: WeightTying::None,
             attention_bias: true,
@@ -68,8 +68,16 @@ mod tests {
             n_decoder_layers: 1,
             ..TransformerConfig::base(11)
         };
-        for (path, shape) in config.parameters(usize::MAX) {
-            let is_matrix = shape.len() == 2 && !path.ends_with("_positions.learned");
+        let relative = TransformerConfig {
+            positions: Positions::RelativeBias {
+                buckets: 8,
+                max_distance: 9,
+            },
+            ..learned.clone()
+        };
+        let parameters = [learned, relative].map(|config| config.parameters(usize::MAX));
+        for (path, shape) in parameters.concat() {
+            let is_matrix = shape.len() == 2 && !path.ends_with(".learned");
             assert_eq!(layout(&path).is_some(), is_matrix, "{path}");
             if path.contains("embedding.weight") {
                 assert_eq!(layout(&path), Some(WeightLayout::OutputByInput), "{path}");

@@ -34,7 +34,49 @@ pub struct Section {
 /// A section as a structure with a field for each key.
 ///
 /// The comment of a field is documentation here, in `run.toml`, and in the guide.
+///
+/// In a section `of` a configuration, the first key is the section's own, and every other key is the field of that
+/// name: `over` sets the fields whose keys are given, and `of` makes the keys from a configuration.
 macro_rules! section {
+    (
+        $(#[doc = $about:literal])+
+        $keys:ident, $section:literal of $config:ty:
+
+        $(#[doc = $own_text:literal])+
+        $own:ident: $own_type:ty = $own_default:expr, $flag:literal;
+        $(
+            $(#[doc = $text:literal])+
+            $name:ident: $type:ty = $default:expr;
+        )+
+    ) => {
+        section! {
+            $(#[doc = $about])+
+            $keys, $section:
+            $(#[doc = $own_text])+
+            $own: $own_type = $own_default, $flag;
+            $(
+                $(#[doc = $text])+
+                $name: $type = $default;
+            )+
+        }
+
+        impl $keys {
+            /// `base` with the keys that are given.
+            pub(super) fn over(&self, base: &$config) -> $config {
+                let mut config = base.clone();
+                $(self.$name.set(&mut config.$name);)+
+                config
+            }
+
+            /// All keys, as a configuration has them.
+            pub(super) fn of($own: $own_type, config: &$config) -> Self {
+                Self {
+                    $own,
+                    $($name: FieldKey::of(&config.$name),)+
+                }
+            }
+        }
+    };
     (@flag) => { None };
     (@flag $flag:literal) => { Some($flag) };
     (
@@ -82,6 +124,39 @@ macro_rules! section {
     };
 }
 pub(super) use section;
+
+/// A key that may be given, of a configuration's field of type `F`.
+pub(super) trait FieldKey<F> {
+    /// The key, as a configuration has it.
+    fn of(field: &F) -> Self;
+
+    /// Sets the field, if the key is given.
+    fn set(&self, field: &mut F);
+}
+
+impl<T: Clone> FieldKey<T> for Option<T> {
+    fn of(field: &T) -> Self {
+        Some(field.clone())
+    }
+
+    fn set(&self, field: &mut T) {
+        if let Some(given) = self {
+            field.clone_from(given);
+        }
+    }
+}
+
+impl<T: Clone> FieldKey<Option<T>> for Option<T> {
+    fn of(field: &Option<T>) -> Self {
+        field.clone()
+    }
+
+    fn set(&self, field: &mut Option<T>) {
+        if self.is_some() {
+            field.clone_from(self);
+        }
+    }
+}
 
 /// The TOML of a key's value; `None` for an absent one, which TOML has no word for.
 pub(super) fn value_of<T: Serialize>(value: &T) -> Option<Value> {

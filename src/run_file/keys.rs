@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use toml::Value;
 use transformer_core::{
-    Activation, NormKind, NormPlacement, Positions, ProductPrecision, WeightTying,
+    Activation, NormKind, NormPlacement, Positions, ProductPrecision, TransformerConfig,
+    WeightTying,
 };
 use transformer_train::metrics::TextMetric;
 use transformer_train::{Schedule, TokenizerKind};
@@ -14,7 +15,7 @@ use transformer_train::{Schedule, TokenizerKind};
 use super::choices::BestBy;
 use super::corpora::Corpora;
 use super::error::RunFileError;
-use super::key::{Key, Section, section, value_of};
+use super::key::{FieldKey, Key, Section, section, value_of};
 use super::preset::Preset;
 use super::values::Values;
 
@@ -94,7 +95,7 @@ section! {
 section! {
     /// The model. A key that is absent has the value of `preset`. A `preset` that is given by a flag or `--set` replaces
     /// all keys of this section in the file. Sizes of vocabularies and ids of special tokens are the tokenizer's.
-    ModelKeys, "model":
+    ModelKeys, "model" of TransformerConfig:
 
     /// The size: `"tiny"`, `"multi30k"`, `"small"`, and the paper's `"base"` and `"big"` (Table 3). Absent: `"small"`,
     /// or the model of `init.model`.
@@ -322,7 +323,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use toml::Table;
-    use transformer_core::TransformerConfig;
 
     use super::*;
 

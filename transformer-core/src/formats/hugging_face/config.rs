@@ -146,8 +146,6 @@ pub(crate) fn config(
         d_model: keys.size_of_all("d_model")?,
         n_heads,
         decoder_n_heads: (decoder_n_heads != n_heads).then_some(decoder_n_heads),
-        d_k: None,
-        d_v: None,
         d_ff,
         decoder_d_ff: (decoder_d_ff != d_ff).then_some(decoder_d_ff),
         n_encoder_layers: keys.size_of_all("encoder_layers")?,
@@ -178,6 +176,7 @@ pub(crate) fn config(
             ModelType::Marian => vec![pad_id],
             _ => Vec::new(),
         },
+        ..TransformerConfig::default()
     };
     match config.validate() {
         Ok(()) => Ok((model_type, config)),

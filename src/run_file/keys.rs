@@ -135,7 +135,8 @@ section! {
     /// Whether each stack ends in one more layer normalisation; pre-norm stacks need it.
     final_norm: Option<bool> = None;
 
-    /// Formula of layer normalisation: `"variance"`, or `"unbiased-deviation"`, The Annotated Transformer's.
+    /// Formula of layer normalisation: `"variance"`, `"unbiased-deviation"`, The Annotated Transformer's, or
+    /// `"root-mean-square"`, Llama's, without mean and shift.
     layer_norm: Option<NormKind> = None;
 
     /// ε of layer normalisation.

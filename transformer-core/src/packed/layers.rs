@@ -64,6 +64,7 @@ impl PackedLinear {
 /// Layer normalisation; [`Norm`](crate::Norm) has the formulas.
 pub struct Norm {
     gamma: Vec<f32>,
+    /// Empty in a norm without a shift.
     beta: Vec<f32>,
     epsilon: f32,
     kind: NormKind,
@@ -75,9 +76,13 @@ impl Norm {
         path: &str,
         config: &NormConfig,
     ) -> Result<Self, W::Error> {
+        let mut vector = |name| weights.numbers(&format!("{path}.{name}"), config.d_model);
         Ok(Self {
-            gamma: weights.numbers(&format!("{path}.gamma"), config.d_model)?,
-            beta: weights.numbers(&format!("{path}.beta"), config.d_model)?,
+            gamma: vector("gamma")?,
+            beta: match config.kind.has_shift() {
+                true => vector("beta")?,
+                false => Vec::new(),
+            },
             epsilon: config.epsilon as f32,
             kind: config.kind,
         })
@@ -85,11 +90,14 @@ impl Norm {
 
     /// Normalises every row of `x`: `[rows, d_model]`.
     pub fn forward(&self, x: &mut [f32]) {
-        let spread = match self.kind {
-            NormKind::Variance => Spread::Variance,
-            NormKind::UnbiasedDeviation => Spread::UnbiasedDeviation,
-        };
-        rows::layer_norm(x, &self.gamma, &self.beta, self.epsilon, spread);
+        let (gamma, beta, epsilon) = (&self.gamma, &self.beta, self.epsilon);
+        match self.kind {
+            NormKind::Variance => rows::layer_norm(x, gamma, beta, epsilon, Spread::Variance),
+            NormKind::UnbiasedDeviation => {
+                rows::layer_norm(x, gamma, beta, epsilon, Spread::UnbiasedDeviation);
+            }
+            NormKind::RootMeanSquare => rows::rms_norm(x, gamma, epsilon),
+        }
     }
 }
 

@@ -25,6 +25,9 @@ mod attention;
 mod attention_bias;
 mod layer_math;
 
+// The layers of other models, compared with other implementations.
+mod llama;
+
 // Parameters: their initial values, number and storage.
 mod init;
 mod quantized;

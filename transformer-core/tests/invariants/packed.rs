@@ -51,6 +51,14 @@ fn configs() -> Vec<TransformerConfig> {
         },
         TransformerConfig {
             norm: NormPlacement::Pre,
+            final_norm: true,
+            embedding_norm: true,
+            layer_norm: NormKind::RootMeanSquare,
+            layer_norm_eps: 1e-3,
+            ..tied.clone()
+        },
+        TransformerConfig {
+            norm: NormPlacement::Pre,
             positions: Positions::SinesThenCosines {
                 inclusive: false,
                 first: 0,

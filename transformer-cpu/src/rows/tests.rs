@@ -59,6 +59,26 @@ fn layer_norm_is_the_formula() {
 }
 
 #[test]
+fn rms_norm_is_the_formula() {
+    for width in [1, 2, 5, 37, 128] {
+        let x: Vec<f32> = numbers(3 * width, 1)
+            .iter()
+            .map(|x| x * 3.0 + 5.0)
+            .collect();
+        let gamma = numbers(width, 2);
+        let mut expected = vec![];
+        for x in doubles(&x).chunks_exact(width) {
+            let square = x.iter().map(|x| x * x).sum::<f64>() / width as f64;
+            let row = x.iter().zip(doubles(&gamma));
+            expected.extend(row.map(|(x, g)| g * x / (square + 1e-3).sqrt()));
+        }
+        let mut found = x;
+        rms_norm(&mut found, &gamma, 1e-3);
+        assert_close(&format!("{width}"), &found, &expected);
+    }
+}
+
+#[test]
 fn equal_numbers_are_normalised_to_beta() {
     for spread in [Spread::Variance, Spread::UnbiasedDeviation] {
         let mut x = [3.0; 4];

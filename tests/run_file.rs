@@ -1031,7 +1031,7 @@ const IGNORED: [(&str, &str); 3] = [
 ];
 
 /// Keys with another value that is refused, and part of the error. NOT is the opposite of the value before.
-const REFUSED: [(&str, &str, &str); 51] = [
+const REFUSED: [(&str, &str, &str); 53] = [
     (
         "data.train",
         "{ file = \"FOLDER/copy.tsv\", weight = 2 }",
@@ -1107,6 +1107,11 @@ const REFUSED: [(&str, &str, &str); 51] = [
         "made with",
     ),
     ("model.attention_bias", "NOT", "made with"),
+    (
+        "model.feed_forward_bias",
+        "false",
+        "made without `model.feed_forward_bias`",
+    ),
     ("model.generator_bias", "NOT", "made with"),
     ("model.embedding_scale", "NOT", "made with"),
     (
@@ -1116,6 +1121,7 @@ const REFUSED: [(&str, &str, &str); 51] = [
     ),
     ("model.tying", "none", "made with"),
     ("model.activation", "gelu", "made with"),
+    ("model.gated", "true", "made without `model.gated`"),
     ("model.dropout", "0.3", "made with"),
     ("model.attention_dropout", "0.3", "made with"),
     ("model.activation_dropout", "0.3", "made with"),

@@ -149,6 +149,9 @@ section! {
     /// Whether the attention projections have biases.
     attention_bias: Option<bool> = None;
 
+    /// Whether the maps of the feed-forward network have biases.
+    feed_forward_bias: Option<bool> = None;
+
     /// Whether the generator has a bias.
     generator_bias: Option<bool> = None;
 
@@ -165,6 +168,10 @@ section! {
 
     /// Non-linearity of the feed-forward network: `"relu"`, `"gelu"` or `"silu"`.
     activation: Option<Activation> = None;
+
+    /// Whether the feed-forward network has a gate, whose non-linearity this is: with `"silu"` SwiGLU, as in Llama, with
+    /// `"gelu"` GEGLU.
+    gated: Option<bool> = None;
 
     /// Dropout on the output of sub-layers, and on the sum of embedding and position.
     dropout: Option<f64> = None;
@@ -336,6 +343,8 @@ mod tests {
             decoder_n_heads: Some(1),
             decoder_d_ff: Some(1),
             embedding_norm: true,
+            feed_forward_bias: false,
+            gated: true,
             excluded_tokens: vec![0],
             ..TransformerConfig::base(10)
         };

@@ -115,6 +115,9 @@ pub struct TransformerConfig {
     pub positions: Positions,
     /// Whether the attention projections have biases: no.
     pub attention_bias: bool,
+    /// Whether the maps of the feed-forward network have biases: yes.
+    #[serde(skip_serializing_if = "bool::clone")]
+    pub feed_forward_bias: bool,
     /// Whether the generator has a bias: no.
     pub generator_bias: bool,
     /// Whether embeddings are multiplied by √d_model: yes.
@@ -126,6 +129,9 @@ pub struct TransformerConfig {
     pub tying: WeightTying,
     /// Non-linearity of the feed-forward network: ReLU.
     pub activation: Activation,
+    /// Whether the feed-forward network has a gate: no.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub gated: bool,
     /// Dropout on sub-layer outputs and on the sum of embedding and position: 0.1.
     pub dropout: f64,
     /// Dropout on the attention weights: none.
@@ -167,11 +173,13 @@ impl Default for TransformerConfig {
             layer_norm_eps: 1e-5,
             positions: Positions::Sinusoidal,
             attention_bias: false,
+            feed_forward_bias: true,
             generator_bias: false,
             embedding_scale: true,
             embedding_norm: false,
             tying: WeightTying::All,
             activation: Activation::Relu,
+            gated: false,
             dropout: 0.1,
             attention_dropout: 0.0,
             activation_dropout: 0.0,
@@ -251,6 +259,8 @@ impl TransformerConfig {
             cross_attention: None,
             feed_forward: FeedForwardConfig::new(self.d_model, d_ff)
                 .with_activation(self.activation)
+                .with_gated(self.gated)
+                .with_bias(self.feed_forward_bias)
                 .with_dropout(self.activation_dropout),
             sublayer: SublayerConfig::new(self.norm_config())
                 .with_placement(self.norm)

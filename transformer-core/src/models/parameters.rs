@@ -76,6 +76,7 @@ mod tests {
     use super::*;
     use crate::models::config::WeightTying;
     use crate::nn::init::WeightInit;
+    use crate::nn::norm::NormKind;
     use crate::nn::parameters::count;
     use crate::nn::positions::Positions;
     use burn_ndarray::NdArray;
@@ -135,6 +136,17 @@ mod tests {
                 decoder_n_heads: Some(1),
                 decoder_d_ff: Some(4),
                 embedding_norm: true,
+                ..base.clone()
+            },
+            TransformerConfig {
+                layer_norm: NormKind::RootMeanSquare,
+                final_norm: true,
+                gated: true,
+                ..base.clone()
+            },
+            TransformerConfig {
+                gated: true,
+                feed_forward_bias: false,
                 ..base
             },
         ];

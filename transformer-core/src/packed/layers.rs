@@ -152,9 +152,10 @@ impl Sublayer {
     }
 }
 
-/// The position-wise feed-forward network (§3.3).
+/// The position-wise feed-forward network (§3.3); [`FeedForward`](crate::FeedForward) has the formulas.
 pub struct FeedForward {
     inner: PackedLinear,
+    gate: Option<PackedLinear>,
     outer: PackedLinear,
     activation: Activation,
 }
@@ -165,11 +166,15 @@ impl FeedForward {
         path: &str,
         config: &FeedForwardConfig,
     ) -> Result<Self, W::Error> {
-        let (d_model, d_ff) = (config.d_model, config.d_ff);
+        let (d_model, d_ff, bias) = (config.d_model, config.d_ff, config.bias);
         let mut linear =
-            |part, sizes| PackedLinear::read(weights, &format!("{path}.{part}"), sizes, true);
+            |part, sizes| PackedLinear::read(weights, &format!("{path}.{part}"), sizes, bias);
         Ok(Self {
             inner: linear("inner", [d_model, d_ff])?,
+            gate: match config.gated {
+                true => Some(linear("gate", [d_model, d_ff])?),
+                false => None,
+            },
             outer: linear("outer", [d_ff, d_model])?,
             activation: config.activation,
         })
@@ -183,8 +188,19 @@ impl FeedForward {
         let Buffers {
             inner, products, ..
         } = buffers;
-        let hidden = self.inner.forward(x, inner, products);
+        let Some(gate) = &self.gate else {
+            let hidden = self.inner.forward(x, inner, products);
+            rows::activate(hidden, self.activation);
+            self.outer.forward(hidden, output, products);
+            return;
+        };
+        let count = x.len() / gate.matrix.d_input() * gate.matrix.d_output();
+        let (hidden, gated) = sized(inner, 2 * count).split_at_mut(count);
+        gate.forward_into(x, hidden, products);
+        self.inner.forward_into(x, gated, products);
         rows::activate(hidden, self.activation);
+        let pairs = hidden.iter_mut().zip(gated);
+        pairs.for_each(|(hidden, gated)| *hidden *= *gated);
         self.outer.forward(hidden, output, products);
     }
 }

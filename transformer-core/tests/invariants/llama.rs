@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::module::Param;
 use burn::tensor::{Tensor, TensorData};
 use safetensors::SafeTensors;
-use transformer_core::{NormConfig, NormKind};
+use transformer_core::{Activation, FeedForwardConfig, NormConfig, NormKind};
 
 use crate::common::*;
 
@@ -77,4 +77,31 @@ fn root_mean_square_norm_is_llama_s() {
     gradients
         .compare("x", &x)
         .compare("gamma", &norm.gamma.val());
+}
+
+#[test]
+fn gated_feed_forward_is_llama_s() {
+    for (name, activation) in [
+        ("feed_forward_silu", Activation::Silu),
+        ("feed_forward_gelu", Activation::Gelu),
+    ] {
+        let fixture = Fixture::read(name);
+        let config = FeedForwardConfig::new(12, 20)
+            .with_activation(activation)
+            .with_gated(true)
+            .with_bias(false);
+        let mut network = config.init(&Default::default());
+        network.inner.weight = fixture.parameter("inner");
+        network.outer.weight = fixture.parameter("outer");
+        let gate = network.gate.as_mut().unwrap();
+        gate.weight = fixture.parameter("gate");
+        let gate = gate.weight.val();
+        let x = fixture.input("x");
+        let gradients = fixture.compare::<3>(network.forward(x.clone()));
+        gradients
+            .compare("x", &x)
+            .compare("inner", &network.inner.weight.val())
+            .compare("gate", &gate)
+            .compare("outer", &network.outer.weight.val());
+    }
 }

@@ -55,6 +55,15 @@ fn configs() -> Vec<TransformerConfig> {
             embedding_norm: true,
             layer_norm: NormKind::RootMeanSquare,
             layer_norm_eps: 1e-3,
+            activation: Activation::Silu,
+            gated: true,
+            feed_forward_bias: false,
+            ..tied.clone()
+        },
+        TransformerConfig {
+            activation: Activation::Gelu,
+            gated: true,
+            decoder_d_ff: Some(9),
             ..tied.clone()
         },
         TransformerConfig {

@@ -1031,7 +1031,7 @@ const IGNORED: [(&str, &str); 3] = [
 ];
 
 /// Keys with another value that is refused, and part of the error. NOT is the opposite of the value before.
-const REFUSED: [(&str, &str, &str); 53] = [
+const REFUSED: [(&str, &str, &str); 54] = [
     (
         "data.train",
         "{ file = \"FOLDER/copy.tsv\", weight = 2 }",
@@ -1087,6 +1087,7 @@ const REFUSED: [(&str, &str, &str); 53] = [
         "2",
         "made without `model.decoder_n_heads`",
     ),
+    ("model.n_kv_heads", "1", "made without `model.n_kv_heads`"),
     ("model.d_k", "16", "made without `model.d_k`"),
     ("model.d_v", "16", "made without `model.d_v`"),
     ("model.d_ff", "64", "made with"),

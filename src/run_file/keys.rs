@@ -110,6 +110,10 @@ section! {
     /// The same of the decoder's layers; absent: n_heads.
     decoder_n_heads: Option<usize> = None;
 
+    /// Heads of keys and values, each of which serves a group of heads of queries (grouped-query attention); absent: as
+    /// many as these.
+    n_kv_heads: Option<usize> = None;
+
     /// Width of a head's queries and keys; absent: d_model / n_heads.
     d_k: Option<usize> = None;
 
@@ -341,6 +345,7 @@ mod tests {
             d_k: Some(1),
             d_v: Some(1),
             decoder_n_heads: Some(1),
+            n_kv_heads: Some(1),
             decoder_d_ff: Some(1),
             embedding_norm: true,
             feed_forward_bias: false,

@@ -87,6 +87,9 @@ pub struct TransformerConfig {
     /// Attention heads of the decoder's layers; `n_heads` when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decoder_n_heads: Option<usize>,
+    /// Heads of keys and values, each of which serves a group of heads of queries; as many as these when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub n_kv_heads: Option<usize>,
     /// Width of a head's queries and keys; `d_model / n_heads` when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub d_k: Option<usize>,
@@ -161,6 +164,7 @@ impl Default for TransformerConfig {
             d_model: 512,
             n_heads: 8,
             decoder_n_heads: None,
+            n_kv_heads: None,
             d_k: None,
             d_v: None,
             d_ff: 2048,
@@ -252,6 +256,7 @@ impl TransformerConfig {
     fn layer(&self, n_heads: usize, d_ff: usize) -> LayerConfig {
         LayerConfig {
             self_attention: AttentionConfig::new(self.d_model, n_heads)
+                .with_n_kv_heads(self.n_kv_heads)
                 .with_d_k(self.d_k)
                 .with_d_v(self.d_v)
                 .with_bias(self.attention_bias)
@@ -456,6 +461,28 @@ mod tests {
                     ..base.clone()
                 },
                 "512 is not divisible by `decoder_n_heads` 7",
+            ),
+            (
+                TransformerConfig {
+                    n_kv_heads: Some(3),
+                    ..base.clone()
+                },
+                "`n_heads` 8 is not divisible by `n_kv_heads` 3",
+            ),
+            (
+                TransformerConfig {
+                    n_kv_heads: Some(4),
+                    decoder_n_heads: Some(2),
+                    ..base.clone()
+                },
+                "`decoder_n_heads` 2 is not divisible by `n_kv_heads` 4",
+            ),
+            (
+                TransformerConfig {
+                    n_kv_heads: Some(0),
+                    ..base.clone()
+                },
+                "`n_kv_heads` is 0",
             ),
             (
                 TransformerConfig {

@@ -142,6 +142,7 @@ mod tests {
                 layer_norm: NormKind::RootMeanSquare,
                 final_norm: true,
                 gated: true,
+                n_kv_heads: Some(1),
                 ..base.clone()
             },
             TransformerConfig {

@@ -75,6 +75,10 @@ pub struct AttentionConfig {
     pub d_model: usize,
     /// Attention heads.
     pub n_heads: usize,
+    /// Heads of keys and values, each of which serves `n_heads / n_kv_heads` neighbours (grouped-query attention; Ainslie
+    /// et al., 2023); `n_heads` when absent.
+    #[config(default = "None")]
+    pub n_kv_heads: Option<usize>,
     /// Width of a head's queries and keys; `d_model / n_heads` when absent.
     #[config(default = "None")]
     pub d_k: Option<usize>,
@@ -101,6 +105,7 @@ impl AttentionConfig {
         check_sizes(&[
             ("d_model", d_model),
             ("n_heads", n_heads),
+            ("n_kv_heads", self.n_kv_heads.unwrap_or(1)),
             ("d_k", self.d_k.unwrap_or(1)),
             ("d_v", self.d_v.unwrap_or(1)),
         ])?;
@@ -112,6 +117,7 @@ impl AttentionConfig {
                 n_heads,
             });
         }
+        check_groups("n_heads", n_heads, self.n_kv_heads)?;
         check_dropout("attention_dropout", self.dropout)
     }
 
@@ -136,7 +142,10 @@ impl AttentionConfig {
         let heads = self.checked_heads();
         let width = heads.n_heads * heads.d_v;
         let projection = init.linear(width, self.d_model, self.bias, device);
-        AttentionHeads::new(projection, Dropout::new(self.dropout), heads)
+        AttentionHeads {
+            n_kv_heads: self.key_value_heads().n_heads,
+            ..AttentionHeads::new(projection, Dropout::new(self.dropout), heads)
+        }
     }
 
     /// Number and widths of the heads of a layer.
@@ -160,35 +169,70 @@ impl AttentionConfig {
         }
     }
 
-    /// Width of all heads' queries or keys, and of all heads' values.
-    pub(crate) fn widths(&self) -> [usize; 2] {
-        let Heads { n_heads, d_k, d_v } = self.heads();
-        [n_heads * d_k, n_heads * d_v]
+    /// Number and widths of the heads of keys and values.
+    pub(crate) fn key_value_heads(&self) -> Heads {
+        let heads = self.heads();
+        Heads {
+            n_heads: self.n_kv_heads.unwrap_or(heads.n_heads),
+            ..heads
+        }
+    }
+
+    /// Widths of the queries, of the keys and of the values of all heads.
+    pub(crate) fn widths(&self) -> [usize; 3] {
+        let (heads, key_value) = (self.heads(), self.key_value_heads());
+        [
+            heads.n_heads * heads.d_k,
+            key_value.n_heads * heads.d_k,
+            key_value.n_heads * heads.d_v,
+        ]
+    }
+
+    /// Width of all heads' weighted sums of values.
+    pub(crate) fn width_of_sums(&self) -> usize {
+        let heads = self.heads();
+        heads.n_heads * heads.d_v
     }
 
     /// The parameters of a [`MultiHeadAttention`](crate::MultiHeadAttention).
     pub(crate) fn parameters(&self) -> Vec<Parameter> {
-        let [keys, values] = self.widths();
-        let query = linear_parameters(self.d_model, keys, self.bias);
+        let [queries, keys, values] = self.widths();
+        let query = linear_parameters(self.d_model, queries, self.bias);
         let key_value = linear_parameters(self.d_model, keys + values, self.bias);
         let mut parameters = within("query", query);
         parameters.extend(within("key_value", key_value));
-        parameters.extend(self.head_parameters(values));
+        parameters.extend(self.head_parameters());
         parameters
     }
 
     /// The parameters of a [`SelfAttention`](crate::SelfAttention).
     pub(crate) fn self_parameters(&self) -> Vec<Parameter> {
-        let [keys, values] = self.widths();
-        let fused = linear_parameters(self.d_model, 2 * keys + values, self.bias);
+        let width = self.widths().iter().sum();
+        let fused = linear_parameters(self.d_model, width, self.bias);
         let mut parameters = within("query_key_value", fused);
-        parameters.extend(self.head_parameters(values));
+        parameters.extend(self.head_parameters());
         parameters
     }
 
-    fn head_parameters(&self, values: usize) -> Vec<Parameter> {
-        let projection = linear_parameters(values, self.d_model, self.bias);
+    fn head_parameters(&self) -> Vec<Parameter> {
+        let projection = linear_parameters(self.width_of_sums(), self.d_model, self.bias);
         within("heads.projection", projection)
+    }
+}
+
+/// Checks that each head of keys and values serves as many heads of queries, whose number has a key.
+pub(crate) fn check_groups(
+    key: &'static str,
+    n_heads: usize,
+    n_kv_heads: Option<usize>,
+) -> Result<(), ConfigError> {
+    match n_kv_heads {
+        Some(n_kv_heads) if !n_heads.is_multiple_of(n_kv_heads) => Err(ConfigError::Groups {
+            key,
+            n_heads,
+            n_kv_heads,
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -216,6 +260,7 @@ pub struct AttentionHeads<B: Backend> {
     /// Dropout on the attention weights.
     pub dropout: Dropout,
     n_heads: usize,
+    n_kv_heads: usize,
     d_k: usize,
     d_v: usize,
     /// The precision of all products in attention and its projections, in training.
@@ -238,6 +283,7 @@ impl<B: Backend> AttentionHeads<B> {
             projection,
             dropout,
             n_heads,
+            n_kv_heads: n_heads,
             d_k,
             d_v,
             precision: ProductPrecision::F32,
@@ -253,16 +299,88 @@ impl<B: Backend> AttentionHeads<B> {
         }
     }
 
+    /// Number and widths of the heads of keys and values; those of the queries, unless the configuration groups these.
+    pub fn key_value_sizes(&self) -> Heads {
+        Heads {
+            n_heads: self.n_kv_heads,
+            ..self.sizes()
+        }
+    }
+
     /// Every head's weighted sums, side by side, times `W^O`.
     ///
     /// # Shapes
-    /// - operands: projected queries, keys and values, see [`Operands`]
+    /// - operands: projected queries, keys and values, see [`Operands`]; keys and values with the heads of
+    ///   [`key_value_sizes`](Self::key_value_sizes)
     /// - mask: `[batch or 1, n_heads or 1, query_len or 1, key_len]`
     /// - output: see [`AttentionOutput`]
     ///
     /// # Panics
     /// When the shapes do not agree.
     pub fn forward(
+        &self,
+        operands: Operands<'_, B>,
+        mask: Option<&Mask<B>>,
+        weights: AttentionWeights,
+    ) -> AttentionOutput<B> {
+        match operands {
+            _ if self.n_kv_heads == self.n_heads => self.attend(operands, mask, weights),
+            Operands::SelfPacked(packed) => {
+                let packed = self.with_repeated(packed, self.n_heads * self.d_k);
+                self.attend(Operands::SelfPacked(&packed), mask, weights)
+            }
+            Operands::CrossPacked { query, key_value } => {
+                let key_value = &self.with_repeated(key_value, 0);
+                self.attend(Operands::CrossPacked { query, key_value }, mask, weights)
+            }
+            Operands::Cached { query, parts } => {
+                let of_part = |part: &[&Tensor<B, 4>; 2]| part.map(|x| self.repeated(x.clone(), 1));
+                let repeated: Vec<_> = parts.iter().map(of_part).collect();
+                let parts: Vec<_> = repeated.iter().map(|[key, value]| [key, value]).collect();
+                let parts = &parts;
+                self.attend(Operands::Cached { query, parts }, mask, weights)
+            }
+        }
+    }
+
+    /// Rows whose keys and values, from a column on, are repeated for each head of their group.
+    ///
+    /// # Shapes
+    /// - rows: `[batch, len, column + n_kv_heads · (d_k + d_v)]`
+    /// - output: `[batch, len, column + n_heads · (d_k + d_v)]`
+    fn with_repeated(&self, rows: &Tensor<B, 3>, column: usize) -> Tensor<B, 3> {
+        let [batch, len, _] = rows.dims();
+        let mut columns =
+            Vec::from_iter((column > 0).then(|| rows.clone().slice_dim(2, 0..column)));
+        let mut first = column;
+        for width in [self.d_k, self.d_v] {
+            let last = first + self.n_kv_heads * width;
+            let heads = rows.clone().slice_dim(2, first..last);
+            let heads = self.repeated(heads.reshape([batch, len, self.n_kv_heads, width]), 2);
+            columns.push(heads.reshape([batch, len, self.n_heads * width]));
+            first = last;
+        }
+        Tensor::cat(columns, 2)
+    }
+
+    /// Head `h` of the output is head `h / group` of the input: repeated, so that gradients add up.
+    ///
+    /// # Shapes
+    /// - heads: 4 dimensions, of which one is `n_kv_heads`
+    /// - output: the same, with `n_heads` there
+    fn repeated(&self, heads: Tensor<B, 4>, dim: usize) -> Tensor<B, 4> {
+        let group = self.n_heads / self.n_kv_heads;
+        let mut shape = heads.dims();
+        let mut groups = [group; 5];
+        groups[..=dim].copy_from_slice(&shape[..=dim]);
+        groups[dim + 2..].copy_from_slice(&shape[dim + 1..]);
+        shape[dim] = self.n_heads;
+        let heads: Tensor<B, 5> = heads.unsqueeze_dim(dim + 1);
+        heads.expand(groups).reshape(shape)
+    }
+
+    /// [`forward`](Self::forward) with as many heads of keys and values as of queries.
+    fn attend(
         &self,
         operands: Operands<'_, B>,
         mask: Option<&Mask<B>>,

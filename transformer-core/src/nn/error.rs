@@ -20,6 +20,15 @@ pub enum ConfigError {
         /// Number of attention heads.
         n_heads: usize,
     },
+    /// The heads of keys and values cannot share the heads of queries evenly.
+    Groups {
+        /// The configuration key of the heads of queries.
+        key: &'static str,
+        /// Number of heads of queries.
+        n_heads: usize,
+        /// Number of heads of keys and values.
+        n_kv_heads: usize,
+    },
     /// A part of a layer that is made for another width than its self-attention.
     OtherWidth {
         /// The part.
@@ -130,6 +139,15 @@ impl ConfigError {
                 name(key),
                 name("d_k"),
                 name("d_v")
+            ),
+            Self::Groups {
+                key,
+                n_heads,
+                n_kv_heads,
+            } => format!(
+                "`{}` {n_heads} is not divisible by `{}` {n_kv_heads}",
+                name(key),
+                name("n_kv_heads")
             ),
             Self::OtherWidth {
                 part,

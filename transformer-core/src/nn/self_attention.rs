@@ -31,15 +31,10 @@ impl AttentionConfig {
         init: &mut WeightInit,
         device: &B::Device,
     ) -> SelfAttention<B> {
-        let Heads { n_heads, d_k, d_v } = self.checked_heads();
-        let [keys, values] = [n_heads * d_k, n_heads * d_v];
+        self.checked_heads();
+        let widths = self.widths();
         SelfAttention {
-            query_key_value: init.attention_projections(
-                self.d_model,
-                &[keys, keys, values],
-                self.bias,
-                device,
-            ),
+            query_key_value: init.attention_projections(self.d_model, &widths, self.bias, device),
             heads: self.init_heads_from(init, device),
         }
     }
@@ -51,7 +46,7 @@ impl AttentionConfig {
 /// It is a [`MultiHeadAttention`](crate::MultiHeadAttention) with `W^Q`, `W^K` and `W^V` in one matrix.
 #[derive(Module, Debug)]
 pub struct SelfAttention<B: Backend> {
-    /// `W^Q`, `W^K` and `W^V` side by side, each by heads: `[d_model, n_heads · (2 d_k + d_v)]`.
+    /// `W^Q`, `W^K` and `W^V` side by side, each by heads: `[d_model, n_heads · d_k + n_kv_heads · (d_k + d_v)]`.
     pub query_key_value: Linear<B>,
     /// The heads and `W^O`.
     pub heads: AttentionHeads<B>,
@@ -90,8 +85,8 @@ impl<B: Backend> SelfAttention<B> {
         known: &mut Option<KeyValue<B>>,
     ) -> AttentionOutput<B> {
         let packed = linear(&self.query_key_value, x, self.heads.precision);
-        let sizes = self.heads.sizes();
-        let new = KeyValue::of_rows(&packed, sizes.n_heads * sizes.d_k, sizes);
+        let Heads { n_heads, d_k, .. } = self.heads.sizes();
+        let new = KeyValue::of_rows(&packed, n_heads * d_k, self.heads.key_value_sizes());
         let all = match known.take() {
             Some(known) => known.followed_by(new),
             None => new,

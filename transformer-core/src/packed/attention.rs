@@ -16,6 +16,7 @@ pub struct SelfAttention {
     /// `W^O`
     projection: PackedLinear,
     heads: Heads,
+    key_value: Heads,
 }
 
 impl SelfAttention {
@@ -24,16 +25,16 @@ impl SelfAttention {
         path: &str,
         config: &AttentionConfig,
     ) -> Result<Self, W::Error> {
-        let [keys, values] = config.widths();
         Ok(Self {
             query_key_value: PackedLinear::read(
                 weights,
                 &format!("{path}.query_key_value"),
-                [config.d_model, 2 * keys + values],
+                [config.d_model, config.widths().iter().sum()],
                 config.bias,
             )?,
             projection: read_projection(weights, path, config)?,
             heads: config.heads(),
+            key_value: config.key_value_heads(),
         })
     }
 
@@ -55,18 +56,18 @@ impl SelfAttention {
             products,
             ..
         } = buffers;
-        let [keys, values] = widths(self.heads);
-        let width = 2 * keys + values;
+        let [queries, width_of_sums] = widths(self.heads);
+        let width = queries + slot_width(self.key_value);
         let projected = self.query_key_value.forward(x, projected, products);
-        let sums = sized(sums, projected.len() / width * values);
-        let mut sums_of_rows = sums.chunks_mut(values);
+        let sums = sized(sums, projected.len() / width * width_of_sums);
+        let mut sums_of_rows = sums.chunks_mut(width_of_sums);
         let mut first = 0;
         for source in sources {
             let (own, attended) = (first..first + source.len * width, &source.attended);
             first = own.end;
             let own = &projected[own];
             for (row, sum) in own.chunks(width).zip(&mut sums_of_rows) {
-                let (query, slots) = (&row[..keys], slots(own, keys, self.heads));
+                let (query, slots) = (&row[..queries], slots(own, queries, self.key_value));
                 rows::attend(query, slots, attended, self.heads, sum, None, scores);
             }
         }
@@ -93,17 +94,17 @@ impl SelfAttention {
             products,
             ..
         } = buffers;
-        let [keys, values] = widths(self.heads);
-        let width = 2 * keys + values;
+        let [queries, width_of_sums] = widths(self.heads);
+        let width = queries + slot_width(self.key_value);
         let projected = self.query_key_value.forward(x, projected, products);
         for (row, (source, _)) in projected.chunks(width).zip(reading.queries.iter()) {
-            reading.sources[source].keep(layer, &row[keys..]);
+            reading.sources[source].keep(layer, &row[queries..]);
         }
-        let sums = sized(sums, projected.len() / width * values);
-        let each = projected.chunks(width).zip(sums.chunks_mut(values));
+        let sums = sized(sums, projected.len() / width * width_of_sums);
+        let each = projected.chunks(width).zip(sums.chunks_mut(width_of_sums));
         for ((row, sum), (source, attended)) in each.zip(reading.queries.iter()) {
             let kept = reading.sources[source].key_values(layer);
-            let (query, slots) = (&row[..keys], slots(kept, 0, self.heads));
+            let (query, slots) = (&row[..queries], slots(kept, 0, self.key_value));
             rows::attend(query, slots, attended, self.heads, sum, None, scores);
         }
         self.projection.forward(sums, output, products);
@@ -119,6 +120,7 @@ pub struct CrossAttention {
     /// `W^O`
     projection: PackedLinear,
     heads: Heads,
+    memory: Heads,
 }
 
 impl CrossAttention {
@@ -128,7 +130,7 @@ impl CrossAttention {
         config: &AttentionConfig,
     ) -> Result<Self, W::Error> {
         let (d_model, bias) = (config.d_model, config.bias);
-        let [keys, values] = config.widths();
+        let [queries, keys, values] = config.widths();
         let mut linear = |part, d_output| {
             PackedLinear::read(
                 weights,
@@ -138,10 +140,11 @@ impl CrossAttention {
             )
         };
         Ok(Self {
-            query: linear("query", keys)?,
+            query: linear("query", queries)?,
             key_value: linear("key_value", keys + values)?,
             projection: read_projection(weights, path, config)?,
             heads: config.heads(),
+            memory: config.key_value_heads(),
         })
     }
 
@@ -149,7 +152,7 @@ impl CrossAttention {
     ///
     /// # Shapes
     /// - memory: `[rows, d_model]`
-    /// - output: `[rows, n_heads · (d_k + d_v)]`
+    /// - output: `[rows, n_kv_heads · (d_k + d_v)]`
     pub fn project_memory<'o>(
         &self,
         memory: &[f32],
@@ -178,15 +181,16 @@ impl CrossAttention {
             products,
             ..
         } = buffers;
-        let [keys, values] = widths(self.heads);
+        let [queries, width_of_sums] = widths(self.heads);
         let projected = self.query.forward(x, projected, products);
-        let sums = sized(sums, projected.len() / keys * values);
-        let each = projected.chunks(keys).zip(sums.chunks_mut(values));
+        let sums = sized(sums, projected.len() / queries * width_of_sums);
+        let each = projected.chunks(queries);
+        let each = each.zip(sums.chunks_mut(width_of_sums));
         let mut attention = reading.attention.chunks_mut(reading.src_len.max(1));
         for ((query, sum), (source, _)) in each.zip(reading.queries.iter()) {
             let memory = reading.sources[source].memory();
             let attended = &memory.attended;
-            let slots = slots(&memory.key_values[layer], 0, self.heads);
+            let slots = slots(&memory.key_values[layer], 0, self.memory);
             let weights = attention.next().map(|row| &mut row[..attended.len()]);
             rows::attend(query, slots, attended, self.heads, sum, weights, scores);
         }
@@ -199,14 +203,19 @@ fn read_projection<W: NamedWeights>(
     path: &str,
     config: &AttentionConfig,
 ) -> Result<PackedLinear, W::Error> {
-    let [_, values] = config.widths();
+    let sizes = [config.width_of_sums(), config.d_model];
     let path = format!("{path}.heads.projection");
-    PackedLinear::read(weights, &path, [values, config.d_model], config.bias)
+    PackedLinear::read(weights, &path, sizes, config.bias)
 }
 
-/// Width of all heads' keys, and of all heads' values.
+/// Width of all heads' keys, or of as many heads' queries, and of all heads' values.
 fn widths(Heads { n_heads, d_k, d_v }: Heads) -> [usize; 2] {
     [n_heads * d_k, n_heads * d_v]
+}
+
+/// Width of the keys and the values of a slot.
+fn slot_width(heads: Heads) -> usize {
+    widths(heads).iter().sum()
 }
 
 /// The slots of rows that hold keys of all heads from a column on, then the values, and nothing after these.
@@ -215,6 +224,7 @@ fn slots(rows: &[f32], column: usize, heads: Heads) -> Slots<'_> {
     Slots {
         rows,
         stride: column + keys + values,
+        n_heads: heads.n_heads,
         keys: column,
         values: column + keys,
     }

@@ -165,7 +165,7 @@ pub(crate) struct Memory {
     /// The positions of tokens that are not padding.
     pub attended: Vec<u32>,
     /// For each layer of the decoder, the keys of all heads and then the values of every token:
-    /// `[len, n_heads · (d_k + d_v)]`.
+    /// `[len, n_kv_heads · (d_k + d_v)]`.
     pub key_values: Vec<Vec<f32>>,
 }
 
@@ -202,7 +202,7 @@ pub(crate) struct Source {
     memory: Arc<Memory>,
     /// For each slot, the one before it in its target.
     before: Vec<Option<u32>>,
-    /// For each layer, the keys of all heads and then the values in every slot: `[slots, n_heads · (d_k + d_v)]`.
+    /// For each layer, the keys of all heads and then the values in every slot: `[slots, n_kv_heads · (d_k + d_v)]`.
     key_values: Vec<Vec<f32>>,
 }
 
@@ -229,12 +229,12 @@ impl Source {
         }
     }
 
-    /// Keeps the keys and values of a layer in the next slot: `[n_heads · (d_k + d_v)]`.
+    /// Keeps the keys and values of a layer in the next slot: `[n_kv_heads · (d_k + d_v)]`.
     pub fn keep(&mut self, layer: usize, key_value: &[f32]) {
         self.key_values[layer].extend_from_slice(key_value);
     }
 
-    /// The keys and values of a layer: `[slots, n_heads · (d_k + d_v)]`.
+    /// The keys and values of a layer: `[slots, n_kv_heads · (d_k + d_v)]`.
     pub fn key_values(&self, layer: usize) -> &[f32] {
         &self.key_values[layer]
     }

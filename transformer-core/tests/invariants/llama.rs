@@ -5,7 +5,9 @@ use std::path::Path;
 use burn::module::Param;
 use burn::tensor::{Tensor, TensorData};
 use safetensors::SafeTensors;
-use transformer_core::{Activation, FeedForwardConfig, NormConfig, NormKind};
+use transformer_core::{
+    Activation, AttentionConfig, AttentionWeights, FeedForwardConfig, Mask, NormConfig, NormKind,
+};
 
 use crate::common::*;
 
@@ -104,4 +106,33 @@ fn gated_feed_forward_is_llama_s() {
             .compare("gate", &gate)
             .compare("outer", &network.outer.weight.val());
     }
+}
+
+fn attention_config() -> AttentionConfig {
+    AttentionConfig::new(12, 4)
+        .with_n_kv_heads(Some(2))
+        .with_d_k(Some(8))
+        .with_d_v(Some(8))
+}
+
+fn attention_is_llama_s(name: &str, config: &AttentionConfig) {
+    let fixture = Fixture::read(name);
+    let mut attention = config.init_self(&Default::default());
+    attention.query_key_value.weight = fixture.parameter("query_key_value");
+    attention.heads.projection.weight = fixture.parameter("projection");
+    let x = fixture.input("x");
+    let mask = Mask::causal(5, 5, &Default::default());
+    for weights in [AttentionWeights::Discard, AttentionWeights::Return] {
+        let output = attention.forward(x.clone(), Some(&mask), weights).output;
+        let gradients = fixture.compare::<3>(output);
+        gradients
+            .compare("x", &x)
+            .compare("query_key_value", &attention.query_key_value.weight.val())
+            .compare("projection", &attention.heads.projection.weight.val());
+    }
+}
+
+#[test]
+fn heads_in_groups_are_llama_s() {
+    attention_is_llama_s("attention", &attention_config());
 }

@@ -58,12 +58,19 @@ fn configs() -> Vec<TransformerConfig> {
             activation: Activation::Silu,
             gated: true,
             feed_forward_bias: false,
+            n_kv_heads: Some(2),
             ..tied.clone()
         },
         TransformerConfig {
             activation: Activation::Gelu,
             gated: true,
             decoder_d_ff: Some(9),
+            n_heads: 2,
+            decoder_n_heads: Some(6),
+            n_kv_heads: Some(2),
+            d_k: Some(8),
+            d_v: Some(3),
+            attention_bias: true,
             ..tied.clone()
         },
         TransformerConfig {

@@ -173,7 +173,7 @@ fn what_is_wrong_with_a_file_is_named_by_line_and_key() {
         ),
         (
             "[model]\npositions = \"learned\"\n",
-            "line 2: `model.positions` = \"learned\": must be \"sinusoidal\", learned with a number of positions, such as { learned = { max_len = 256 } }, or { sines-then-cosines = { inclusive = false, first = 0 } }",
+            "line 2: `model.positions` = \"learned\": must be \"sinusoidal\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, or { rotary = { base = 10000.0 } }",
         ),
         (
             "[model]\npositions = { learned = { max_len = 0 } }\n",

@@ -13,7 +13,7 @@ use super::preset::Preset;
 use super::values::Values;
 
 /// Keys of the library's configurations with another name in the run file.
-const RENAMED: [(&str, &str); 10] = [
+const RENAMED: [(&str, &str); 11] = [
     ("schedule_start", "init.continue_schedule"),
     ("learning_rate_factor", "training.peak_rate"),
     ("validate_every", "validation.every"),
@@ -24,6 +24,7 @@ const RENAMED: [(&str, &str); 10] = [
     ("tgt_vocab_size", "tokenizer.vocab_size"),
     ("max_len", "model.positions.learned.max_len"),
     ("first", "model.positions.sines-then-cosines.first"),
+    ("base", "model.positions.rotary.base"),
 ];
 
 /// Sections whose keys have the library's names.

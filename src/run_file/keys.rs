@@ -147,7 +147,8 @@ section! {
     layer_norm_eps: Option<f64> = None;
 
     /// Positions: `"sinusoidal"`, `{ learned = { max_len = 256 } }`, or with all sines before all cosines, as in Marian:
-    /// `{ sines-then-cosines = { inclusive = false, first = 0 } }`; M2M100 has `true` and 2.
+    /// `{ sines-then-cosines = { inclusive = false, first = 0 } }`; M2M100 has `true` and 2. With
+    /// `{ rotary = { base = 10000.0 } }` queries and keys are turned by their positions, as in Llama.
     positions: Option<Positions> = None;
 
     /// Whether the attention projections have biases.

@@ -103,7 +103,7 @@ fn list(key: &Key, error: &str, of: &str, example: &str) -> String {
 
 impl KeyType for Positions {
     fn rule(_key: &Key, _error: &str) -> String {
-        "must be \"sinusoidal\", learned with a number of positions, such as { learned = { max_len = 256 } }, or { sines-then-cosines = { inclusive = false, first = 0 } }"
+        "must be \"sinusoidal\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, or { rotary = { base = 10000.0 } }"
             .into()
     }
 }

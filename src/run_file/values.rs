@@ -475,11 +475,11 @@ mod tests {
             ("model.norm=3", "must be `post` or `pre`"),
             (
                 "model.positions=learned",
-                "must be \"sinusoidal\", learned with a number of positions, such as { learned = { max_len = 256 } }, or { sines-then-cosines = { inclusive = false, first = 0 } }",
+                "must be \"sinusoidal\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, or { rotary = { base = 10000.0 } }",
             ),
             (
                 "model.positions.learned.max_len=-1",
-                "must be \"sinusoidal\", learned with a number of positions, such as { learned = { max_len = 256 } }, or { sines-then-cosines = { inclusive = false, first = 0 } }",
+                "must be \"sinusoidal\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, or { rotary = { base = 10000.0 } }",
             ),
             ("training.precision=f16", "must be `f32` or `bf16`"),
             (

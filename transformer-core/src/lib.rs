@@ -12,7 +12,7 @@
 //! | [`Mask`] | §3.2.3 |
 //! | [`FeedForward`] | §3.3 |
 //! | [`TokenEmbedding`], [`Generator`], [`WeightTying`] | §3.4 |
-//! | [`PositionalEncoding`] | §3.5 |
+//! | [`PositionalEncoding`], [`Rotary`] | §3.5 |
 //! | [`TransformerConfig`] | Table 3 |
 //! | [`Search`]: greedy decoding, beam search, sampling, on a [`Cache`] | §6.1 |
 //!
@@ -31,6 +31,7 @@
 //! | `query_len`, `key_len` | positions that attend, positions attended to |
 //! | `d_model` | width of the residual stream |
 //! | `n_heads` | attention heads |
+//! | `n_kv_heads` | heads of keys and values: `n_heads`, unless groups of heads share them |
 //! | `d_k`, `d_v` | width of a head's queries and keys, of its values |
 //! | `d_ff` | inner width of the feed-forward network |
 //! | `src_vocab_size`, `tgt_vocab_size` | entries of a vocabulary |
@@ -96,6 +97,7 @@ pub use nn::norm::{Norm, NormConfig, NormKind};
 pub use nn::positions::{
     PositionalEncoding, PositionalEncodingConfig, Positions, sinusoidal_encoding,
 };
+pub use nn::rotary::Rotary;
 pub use nn::self_attention::SelfAttention;
 pub use nn::stack::{Memory, Stack, StackConfig, StackOutput};
 pub use nn::sublayer::{NormPlacement, Sublayer, SublayerConfig};

@@ -89,7 +89,7 @@ impl Map {
         }
         let position_tables = match config.positions {
             Positions::Sinusoidal | Positions::SinesThenCosines { .. } => names.position_tables,
-            Positions::Learned { .. } => &[],
+            Positions::Learned { .. } | Positions::Rotary { .. } => &[],
         };
         if !builder.unnamed.is_empty() {
             return Err(builder.unnamed);
@@ -253,10 +253,8 @@ impl Map {
             Positions::SinesThenCosines { inclusive, .. } => {
                 sine_then_cosine(position, dimension, self.d_model, inclusive)
             }
-            // Learned ones have no tables.
-            Positions::Sinusoidal | Positions::Learned { .. } => {
-                sinusoid(position, dimension, self.d_model)
-            }
+            // The others have no tables.
+            _ => sinusoid(position, dimension, self.d_model),
         }
     }
 

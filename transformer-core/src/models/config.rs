@@ -229,8 +229,8 @@ impl TransformerConfig {
     /// The longest sequence that the model accepts, or `None` where there is no limit.
     pub fn max_len(&self) -> Option<usize> {
         match self.positions {
-            Positions::Sinusoidal | Positions::SinesThenCosines { .. } => None,
             Positions::Learned { max_len } => Some(max_len),
+            _ => None,
         }
     }
 
@@ -259,6 +259,7 @@ impl TransformerConfig {
                 .with_n_kv_heads(self.n_kv_heads)
                 .with_d_k(self.d_k)
                 .with_d_v(self.d_v)
+                .with_rotary_base(self.positions.rotary_base())
                 .with_bias(self.attention_bias)
                 .with_dropout(self.attention_dropout),
             cross_attention: None,
@@ -461,6 +462,23 @@ mod tests {
                     ..base.clone()
                 },
                 "512 is not divisible by `decoder_n_heads` 7",
+            ),
+            (
+                TransformerConfig {
+                    decoder_n_heads: Some(512),
+                    positions: Positions::Rotary { base: 10_000.0 },
+                    ..base.clone()
+                },
+                "`d_k` 1 is odd; `positions` that are rotary need an even width",
+            ),
+            (
+                TransformerConfig {
+                    positions: Positions::Rotary {
+                        base: f64::INFINITY,
+                    },
+                    ..base.clone()
+                },
+                "`base` is inf; it must be at least 1",
             ),
             (
                 TransformerConfig {

@@ -143,6 +143,7 @@ mod tests {
                 final_norm: true,
                 gated: true,
                 n_kv_heads: Some(1),
+                positions: Positions::Rotary { base: 10_000.0 },
                 ..base.clone()
             },
             TransformerConfig {

@@ -27,8 +27,9 @@ impl TransformerConfig {
             check_groups(key, n_heads, self.n_kv_heads)?;
         }
         self.positions.check(self.d_model)?;
-        // The sizes of both kinds of layer are checked above.
+        // The sizes of both kinds of layer are checked above, with their own keys.
         self.encoder().layer.validate()?;
+        self.decoder().layer.validate()?;
         if self.tying.ties_source_target() && self.src_vocab_size != self.tgt_vocab_size {
             return Err(ConfigError::TiedVocabularies {
                 tying: self.tying.name(),

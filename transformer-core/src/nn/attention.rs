@@ -11,6 +11,7 @@ use crate::nn::error::{ConfigError, assert_sizes, check_dropout, check_sizes};
 use crate::nn::init::WeightInit;
 use crate::nn::linear::linear;
 use crate::nn::parameters::{Parameter, linear_parameters, within};
+use crate::nn::rotary::check_rotary;
 use transformer_kernels::Mask;
 use transformer_kernels::{self as ops, AttentionWeights, Heads, Operands, ProductPrecision};
 
@@ -91,6 +92,10 @@ pub struct AttentionConfig {
     /// Dropout on the attention weights.
     #[config(default = 0.0)]
     pub dropout: f64,
+    /// The base of rotary positions in a [`SelfAttention`](crate::SelfAttention), see [`Rotary`](crate::Rotary); absent: it
+    /// knows no positions.
+    #[config(default = "None")]
+    pub rotary_base: Option<f64>,
 }
 
 impl AttentionConfig {
@@ -118,6 +123,9 @@ impl AttentionConfig {
             });
         }
         check_groups("n_heads", n_heads, self.n_kv_heads)?;
+        if let Some(base) = self.rotary_base {
+            check_rotary(base, self.heads().d_k)?;
+        }
         check_dropout("attention_dropout", self.dropout)
     }
 

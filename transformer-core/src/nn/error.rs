@@ -48,6 +48,16 @@ pub enum ConfigError {
         /// Width of the model.
         d_model: usize,
     },
+    /// Rotary positions turn pairs of features.
+    RotaryWidth {
+        /// Width of a head's queries and keys.
+        d_k: usize,
+    },
+    /// The frequencies of rotary positions are powers of their base, and none is above 1.
+    RotaryBase {
+        /// The value found.
+        value: f64,
+    },
     /// A language model has no encoder.
     Encoder {
         /// Layers of the encoder.
@@ -164,6 +174,15 @@ impl ConfigError {
             Self::OneFrequency { d_model } => format!(
                 "`{}` {d_model} has one frequency; `inclusive` positions need two, and a width of at least 4",
                 name("d_model")
+            ),
+            Self::RotaryWidth { d_k } => format!(
+                "`{}` {d_k} is odd; `{}` that are rotary need an even width of a head",
+                name("d_k"),
+                name("positions")
+            ),
+            Self::RotaryBase { value } => format!(
+                "`{}` is {value}; it must be at least 1 and finite",
+                name("base")
             ),
             Self::Encoder { n_layers } => format!(
                 "`{}` is {n_layers}; a language model has no encoder",

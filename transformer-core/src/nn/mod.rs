@@ -15,6 +15,7 @@ pub mod multi_head_attention;
 pub mod norm;
 pub mod parameters;
 pub mod positions;
+pub mod rotary;
 pub mod self_attention;
 pub mod stack;
 pub mod sublayer;

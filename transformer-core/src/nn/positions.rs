@@ -13,7 +13,7 @@ use crate::nn::init::WeightInit;
 pub(crate) const TABLE_LEN: usize = 512;
 
 /// Kind of positional encoding (§3.5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Positions {
     /// Fixed sines and cosines, for any length, the sine and the cosine of a frequency side by side.
@@ -34,15 +34,34 @@ pub enum Positions {
         /// Number of positions; no sequence may be longer.
         max_len: usize,
     },
+    /// Nothing is added to the embeddings: queries and keys of self-attention are turned ([`Rotary`](crate::Rotary)), for
+    /// any length (Su et al., 2021).
+    Rotary {
+        /// The frequency of the pair i of a head's features is `base^(-2i/d_k)`; 10000 in the paper.
+        base: f64,
+    },
 }
 
 impl Positions {
     /// The position of the first token.
     pub(crate) fn first(self) -> usize {
         match self {
-            Self::Sinusoidal | Self::Learned { .. } => 0,
+            Self::Sinusoidal | Self::Learned { .. } | Self::Rotary { .. } => 0,
             Self::SinesThenCosines { first, .. } => first,
         }
+    }
+
+    /// The base of rotary positions.
+    pub(crate) fn rotary_base(self) -> Option<f64> {
+        match self {
+            Self::Rotary { base } => Some(base),
+            _ => None,
+        }
+    }
+
+    /// Whether a vector for each position is added to the embeddings.
+    pub(crate) fn are_added(self) -> bool {
+        !matches!(self, Self::Rotary { .. })
     }
 
     /// Checks that they have features for vectors of this width.
@@ -105,7 +124,12 @@ fn encoding(
     values
 }
 
-fn tensor<B: Backend>(values: Vec<f32>, shape: [usize; 2], device: &B::Device) -> Tensor<B, 2> {
+/// A constant in the backend's type.
+pub(crate) fn tensor<B: Backend>(
+    values: Vec<f32>,
+    shape: [usize; 2],
+    device: &B::Device,
+) -> Tensor<B, 2> {
     let data = TensorData::new(values, shape).convert::<B::FloatElem>();
     Tensor::from_data(data, device)
 }
@@ -144,7 +168,7 @@ pub(crate) fn sine_then_cosine(
 
 impl Positions {
     /// The encodings of `len` tokens of a sequence, from token `first` on, counted from 0: `[len, d_model]`; `None`
-    /// where they are learned.
+    /// where they are learned, or none are added.
     pub(crate) fn fixed_values(self, first: usize, len: usize, d_model: usize) -> Option<Vec<f32>> {
         match self {
             Self::Sinusoidal => {
@@ -156,7 +180,7 @@ impl Positions {
                     |position, feature| sine_then_cosine(position, feature, d_model, inclusive);
                 Some(encoding(first + self.first(), len, d_model, value))
             }
-            Self::Learned { .. } => None,
+            Self::Learned { .. } | Self::Rotary { .. } => None,
         }
     }
 
@@ -206,7 +230,7 @@ impl PositionalEncodingConfig {
         let Self { d_model, positions } = *self;
         assert_sizes(&[("d_model", d_model)]);
         let learned = match positions {
-            Positions::Sinusoidal => None,
+            Positions::Sinusoidal | Positions::Rotary { .. } => None,
             Positions::SinesThenCosines { .. } => {
                 if let Err(error) = positions.check(d_model) {
                     panic!("{error}");
@@ -226,10 +250,10 @@ impl PositionalEncodingConfig {
     }
 }
 
-/// Adds the encoding of its position to each token's embedding (§3.5).
+/// Adds the encoding of its position to each token's embedding (§3.5), or nothing where positions are rotary.
 #[derive(Module, Debug)]
 pub struct PositionalEncoding<B: Backend> {
-    /// One learned vector per position, `[max_len, d_model]`; `None` where positions are fixed.
+    /// One learned vector per position, `[max_len, d_model]`; `None` where they are not learned.
     pub learned: Option<Param<Tensor<B, 2>>>,
     /// The first positions' sines and cosines, `[TABLE_LEN, d_model]`: a constant, not a weight.
     fixed: Option<Tensor<B, 2>>,
@@ -247,6 +271,9 @@ impl<B: Backend> PositionalEncoding<B> {
     /// # Panics
     /// When positions are learned and there are fewer than `first + len`, or `x` is not `d_model` wide.
     pub fn forward(&self, x: Tensor<B, 3>, first: usize) -> Tensor<B, 3> {
+        if !self.positions.are_added() {
+            return x;
+        }
         let [_, len, d_model] = x.dims();
         let end = first + len;
         let encoding = match (&self.learned, &self.fixed) {
@@ -262,7 +289,7 @@ impl<B: Backend> PositionalEncoding<B> {
             (None, _) => self
                 .positions
                 .fixed(first, len, d_model, &x.device())
-                .expect("positions that are not learned are fixed"),
+                .expect("positions that are added and not learned are fixed"),
         };
         x + encoding.unsqueeze()
     }

@@ -1,6 +1,8 @@
 //! Multi-head attention (§3.2): the projections, and for each query its weighted sums.
 
 use crate::nn::attention::AttentionConfig;
+use crate::nn::positions::TABLE_LEN;
+use crate::nn::rotary::turns;
 use crate::packed::layers::PackedLinear;
 use crate::packed::state::{Memory, Reading};
 use crate::packed::weights::NamedWeights;
@@ -17,6 +19,7 @@ pub struct SelfAttention {
     projection: PackedLinear,
     heads: Heads,
     key_value: Heads,
+    rotary: Option<Rotary>,
 }
 
 impl SelfAttention {
@@ -35,6 +38,9 @@ impl SelfAttention {
             projection: read_projection(weights, path, config)?,
             heads: config.heads(),
             key_value: config.key_value_heads(),
+            rotary: config
+                .rotary_base
+                .map(|base| Rotary::new(base, config.heads().d_k)),
         })
     }
 
@@ -59,6 +65,8 @@ impl SelfAttention {
         let [queries, width_of_sums] = widths(self.heads);
         let width = queries + slot_width(self.key_value);
         let projected = self.query_key_value.forward(x, projected, products);
+        let positions = sources.iter().flat_map(|source| 0..source.len);
+        self.turn(projected, positions);
         let sums = sized(sums, projected.len() / width * width_of_sums);
         let mut sums_of_rows = sums.chunks_mut(width_of_sums);
         let mut first = 0;
@@ -97,6 +105,7 @@ impl SelfAttention {
         let [queries, width_of_sums] = widths(self.heads);
         let width = queries + slot_width(self.key_value);
         let projected = self.query_key_value.forward(x, projected, products);
+        self.turn(projected, reading.queries.positions());
         for (row, (source, _)) in projected.chunks(width).zip(reading.queries.iter()) {
             reading.sources[source].keep(layer, &row[queries..]);
         }
@@ -108,6 +117,46 @@ impl SelfAttention {
             rows::attend(query, slots, attended, self.heads, sum, None, scores);
         }
         self.projection.forward(sums, output, products);
+    }
+}
+
+impl SelfAttention {
+    /// Turns the queries and keys of rows by their positions, where these are rotary.
+    ///
+    /// # Shapes
+    /// - projected: `[rows, n_heads · d_k + n_kv_heads · (d_k + d_v)]`
+    fn turn(&self, projected: &mut [f32], positions: impl Iterator<Item = usize>) {
+        let Some(rotary) = &self.rotary else {
+            return;
+        };
+        let ([queries, _], [keys, values]) = (widths(self.heads), widths(self.key_value));
+        let rows = projected.chunks_mut(queries + keys + values);
+        for (row, position) in rows.zip(positions) {
+            rotary.turn(&mut row[..queries + keys], position);
+        }
+    }
+}
+
+/// Rotary positions; [`Rotary`](crate::Rotary) has the formula.
+struct Rotary {
+    base: f64,
+    d_k: usize,
+    /// The turns of the first positions: `[TABLE_LEN, d_k]`.
+    table: Vec<f32>,
+}
+
+impl Rotary {
+    fn new(base: f64, d_k: usize) -> Self {
+        let table = turns(base, 0, TABLE_LEN, d_k);
+        Self { base, d_k, table }
+    }
+
+    /// Turns heads at a position: `[heads, d_k]`.
+    fn turn(&self, heads: &mut [f32], position: usize) {
+        match self.table.chunks_exact(self.d_k).nth(position) {
+            Some(stored) => rows::turn(heads, stored),
+            None => rows::turn(heads, &turns(self.base, position, 1, self.d_k)),
+        }
     }
 }
 

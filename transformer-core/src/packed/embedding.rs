@@ -38,6 +38,9 @@ impl PositionVectors {
     /// # Panics
     /// When positions are learned and there are no more than `position`.
     fn add(&self, row: &mut [f32], position: usize) {
+        if !self.kind.are_added() {
+            return;
+        }
         let d_model = row.len();
         let count = self.vectors.len() / d_model;
         if position < count {

@@ -131,7 +131,7 @@ impl Model {
         let targets = step.tokens.len() / step.sources.len();
         for (row, (&token, tip)) in step.tokens.iter().zip(step.tips).enumerate() {
             let kind = self.kind(token, step.position);
-            queries.append(step.sources, row / targets, tip, kind);
+            queries.append(step.sources, row / targets, tip, kind, step.position);
         }
         let tokens = step.tokens.iter().map(|&token| (token, step.position));
         self.tgt_embedding.forward(tokens, x);
@@ -202,7 +202,7 @@ impl Model {
         for (source, (target, tip)) in targets.iter().zip(tips).enumerate() {
             for (position, &token) in target.iter().enumerate() {
                 let kind = self.kind(token, position);
-                queries.append(sources, source, tip, kind);
+                queries.append(sources, source, tip, kind, position);
             }
         }
     }

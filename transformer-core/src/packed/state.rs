@@ -312,6 +312,8 @@ pub(crate) struct Queries {
     slots: Vec<u32>,
     /// The end of each row's slots.
     ends: Vec<usize>,
+    /// The position of each row's token in its target.
+    positions: Vec<usize>,
 }
 
 impl Queries {
@@ -319,15 +321,17 @@ impl Queries {
         self.sources.clear();
         self.slots.clear();
         self.ends.clear();
+        self.positions.clear();
     }
 
-    /// Appends a token to the target of a source whose last slot is `tip`, and adds its row.
+    /// Appends a token at a position to the target of a source whose last slot is `tip`, and adds its row.
     pub fn append(
         &mut self,
         sources: &mut [Source],
         source: usize,
         tip: &mut Option<u32>,
         kind: TokenKind,
+        position: usize,
     ) {
         sources[source].append(tip, kind);
         let first = self.slots.len();
@@ -335,6 +339,12 @@ impl Queries {
         self.slots[first..].reverse();
         self.ends.push(self.slots.len());
         self.sources.push(source);
+        self.positions.push(position);
+    }
+
+    /// For each row the position of its token.
+    pub fn positions(&self) -> impl Iterator<Item = usize> {
+        self.positions.iter().copied()
     }
 
     /// For each row its source, and the slots that it attends to.
@@ -394,7 +404,7 @@ mod tests {
         let mut queries = Queries::default();
         for (row, tip) in state.tips.iter_mut().enumerate() {
             let source = row / targets;
-            queries.append(&mut state.sources, source, tip, TokenKind::Attended);
+            queries.append(&mut state.sources, source, tip, TokenKind::Attended, 0);
         }
         for (&key, (source, _)) in keys.iter().zip(queries.iter()) {
             for layer in 0..LAYERS {

@@ -133,6 +133,12 @@ fn attention_is_llama_s(name: &str, config: &AttentionConfig) {
 }
 
 #[test]
+fn rotary_positions_are_llama_s() {
+    let config = attention_config().with_rotary_base(Some(100.0));
+    attention_is_llama_s("rotary", &config);
+}
+
+#[test]
 fn heads_in_groups_are_llama_s() {
     attention_is_llama_s("attention", &attention_config());
 }

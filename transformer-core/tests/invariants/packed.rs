@@ -59,6 +59,7 @@ fn configs() -> Vec<TransformerConfig> {
             gated: true,
             feed_forward_bias: false,
             n_kv_heads: Some(2),
+            positions: Positions::Rotary { base: 100.0 },
             ..tied.clone()
         },
         TransformerConfig {

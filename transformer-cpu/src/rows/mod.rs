@@ -96,6 +96,34 @@ pub fn rms_norm(x: &mut [f32], gamma: &[f32], epsilon: f32) {
     });
 }
 
+/// Turns the pairs of a row's heads, `[heads, width]`: in each head, the number `i` of the first half and that of the
+/// second make a pair `(a, b)`, which becomes `(a cos - b sin, b cos + a sin)`. `turns` are the cosines of all pairs,
+/// then their sines: `[width]`.
+///
+/// # Panics
+/// When the width is odd, or the row is not whole heads.
+///
+/// ```
+/// // By a right angle, and by none.
+/// let mut x = [1.0, 2.0, 3.0, 4.0];
+/// transformer_cpu::rows::turn(&mut x, &[0.0, 1.0, 1.0, 0.0]);
+/// assert_eq!(x, [-3.0, 2.0, 1.0, 4.0]);
+/// ```
+pub fn turn(x: &mut [f32], turns: &[f32]) {
+    let width = turns.len();
+    check_rows(x.len(), width);
+    assert!(width.is_multiple_of(2), "pairs of {width} numbers");
+    let (cos, sin) = turns.split_at(width / 2);
+    vectorised!({
+        for head in x.chunks_exact_mut(width.max(1)) {
+            let (a, b) = head.split_at_mut(width / 2);
+            for ((a, b), (&cos, &sin)) in a.iter_mut().zip(b).zip(cos.iter().zip(sin)) {
+                (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+            }
+        }
+    });
+}
+
 /// Applies a non-linearity to every number.
 pub fn activate(x: &mut [f32], activation: Activation) {
     match activation {

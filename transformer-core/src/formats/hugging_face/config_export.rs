@@ -30,7 +30,7 @@ pub(crate) fn to_keys(
         },
         (Positions::Learned { .. }, NormPlacement::Post) => ModelType::Bart,
         (Positions::Learned { .. }, NormPlacement::Pre) => ModelType::Mbart,
-        (Positions::Sinusoidal, _) => {
+        (Positions::Sinusoidal | Positions::Rotary { .. }, _) => {
             return Err(ModelError::Unsupported {
                 path,
                 key: "positions".to_owned(),

@@ -80,15 +80,14 @@ pub use models::language_model::LanguageModel;
 pub use models::precision::MixedPrecision;
 pub use models::presets::Table3;
 pub use models::transformer::{Encoded, Transformer};
-pub use nn::attention::{
-    AttentionConfig, AttentionHeads, AttentionOutput, scaled_dot_product_attention,
-};
+pub use nn::attention::{AttentionConfig, AttentionOutput, scaled_dot_product_attention};
 pub use nn::cache::{Cache, KeyValue, LayerState};
 pub use nn::dropout::Dropout;
 pub use nn::embedding::{EmbeddingConfig, TokenEmbedding};
 pub use nn::error::ConfigError;
 pub use nn::feed_forward::{FeedForward, FeedForwardConfig};
 pub use nn::generator::{Generator, GeneratorConfig};
+pub use nn::heads::AttentionHeads;
 pub use nn::init::WeightInit;
 pub use nn::layer::{Block, BlockOutput, BlockState, Context, Layer, LayerConfig};
 pub use nn::mask::{padding_positions, target_mask};

@@ -7,6 +7,7 @@ pub mod embedding;
 pub mod error;
 pub mod feed_forward;
 pub mod generator;
+pub mod heads;
 pub mod init;
 pub mod layer;
 pub mod linear;

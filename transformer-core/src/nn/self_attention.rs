@@ -5,8 +5,9 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::nn::attention::{AttentionConfig, AttentionHeads, AttentionOutput};
+use crate::nn::attention::{AttentionConfig, AttentionOutput};
 use crate::nn::cache::KeyValue;
+use crate::nn::heads::AttentionHeads;
 use crate::nn::init::WeightInit;
 use crate::nn::layer::Context;
 use crate::nn::linear::linear;

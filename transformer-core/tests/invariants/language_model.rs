@@ -2,8 +2,9 @@
 
 use burn::tensor::Tensor;
 use transformer_core::{
-    AttentionWeights, DecodeOptions, Ensemble, LanguageModel, MaxLength, NormPlacement, Positions,
-    Request, Sampling, Search, SourceTarget, TransformerConfig, WeightTying, greedy, score,
+    Activation, AttentionWeights, DecodeOptions, Ensemble, LanguageModel, MaxLength, NormKind,
+    NormPlacement, Positions, Request, Sampling, Search, SourceTarget, TransformerConfig,
+    WeightTying, greedy, score,
 };
 
 use crate::common::*;
@@ -35,7 +36,21 @@ fn variants() -> Vec<TransformerConfig> {
         tying: WeightTying::TargetGenerator,
         ..config()
     };
-    vec![config(), pre_norm]
+    let llama = TransformerConfig {
+        norm: NormPlacement::Pre,
+        final_norm: true,
+        layer_norm: NormKind::RootMeanSquare,
+        positions: Positions::Rotary { base: 100.0 },
+        n_kv_heads: Some(1),
+        d_k: Some(4),
+        activation: Activation::Silu,
+        gated: true,
+        feed_forward_bias: false,
+        attention_bias: false,
+        generator_bias: false,
+        ..config()
+    };
+    vec![config(), pre_norm, llama]
 }
 
 fn model(config: &TransformerConfig, seed: u64) -> LanguageModel<NdArray> {

@@ -1,12 +1,14 @@
 //! The layers of Llama, compared with Hugging Face's modules: outputs and gradients (`scripts/make-llama-fixture`).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use burn::module::Param;
-use burn::tensor::{Tensor, TensorData};
+use burn::module::{AutodiffModule, Param};
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{Int, Tensor, TensorData};
 use safetensors::SafeTensors;
 use transformer_core::{
-    Activation, AttentionConfig, AttentionWeights, FeedForwardConfig, Mask, NormConfig, NormKind,
+    Activation, AttentionConfig, AttentionWeights, FeedForwardConfig, LanguageModel, Mask,
+    MaxLength, NextToken, NormConfig, NormKind, PackedModel, PackedPrecision, Request, greedy,
 };
 
 use crate::common::*;
@@ -19,19 +21,40 @@ const BOUND: f64 = 1e-5;
 /// The tensors of a file.
 struct Fixture(Vec<u8>);
 
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/llama")
+}
+
 impl Fixture {
     fn read(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/llama");
-        Self(std::fs::read(folder.join(name).with_extension("safetensors")).unwrap())
+        let path = folder().join(name).with_extension("safetensors");
+        Self(std::fs::read(path).unwrap())
+    }
+
+    /// A matrix of tokens.
+    fn tokens(&self, name: &str) -> Vec<Vec<u32>> {
+        let file = SafeTensors::deserialize(&self.0).unwrap();
+        let tensor = file.tensor(name).unwrap();
+        let numbers = tensor.data().chunks(8);
+        let numbers = numbers.map(|bytes| i64::from_le_bytes(bytes.try_into().unwrap()) as u32);
+        let numbers: Vec<u32> = numbers.collect();
+        let rows = numbers.chunks(tensor.shape()[1]);
+        rows.map(<[u32]>::to_vec).collect()
     }
 
     fn tensor<const D: usize>(&self, name: &str) -> Tensor<Training, D> {
         let file = SafeTensors::deserialize(&self.0).unwrap();
-        let tensor = file.tensor(name).unwrap();
-        let bytes = tensor.data().chunks(4);
-        let numbers = bytes.map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
-        let data = TensorData::new(numbers.collect(), tensor.shape().to_vec());
+        let shape = file.tensor(name).unwrap().shape().to_vec();
+        let data = TensorData::new(self.numbers(name), shape);
         Tensor::from_data(data, &Default::default())
+    }
+
+    /// The numbers of a tensor.
+    fn numbers(&self, name: &str) -> Vec<f64> {
+        let file = SafeTensors::deserialize(&self.0).unwrap();
+        let bytes = file.tensor(name).unwrap().data().chunks(4);
+        let numbers = bytes.map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
+        numbers.map(f64::from).collect()
     }
 
     /// A tensor whose gradient is asked for.
@@ -45,7 +68,7 @@ impl Fixture {
 
     /// Compares an output, and returns a comparison of gradients.
     fn compare<const D: usize>(&self, y: Tensor<Training, D>) -> Gradients<'_> {
-        assert_close(y.clone(), self.tensor::<D>("y"), BOUND);
+        assert_close(&values(y.clone()), &self.numbers("y"), BOUND);
         let probed = y * self.tensor("probe");
         Gradients {
             fixture: self,
@@ -61,9 +84,9 @@ struct Gradients<'a> {
 
 impl Gradients<'_> {
     fn compare<const D: usize>(&self, name: &str, input: &Tensor<Training, D>) -> &Self {
-        let expected = self.fixture.tensor::<D>(&format!("grad.{name}"));
+        let expected = self.fixture.numbers(&format!("grad.{name}"));
         let found = input.grad(&self.found).unwrap();
-        assert_close(found, expected.inner(), BOUND);
+        assert_close(&values(found), &expected, BOUND);
         self
     }
 }
@@ -141,4 +164,55 @@ fn rotary_positions_are_llama_s() {
 #[test]
 fn heads_in_groups_are_llama_s() {
     attention_is_llama_s("attention", &attention_config());
+}
+
+/// The language model that Hugging Face's is, and what that computed.
+fn language_model() -> (LanguageModel<Training>, Fixture) {
+    let device = Default::default();
+    let model = LanguageModel::load(folder().join("model"), &device).unwrap();
+    (model, Fixture::read("model/io"))
+}
+
+#[test]
+fn a_language_model_is_llama_s() {
+    let (model, fixture) = language_model();
+    let sequences = fixture.tokens("tokens");
+    let logits = model.forward(tokens(&sequences));
+    assert_close(&values(logits.clone()), &fixture.numbers("logits"), BOUND);
+
+    let [batch, len, vocab_size] = logits.dims();
+    let rows = batch * (len - 1);
+    let predicted = logits.slice_dim(1, 0..len - 1).reshape([rows, vocab_size]);
+    let labels: Tensor<Training, 2, Int> = tokens(&sequences).slice_dim(1, 1..len);
+    let log_probs = log_softmax(predicted, 1).gather(1, labels.reshape([rows, 1]));
+    let loss = log_probs.mean().neg();
+    assert_close(&values(loss.clone()), &fixture.numbers("loss"), BOUND);
+    let found = gradients(&model, &loss.backward());
+    // Two layers of seven parameters, embedding, norm and generator.
+    assert_eq!(found.len(), 2 * 7 + 3);
+    for (name, _, found) in found {
+        assert_close(&found, &fixture.numbers(&format!("grad.{name}")), BOUND);
+    }
+}
+
+/// Prompts are read in one pass, the rest token by token; unpacked and packed.
+#[test]
+fn a_language_model_goes_on_as_llama_does() {
+    let (model, fixture) = language_model();
+    let model = model.valid();
+    let packed = PackedModel::of_language_model(model.clone(), PackedPrecision::F32);
+    goes_on_as_llama_does(&model, &fixture);
+    goes_on_as_llama_does(&packed, &fixture);
+}
+
+fn goes_on_as_llama_does(model: &impl NextToken, fixture: &Fixture) {
+    let expected = fixture.tokens("continued");
+    let prompts = expected
+        .iter()
+        .map(|row| Request::prompt(row[1..3].to_vec()));
+    let limit = MaxLength::Tokens(expected[0].len() - 1);
+    let found = greedy(model, &prompts.collect::<Vec<_>>(), limit).unwrap();
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!(found.tokens, expected[1..]);
+    }
 }

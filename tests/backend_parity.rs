@@ -17,8 +17,8 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use clap::ValueEnum;
 use transformer_core::{
-    AttentionWeights, MaxLength, NormPlacement, Positions, Request, Transformer, TransformerConfig,
-    WEIGHTS_FILE, WeightTying, greedy, padded,
+    Activation, AttentionWeights, MaxLength, NormKind, NormPlacement, Positions, Request,
+    Transformer, TransformerConfig, WEIGHTS_FILE, WeightTying, greedy, padded,
 };
 use transformer_program::{BackendChoice, BackendTask, Precision, run_at, run_on};
 use transformer_train::{
@@ -121,8 +121,8 @@ fn larger(a: f64, b: f64) -> f64 {
     if b.total_cmp(&a).is_gt() { b } else { a }
 }
 
-/// Models with each placement of the norm, positions, tying, and sizes of heads.
-fn models() -> [(&'static str, TransformerConfig); 4] {
+/// Models with each placement of the norm, positions, tying, and sizes of heads, and with Llama's layers.
+fn models() -> [(&'static str, TransformerConfig); 5] {
     let base = TransformerConfig {
         d_model: 32,
         n_heads: 4,
@@ -161,6 +161,20 @@ fn models() -> [(&'static str, TransformerConfig); 4] {
                 final_norm: true,
                 d_k: Some(6),
                 d_v: Some(10),
+                ..base.clone()
+            },
+        ),
+        (
+            "Llama's layers",
+            TransformerConfig {
+                norm: NormPlacement::Pre,
+                final_norm: true,
+                layer_norm: NormKind::RootMeanSquare,
+                positions: Positions::Rotary { base: 10_000.0 },
+                n_kv_heads: Some(2),
+                activation: Activation::Silu,
+                gated: true,
+                feed_forward_bias: false,
                 ..base
             },
         ),

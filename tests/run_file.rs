@@ -173,7 +173,7 @@ fn what_is_wrong_with_a_file_is_named_by_line_and_key() {
         ),
         (
             "[model]\npositions = \"learned\"\n",
-            "line 2: `model.positions` = \"learned\": must be \"sinusoidal\", learned with a number of positions, such as { learned = { max_len = 256 } }, or { sines-then-cosines = { inclusive = false, first = 0 } }",
+            "line 2: `model.positions` = \"learned\": must be \"sinusoidal\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, or { rotary = { base = 10000.0 } }",
         ),
         (
             "[model]\npositions = { learned = { max_len = 0 } }\n",
@@ -1031,7 +1031,7 @@ const IGNORED: [(&str, &str); 3] = [
 ];
 
 /// Keys with another value that is refused, and part of the error. NOT is the opposite of the value before.
-const REFUSED: [(&str, &str, &str); 51] = [
+const REFUSED: [(&str, &str, &str); 54] = [
     (
         "data.train",
         "{ file = \"FOLDER/copy.tsv\", weight = 2 }",
@@ -1087,6 +1087,7 @@ const REFUSED: [(&str, &str, &str); 51] = [
         "2",
         "made without `model.decoder_n_heads`",
     ),
+    ("model.n_kv_heads", "1", "made without `model.n_kv_heads`"),
     ("model.d_k", "16", "made without `model.d_k`"),
     ("model.d_v", "16", "made without `model.d_v`"),
     ("model.d_ff", "64", "made with"),
@@ -1107,6 +1108,11 @@ const REFUSED: [(&str, &str, &str); 51] = [
         "made with",
     ),
     ("model.attention_bias", "NOT", "made with"),
+    (
+        "model.feed_forward_bias",
+        "false",
+        "made without `model.feed_forward_bias`",
+    ),
     ("model.generator_bias", "NOT", "made with"),
     ("model.embedding_scale", "NOT", "made with"),
     (
@@ -1116,6 +1122,7 @@ const REFUSED: [(&str, &str, &str); 51] = [
     ),
     ("model.tying", "none", "made with"),
     ("model.activation", "gelu", "made with"),
+    ("model.gated", "true", "made without `model.gated`"),
     ("model.dropout", "0.3", "made with"),
     ("model.attention_dropout", "0.3", "made with"),
     ("model.activation_dropout", "0.3", "made with"),

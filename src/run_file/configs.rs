@@ -14,7 +14,7 @@ use super::preset::Preset;
 use super::values::Values;
 
 /// Keys of the library's configurations with another name in the run file.
-const RENAMED: [(&str, &str); 12] = [
+const RENAMED: [(&str, &str); 13] = [
     ("schedule_start", "init.continue_schedule"),
     ("learning_rate_factor", "training.peak_rate"),
     ("validate_every", "validation.every"),
@@ -27,6 +27,7 @@ const RENAMED: [(&str, &str); 12] = [
     ("first", "model.positions.sines-then-cosines.first"),
     ("buckets", "model.positions.relative-bias.buckets"),
     ("max_distance", "model.positions.relative-bias.max_distance"),
+    ("base", "model.positions.rotary.base"),
 ];
 
 /// Sections whose keys have the library's names.

@@ -93,7 +93,7 @@ section! {
 section! {
     /// The model. A key that is absent has the value of `preset`. A `preset` that is given by a flag or `--set` replaces
     /// all keys of this section in the file. Sizes of vocabularies and ids of special tokens are the tokenizer's.
-    ModelKeys, "model":
+    ModelKeys, "model" of TransformerConfig:
 
     /// The size: `"tiny"`, `"multi30k"`, `"small"`, and the paper's `"base"` and `"big"` (Table 3). Absent: `"small"`,
     /// or the model of `init.model`.
@@ -107,6 +107,10 @@ section! {
 
     /// The same of the decoder's layers; absent: n_heads.
     decoder_n_heads: Option<usize> = None;
+
+    /// Heads of keys and values, each of which serves a group of heads of queries (grouped-query attention); absent: as
+    /// many as these.
+    n_kv_heads: Option<usize> = None;
 
     /// Width of a head's queries and keys; absent: d_model / n_heads.
     d_k: Option<usize> = None;
@@ -137,7 +141,8 @@ section! {
     /// Whether each stack ends in one more layer normalisation; pre-norm stacks need it.
     final_norm: Option<bool> = None;
 
-    /// Formula of layer normalisation: `"variance"`, or `"unbiased-deviation"`, The Annotated Transformer's.
+    /// Formula of layer normalisation: `"variance"`, `"unbiased-deviation"`, The Annotated Transformer's, or
+    /// `"root-mean-square"`, Llama's, without mean and shift.
     layer_norm: Option<NormKind> = None;
 
     /// ε of layer normalisation.
@@ -146,7 +151,8 @@ section! {
     /// Positions: `"sinusoidal"`, `{ learned = { max_len = 256 } }`, or with all sines before all cosines, as in Marian:
     /// `{ sines-then-cosines = { inclusive = false, first = 0 } }`; M2M100 has `true` and 2. A bias on the
     /// scores of attention, by distance: `{ relative-bias = { buckets = 32, max_distance = 128 } }`, which is learned, as in
-    /// T5, and `"alibi"`, which is not.
+    /// T5, and `"alibi"`, which is not. With `{ rotary = { base = 10000.0 } }` queries and keys are turned by their positions, as in
+    /// Llama.
     positions: Option<Positions> = None;
 
     /// Whether the attention projections have biases.
@@ -154,6 +160,9 @@ section! {
 
     /// Whether scores of attention are divided by √d_k, as in the paper; T5's are not.
     attention_scale: Option<bool> = None;
+
+    /// Whether the maps of the feed-forward network have biases.
+    feed_forward_bias: Option<bool> = None;
 
     /// Whether the generator has a bias.
     generator_bias: Option<bool> = None;
@@ -174,6 +183,10 @@ section! {
 
     /// Non-linearity of the feed-forward network: `"relu"`, `"gelu"` or `"silu"`.
     activation: Option<Activation> = None;
+
+    /// Whether the feed-forward network has a gate, whose non-linearity this is: with `"silu"` SwiGLU, as in Llama, with
+    /// `"gelu"` GEGLU.
+    gated: Option<bool> = None;
 
     /// Dropout on the output of sub-layers, and on the sum of embedding and position.
     dropout: Option<f64> = None;
@@ -403,8 +416,11 @@ mod tests {
             d_k: Some(1),
             d_v: Some(1),
             decoder_n_heads: Some(1),
+            n_kv_heads: Some(1),
             decoder_d_ff: Some(1),
             embedding_norm: true,
+            feed_forward_bias: false,
+            gated: true,
             excluded_tokens: vec![0],
             ..TransformerConfig::base(10)
         };

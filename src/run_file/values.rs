@@ -472,11 +472,11 @@ mod tests {
             ("model.norm=3", "must be `post` or `pre`"),
             (
                 "model.positions=learned",
-                "must be \"sinusoidal\", \"alibi\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, or { relative-bias = { buckets = 32, max_distance = 128 } }",
+                "must be \"sinusoidal\", \"alibi\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, { relative-bias = { buckets = 32, max_distance = 128 } }, or { rotary = { base = 10000.0 } }",
             ),
             (
                 "model.positions.learned.max_len=-1",
-                "must be \"sinusoidal\", \"alibi\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, or { relative-bias = { buckets = 32, max_distance = 128 } }",
+                "must be \"sinusoidal\", \"alibi\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, { relative-bias = { buckets = 32, max_distance = 128 } }, or { rotary = { base = 10000.0 } }",
             ),
             ("training.precision=f16", "must be `f32` or `bf16`"),
             (

@@ -12,7 +12,7 @@
 //! | [`Mask`] | §3.2.3 |
 //! | [`FeedForward`] | §3.3 |
 //! | [`TokenEmbedding`], [`Generator`], [`WeightTying`] | §3.4 |
-//! | [`PositionalEncoding`]; [`PositionBias`] in its place | §3.5 |
+//! | [`PositionalEncoding`]; in its place [`PositionBias`], [`Rotary`] | §3.5 |
 //! | [`Recurrence`], in place of the decoder's self-attention | none |
 //! | [`TransformerConfig`] | Table 3 |
 //! | [`Search`]: greedy decoding, beam search, sampling, on a [`Cache`] | §6.1 |
@@ -32,6 +32,7 @@
 //! | `query_len`, `key_len` | positions that attend, positions attended to |
 //! | `d_model` | width of the residual stream |
 //! | `n_heads` | attention heads |
+//! | `n_kv_heads` | heads of keys and values: `n_heads`, unless groups of heads share them |
 //! | `d_k`, `d_v` | width of a head's queries and keys, of its values |
 //! | `d_ff` | inner width of the feed-forward network |
 //! | `src_vocab_size`, `tgt_vocab_size` | entries of a vocabulary |
@@ -80,15 +81,14 @@ pub use models::language_model::LanguageModel;
 pub use models::precision::MixedPrecision;
 pub use models::presets::Table3;
 pub use models::transformer::{Encoded, Transformer};
-pub use nn::attention::{
-    AttentionConfig, AttentionHeads, AttentionOutput, scaled_dot_product_attention,
-};
+pub use nn::attention::{AttentionConfig, AttentionOutput, scaled_dot_product_attention};
 pub use nn::cache::{Cache, KeyValue, LayerState};
 pub use nn::dropout::Dropout;
 pub use nn::embedding::{EmbeddingConfig, TokenEmbedding};
 pub use nn::error::ConfigError;
 pub use nn::feed_forward::{FeedForward, FeedForwardConfig};
 pub use nn::generator::{Generator, GeneratorConfig};
+pub use nn::heads::AttentionHeads;
 pub use nn::init::WeightInit;
 pub use nn::layer::{Block, BlockOutput, BlockState, Context, Layer, LayerConfig, Mixer};
 pub use nn::mask::{padding_positions, target_mask};
@@ -99,6 +99,7 @@ pub use nn::positions::{
     PositionalEncoding, PositionalEncodingConfig, Positions, sinusoidal_encoding,
 };
 pub use nn::recurrence::{Recurrence, RecurrenceConfig};
+pub use nn::rotary::Rotary;
 pub use nn::self_attention::SelfAttention;
 pub use nn::stack::{Memory, Stack, StackConfig, StackOutput};
 pub use nn::sublayer::{NormPlacement, Sublayer, SublayerConfig};

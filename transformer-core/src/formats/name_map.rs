@@ -508,8 +508,8 @@ impl Layout {
 /// Builds a map, line by line.
 #[derive(Default)]
 struct Builder {
-    /// Widths of keys and values of the layers that are added.
-    attention: Option<[usize; 2]>,
+    /// Widths of queries, keys and values of the layers that are added.
+    attention: Option<[usize; 3]>,
     groups: Vec<Group>,
     unnamed: Vec<String>,
 }
@@ -595,8 +595,8 @@ impl Builder {
         };
         let all = ours.iter().map(|(_, shape)| shape[shape.len() - 1]).sum();
         let widths = match (names.len(), self.attention) {
-            (2, Some([keys, values])) => vec![keys, values],
-            (3, Some([keys, values])) => vec![keys, keys, values],
+            (2, Some([_, keys, values])) => vec![keys, values],
+            (3, Some(widths)) => widths.to_vec(),
             _ => vec![all],
         };
         let theirs = names

@@ -88,6 +88,9 @@ pub struct TransformerConfig {
     /// Attention heads of the decoder's layers; `n_heads` when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decoder_n_heads: Option<usize>,
+    /// Heads of keys and values, each of which serves a group of heads of queries; as many as these when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub n_kv_heads: Option<usize>,
     /// Width of a head's queries and keys; `d_model / n_heads` when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub d_k: Option<usize>,
@@ -122,6 +125,9 @@ pub struct TransformerConfig {
     /// Whether scores of attention are divided by √d_k: yes.
     #[serde(skip_serializing_if = "bool::clone")]
     pub attention_scale: bool,
+    /// Whether the maps of the feed-forward network have biases: yes.
+    #[serde(skip_serializing_if = "bool::clone")]
+    pub feed_forward_bias: bool,
     /// Whether the generator has a bias: no.
     pub generator_bias: bool,
     /// Whether the generator's input is divided by √d_model: no.
@@ -136,6 +142,9 @@ pub struct TransformerConfig {
     pub tying: WeightTying,
     /// Non-linearity of the feed-forward network: ReLU.
     pub activation: Activation,
+    /// Whether the feed-forward network has a gate: no.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub gated: bool,
     /// Dropout on sub-layer outputs and on the sum of embedding and position: 0.1.
     pub dropout: f64,
     /// Dropout on the attention weights: none.
@@ -169,6 +178,7 @@ impl Default for TransformerConfig {
             d_model: 512,
             n_heads: 8,
             decoder_n_heads: None,
+            n_kv_heads: None,
             d_k: None,
             d_v: None,
             d_ff: 2048,
@@ -183,12 +193,14 @@ impl Default for TransformerConfig {
             positions: Positions::Sinusoidal,
             attention_bias: false,
             attention_scale: true,
+            feed_forward_bias: true,
             generator_bias: false,
             generator_scale: false,
             embedding_scale: true,
             embedding_norm: false,
             tying: WeightTying::All,
             activation: Activation::Relu,
+            gated: false,
             dropout: 0.1,
             attention_dropout: 0.0,
             activation_dropout: 0.0,
@@ -271,8 +283,10 @@ impl TransformerConfig {
     fn layer(&self, n_heads: usize, d_ff: usize) -> LayerConfig {
         LayerConfig {
             self_attention: AttentionConfig::new(self.d_model, n_heads)
+                .with_n_kv_heads(self.n_kv_heads)
                 .with_d_k(self.d_k)
                 .with_d_v(self.d_v)
+                .with_rotary_base(self.positions.rotary_base())
                 .with_bias(self.attention_bias)
                 .with_scaled(self.attention_scale)
                 .with_dropout(self.attention_dropout),
@@ -280,6 +294,8 @@ impl TransformerConfig {
             cross_attention: None,
             feed_forward: FeedForwardConfig::new(self.d_model, d_ff)
                 .with_activation(self.activation)
+                .with_gated(self.gated)
+                .with_bias(self.feed_forward_bias)
                 .with_dropout(self.activation_dropout),
             sublayer: SublayerConfig::new(self.norm_config())
                 .with_placement(self.norm)
@@ -476,6 +492,45 @@ mod tests {
                     ..base.clone()
                 },
                 "512 is not divisible by `decoder_n_heads` 7",
+            ),
+            (
+                TransformerConfig {
+                    decoder_n_heads: Some(512),
+                    positions: Positions::Rotary { base: 10_000.0 },
+                    ..base.clone()
+                },
+                "`d_k` 1 is odd; `positions` that are rotary need an even width",
+            ),
+            (
+                TransformerConfig {
+                    positions: Positions::Rotary {
+                        base: f64::INFINITY,
+                    },
+                    ..base.clone()
+                },
+                "`base` is inf; it must be at least 1",
+            ),
+            (
+                TransformerConfig {
+                    n_kv_heads: Some(3),
+                    ..base.clone()
+                },
+                "`n_heads` 8 is not divisible by `n_kv_heads` 3",
+            ),
+            (
+                TransformerConfig {
+                    n_kv_heads: Some(4),
+                    decoder_n_heads: Some(2),
+                    ..base.clone()
+                },
+                "`decoder_n_heads` 2 is not divisible by `n_kv_heads` 4",
+            ),
+            (
+                TransformerConfig {
+                    n_kv_heads: Some(0),
+                    ..base.clone()
+                },
+                "`n_kv_heads` is 0",
             ),
             (
                 TransformerConfig {

@@ -77,6 +77,7 @@ mod tests {
     use crate::models::config::WeightTying;
     use crate::nn::init::WeightInit;
     use crate::nn::layer::Mixer;
+    use crate::nn::norm::NormKind;
     use crate::nn::parameters::count;
     use crate::nn::positions::Positions;
     use burn_ndarray::NdArray;
@@ -148,6 +149,19 @@ mod tests {
             },
             TransformerConfig {
                 decoder_mixer: Mixer::Recurrence,
+                ..base.clone()
+            },
+            TransformerConfig {
+                layer_norm: NormKind::RootMeanSquare,
+                final_norm: true,
+                gated: true,
+                n_kv_heads: Some(1),
+                positions: Positions::Rotary { base: 10_000.0 },
+                ..base.clone()
+            },
+            TransformerConfig {
+                gated: true,
+                feed_forward_bias: false,
                 ..base
             },
         ];

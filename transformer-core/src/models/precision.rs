@@ -4,9 +4,9 @@ use burn::tensor::backend::Backend;
 
 use crate::models::language_model::LanguageModel;
 use crate::models::transformer::Transformer;
-use crate::nn::attention::AttentionHeads;
 use crate::nn::feed_forward::FeedForward;
 use crate::nn::generator::Generator;
+use crate::nn::heads::AttentionHeads;
 use crate::nn::layer::Layer;
 use crate::nn::multi_head_attention::MultiHeadAttention;
 use crate::nn::recurrence::Recurrence;

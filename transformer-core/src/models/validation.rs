@@ -1,6 +1,7 @@
 //! The checks of a model's configuration.
 
 use crate::models::config::TransformerConfig;
+use crate::nn::attention::check_groups;
 use crate::nn::error::{ConfigError, check_sizes};
 use crate::nn::layer::Mixer;
 
@@ -11,20 +12,20 @@ impl TransformerConfig {
     /// The first contradiction found, with its numbers.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.validate_sizes()?;
-        if self.d_k.is_none() || self.d_v.is_none() {
-            let heads = [
-                ("n_heads", self.n_heads),
-                ("decoder_n_heads", self.decoder_n_heads()),
-            ];
-            for (key, n_heads) in heads {
-                if !self.d_model.is_multiple_of(n_heads) {
-                    return Err(ConfigError::HeadsDoNotDivide {
-                        d_model: self.d_model,
-                        key,
-                        n_heads,
-                    });
-                }
+        let heads = [
+            ("n_heads", self.n_heads),
+            ("decoder_n_heads", self.decoder_n_heads()),
+        ];
+        for (key, n_heads) in heads {
+            let is_shared = self.d_k.is_none() || self.d_v.is_none();
+            if is_shared && !self.d_model.is_multiple_of(n_heads) {
+                return Err(ConfigError::HeadsDoNotDivide {
+                    d_model: self.d_model,
+                    key,
+                    n_heads,
+                });
             }
+            check_groups(key, n_heads, self.n_kv_heads)?;
         }
         self.positions.check(self.d_model)?;
         if self.decoder_mixer == Mixer::Recurrence && self.positions.bias(false).is_some() {
@@ -37,6 +38,7 @@ impl TransformerConfig {
         }
         // The sizes of both kinds of layer are checked above.
         self.encoder().layer.validate()?;
+        self.decoder().layer.validate()?;
         if self.tying.ties_source_target() && self.src_vocab_size != self.tgt_vocab_size {
             return Err(ConfigError::TiedVocabularies {
                 tying: self.tying.name(),
@@ -54,6 +56,7 @@ impl TransformerConfig {
             ("d_model", self.d_model),
             ("n_heads", self.n_heads),
             ("decoder_n_heads", self.decoder_n_heads()),
+            ("n_kv_heads", self.n_kv_heads.unwrap_or(1)),
             ("d_k", self.d_k.unwrap_or(1)),
             ("d_v", self.d_v.unwrap_or(1)),
             ("d_ff", self.d_ff),

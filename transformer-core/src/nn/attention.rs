@@ -1,21 +1,15 @@
-//! Scaled dot-product attention, and the heads that every multi-head attention has (§3.2).
+//! Scaled dot-product attention, and the configuration of every multi-head attention (§3.2).
 
 use burn::config::Config;
-use burn::module::Module;
-use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::nn::cache::KeyValue;
 use crate::nn::dropout::Dropout;
-use crate::nn::error::{ConfigError, assert_sizes, check_dropout, check_sizes};
-use crate::nn::init::WeightInit;
-use crate::nn::linear::linear;
+use crate::nn::error::{ConfigError, check_dropout, check_sizes};
 use crate::nn::parameters::{Parameter, linear_parameters, within};
+use crate::nn::rotary::check_rotary;
 use transformer_kernels::Mask;
-use transformer_kernels::{
-    self as ops, AttentionWeights, Heads, Operands, ProductPrecision, join_heads, split_heads,
-};
+use transformer_kernels::{self as ops, Heads};
 
 /// `Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V` (§3.2.1, equation 1).
 ///
@@ -78,6 +72,10 @@ pub struct AttentionConfig {
     pub d_model: usize,
     /// Attention heads.
     pub n_heads: usize,
+    /// Heads of keys and values, each of which serves `n_heads / n_kv_heads` neighbours (grouped-query attention; Ainslie
+    /// et al., 2023); `n_heads` when absent.
+    #[config(default = "None")]
+    pub n_kv_heads: Option<usize>,
     /// Width of a head's queries and keys; `d_model / n_heads` when absent.
     #[config(default = "None")]
     pub d_k: Option<usize>,
@@ -93,6 +91,10 @@ pub struct AttentionConfig {
     /// Whether scores are divided by √d_k, as in the paper; T5's are not.
     #[config(default = true)]
     pub scaled: bool,
+    /// The base of rotary positions in a [`SelfAttention`](crate::SelfAttention), see [`Rotary`](crate::Rotary); absent: it
+    /// knows no positions.
+    #[config(default = "None")]
+    pub rotary_base: Option<f64>,
 }
 
 impl AttentionConfig {
@@ -107,6 +109,7 @@ impl AttentionConfig {
         check_sizes(&[
             ("d_model", d_model),
             ("n_heads", n_heads),
+            ("n_kv_heads", self.n_kv_heads.unwrap_or(1)),
             ("d_k", self.d_k.unwrap_or(1)),
             ("d_v", self.d_v.unwrap_or(1)),
         ])?;
@@ -118,34 +121,11 @@ impl AttentionConfig {
                 n_heads,
             });
         }
-        check_dropout("attention_dropout", self.dropout)
-    }
-
-    /// The heads with weights drawn from the backend's generator, for an attention whose projections are
-    /// your own.
-    ///
-    /// # Panics
-    /// As [`init`](Self::init).
-    pub fn init_heads<B: Backend>(&self, device: &B::Device) -> AttentionHeads<B> {
-        self.init_heads_from(&mut WeightInit::from_backend::<B>(device), device)
-    }
-
-    /// The heads with weights from `init`.
-    ///
-    /// # Panics
-    /// As [`init`](Self::init).
-    pub fn init_heads_from<B: Backend>(
-        &self,
-        init: &mut WeightInit,
-        device: &B::Device,
-    ) -> AttentionHeads<B> {
-        let heads = self.checked_heads();
-        let width = heads.n_heads * heads.d_v;
-        let projection = init.linear(width, self.d_model, self.bias, device);
-        AttentionHeads {
-            scaled: self.scaled,
-            ..AttentionHeads::new(projection, Dropout::new(self.dropout), heads)
+        check_groups("n_heads", n_heads, self.n_kv_heads)?;
+        if let Some(base) = self.rotary_base {
+            check_rotary(base, self.heads().d_k)?;
         }
+        check_dropout("attention_dropout", self.dropout)
     }
 
     /// Number and widths of the heads of a layer.
@@ -169,166 +149,69 @@ impl AttentionConfig {
         }
     }
 
-    /// Width of all heads' queries or keys, and of all heads' values.
-    pub(crate) fn widths(&self) -> [usize; 2] {
-        let Heads { n_heads, d_k, d_v } = self.heads();
-        [n_heads * d_k, n_heads * d_v]
+    /// Number and widths of the heads of keys and values.
+    pub(crate) fn key_value_heads(&self) -> Heads {
+        let heads = self.heads();
+        Heads {
+            n_heads: self.n_kv_heads.unwrap_or(heads.n_heads),
+            ..heads
+        }
+    }
+
+    /// Widths of the queries, of the keys and of the values of all heads.
+    pub(crate) fn widths(&self) -> [usize; 3] {
+        let (heads, key_value) = (self.heads(), self.key_value_heads());
+        [
+            heads.n_heads * heads.d_k,
+            key_value.n_heads * heads.d_k,
+            key_value.n_heads * heads.d_v,
+        ]
+    }
+
+    /// Width of all heads' weighted sums of values.
+    pub(crate) fn width_of_sums(&self) -> usize {
+        let heads = self.heads();
+        heads.n_heads * heads.d_v
     }
 
     /// The parameters of a [`MultiHeadAttention`](crate::MultiHeadAttention).
     pub(crate) fn parameters(&self) -> Vec<Parameter> {
-        let [keys, values] = self.widths();
-        let query = linear_parameters(self.d_model, keys, self.bias);
+        let [queries, keys, values] = self.widths();
+        let query = linear_parameters(self.d_model, queries, self.bias);
         let key_value = linear_parameters(self.d_model, keys + values, self.bias);
         let mut parameters = within("query", query);
         parameters.extend(within("key_value", key_value));
-        parameters.extend(self.head_parameters(values));
+        parameters.extend(self.head_parameters());
         parameters
     }
 
     /// The parameters of a [`SelfAttention`](crate::SelfAttention).
     pub(crate) fn self_parameters(&self) -> Vec<Parameter> {
-        let [keys, values] = self.widths();
-        let fused = linear_parameters(self.d_model, 2 * keys + values, self.bias);
+        let width = self.widths().iter().sum();
+        let fused = linear_parameters(self.d_model, width, self.bias);
         let mut parameters = within("query_key_value", fused);
-        parameters.extend(self.head_parameters(values));
+        parameters.extend(self.head_parameters());
         parameters
     }
 
-    fn head_parameters(&self, values: usize) -> Vec<Parameter> {
-        let projection = linear_parameters(values, self.d_model, self.bias);
+    fn head_parameters(&self) -> Vec<Parameter> {
+        let projection = linear_parameters(self.width_of_sums(), self.d_model, self.bias);
         within("heads.projection", projection)
     }
 }
 
-/// Multi-head attention after the projections of queries, keys and values: every head, and `W^O`
-/// (§3.2.2).
-///
-/// ```
-/// use burn::tensor::Tensor;
-/// use burn_ndarray::NdArray;
-/// use transformer_core::ops::Operands;
-/// use transformer_core::{AttentionWeights, AttentionConfig};
-///
-/// let device = Default::default();
-/// let heads = AttentionConfig::new(32, 4).init_heads::<NdArray>(&device);
-///
-/// // Queries, keys and values of five positions side by side, from a projection of your own.
-/// let packed = Tensor::zeros([2, 5, 3 * 32], &device);
-/// let attention = heads.forward(Operands::SelfPacked(&packed), None, AttentionWeights::Discard);
-/// assert_eq!(attention.output.dims(), [2, 5, 32]);
-/// ```
-#[derive(Module, Debug)]
-pub struct AttentionHeads<B: Backend> {
-    /// `W^O`: `[n_heads · d_v, d_model]`.
-    pub projection: Linear<B>,
-    /// Dropout on the attention weights.
-    pub dropout: Dropout,
+/// Checks that each head of keys and values serves as many heads of queries, whose number has a key.
+pub(crate) fn check_groups(
+    key: &'static str,
     n_heads: usize,
-    d_k: usize,
-    d_v: usize,
-    scaled: bool,
-    /// The precision of all products in attention and its projections, in training.
-    #[module(skip)]
-    pub(crate) precision: ProductPrecision,
-}
-
-impl<B: Backend> AttentionHeads<B> {
-    /// Heads of these sizes, with a `W^O` of your own: `[n_heads · d_v, d_model]`.
-    ///
-    /// # Panics
-    /// When a size is zero, or `W^O` has another number of rows.
-    pub fn new(projection: Linear<B>, dropout: Dropout, heads: Heads) -> Self {
-        let Heads { n_heads, d_k, d_v } = heads;
-        assert_sizes(&[("n_heads", n_heads), ("d_k", d_k), ("d_v", d_v)]);
-        // The shape alone: the numbers may not be there yet.
-        let shape: [usize; 2] = projection.weight.lazy_shape().dims();
-        assert_eq!(shape[0], n_heads * d_v, "rows of {shape:?} for {heads:?}");
-        Self {
-            projection,
-            dropout,
+    n_kv_heads: Option<usize>,
+) -> Result<(), ConfigError> {
+    match n_kv_heads {
+        Some(n_kv_heads) if !n_heads.is_multiple_of(n_kv_heads) => Err(ConfigError::Groups {
+            key,
             n_heads,
-            d_k,
-            d_v,
-            scaled: true,
-            precision: ProductPrecision::F32,
-        }
-    }
-
-    /// Number and widths of the heads.
-    pub fn sizes(&self) -> Heads {
-        Heads {
-            n_heads: self.n_heads,
-            d_k: self.d_k,
-            d_v: self.d_v,
-        }
-    }
-
-    /// Every head's weighted sums, side by side, times `W^O`.
-    ///
-    /// # Shapes
-    /// - operands: projected queries, keys and values, see [`Operands`]
-    /// - mask: `[batch or 1, n_heads or 1, query_len or 1, key_len]`
-    /// - output: see [`AttentionOutput`]
-    ///
-    /// # Panics
-    /// When the shapes do not agree.
-    pub fn forward(
-        &self,
-        operands: Operands<'_, B>,
-        mask: Option<&Mask<B>>,
-        weights: AttentionWeights,
-    ) -> AttentionOutput<B> {
-        let p = self.dropout.probability(operands.query());
-        let query;
-        let operands = match self.scaled {
-            true => operands,
-            false => {
-                query = self.times_root(operands.query());
-                operands.with_query(&query)
-            }
-        };
-        let (sizes, precision) = (self.sizes(), self.precision);
-        let heads = ops::attention(operands, sizes, mask, p, weights, precision);
-        AttentionOutput {
-            output: linear(&self.projection, heads.output, precision),
-            weights: heads.weights,
-        }
-    }
-
-    /// [`forward`](Self::forward) to keys and values that are kept.
-    ///
-    /// # Shapes
-    /// - query: `[batch, query_len, n_heads · d_k or more]`, the queries of all heads in the first columns
-    pub(crate) fn forward_to(
-        &self,
-        query: &Tensor<B, 3>,
-        kept: &KeyValue<B>,
-        mask: Option<&Mask<B>>,
-        weights: AttentionWeights,
-    ) -> AttentionOutput<B> {
-        let query = match self.scaled {
-            true => split_heads(query, 0, self.n_heads, self.d_k),
-            false => split_heads(&self.times_root(query), 0, self.n_heads, self.d_k),
-        };
-        let KeyValue { key, value } = kept.clone();
-        let (output, all) = scaled_dot_product_attention(query, key, value, mask, &self.dropout);
-        AttentionOutput {
-            output: linear(&self.projection, join_heads(output), self.precision),
-            weights: (weights == AttentionWeights::Return).then_some(all),
-        }
-    }
-
-    /// Queries, in the first columns, times √d_k: the division of their scores is then undone.
-    ///
-    /// # Shapes
-    /// - x and output: `[batch, query_len, n_heads · d_k or more]`
-    fn times_root(&self, x: &Tensor<B, 3>) -> Tensor<B, 3> {
-        let ([_, _, width], queries) = (x.dims(), self.n_heads * self.d_k);
-        let scaled = x.clone().slice_dim(2, 0..queries) * (self.d_k as f64).sqrt();
-        match width == queries {
-            true => scaled,
-            false => Tensor::cat(vec![scaled, x.clone().slice_dim(2, queries..width)], 2),
-        }
+            n_kv_heads,
+        }),
+        _ => Ok(()),
     }
 }

@@ -13,9 +13,9 @@ use transformer_kernels::Mask;
 /// Keys and values, split into heads.
 #[derive(Debug, Clone)]
 pub struct KeyValue<B: Backend> {
-    /// `[batch, n_heads, len, d_k]`
+    /// `[batch, n_kv_heads, len, d_k]`
     pub key: Tensor<B, 4>,
-    /// `[batch, n_heads, len, d_v]`
+    /// `[batch, n_kv_heads, len, d_v]`
     pub value: Tensor<B, 4>,
 }
 

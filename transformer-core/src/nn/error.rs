@@ -20,6 +20,15 @@ pub enum ConfigError {
         /// Number of attention heads.
         n_heads: usize,
     },
+    /// The heads of keys and values cannot share the heads of queries evenly.
+    Groups {
+        /// The configuration key of the heads of queries.
+        key: &'static str,
+        /// Number of heads of queries.
+        n_heads: usize,
+        /// Number of heads of keys and values.
+        n_kv_heads: usize,
+    },
     /// A part of a layer that is made for another width than its self-attention.
     OtherWidth {
         /// The part.
@@ -48,6 +57,16 @@ pub enum ConfigError {
     },
     /// Positions that are a bias on self-attention, in a decoder that has a recurrence in its place.
     BiasOnRecurrence,
+    /// Rotary positions turn pairs of features.
+    RotaryWidth {
+        /// Width of a head's queries and keys.
+        d_k: usize,
+    },
+    /// The frequencies of rotary positions are powers of their base, and none is above 1.
+    RotaryBase {
+        /// The value found.
+        value: f64,
+    },
     /// A language model has no encoder.
     Encoder {
         /// Layers of the encoder.
@@ -140,6 +159,15 @@ impl ConfigError {
                 name("d_k"),
                 name("d_v")
             ),
+            Self::Groups {
+                key,
+                n_heads,
+                n_kv_heads,
+            } => format!(
+                "`{}` {n_heads} is not divisible by `{}` {n_kv_heads}",
+                name(key),
+                name("n_kv_heads")
+            ),
             Self::OtherWidth {
                 part,
                 d_model,
@@ -168,6 +196,15 @@ impl ConfigError {
                 "`{}` is a bias on self-attention, but `{}` is a recurrence, which has none",
                 name("positions"),
                 name("decoder_mixer")
+            ),
+            Self::RotaryWidth { d_k } => format!(
+                "`{}` {d_k} is odd; `{}` that are rotary need an even width of a head",
+                name("d_k"),
+                name("positions")
+            ),
+            Self::RotaryBase { value } => format!(
+                "`{}` is {value}; it must be at least 1 and finite",
+                name("base")
             ),
             Self::Encoder { n_layers } => format!(
                 "`{}` is {n_layers}; a language model has no encoder",

@@ -1,4 +1,4 @@
-//! The position-wise feed-forward network (§3.3).
+//! The position-wise feed-forward network (§3.3), and its gated variants (Shazeer, 2020).
 
 use burn::config::Config;
 use burn::module::Module;
@@ -23,6 +23,12 @@ pub struct FeedForwardConfig {
     /// The non-linearity; the paper's is ReLU.
     #[config(default = "Activation::Relu")]
     pub activation: Activation,
+    /// Whether the network has a gate; the paper's has none.
+    #[config(default = false)]
+    pub gated: bool,
+    /// Whether its maps have biases; the paper's have.
+    #[config(default = true)]
+    pub bias: bool,
     /// Dropout after the non-linearity; the paper has none.
     #[config(default = 0.0)]
     pub dropout: f64,
@@ -40,8 +46,12 @@ impl FeedForwardConfig {
 
     /// The parameters of a [`FeedForward`].
     pub(crate) fn parameters(&self) -> Vec<Parameter> {
-        let mut parameters = within("inner", linear_parameters(self.d_model, self.d_ff, true));
-        let outer = linear_parameters(self.d_ff, self.d_model, true);
+        let into = || linear_parameters(self.d_model, self.d_ff, self.bias);
+        let mut parameters = within("inner", into());
+        if self.gated {
+            parameters.extend(within("gate", into()));
+        }
+        let outer = linear_parameters(self.d_ff, self.d_model, self.bias);
         parameters.extend(within("outer", outer));
         parameters
     }
@@ -63,10 +73,12 @@ impl FeedForwardConfig {
         init: &mut WeightInit,
         device: &B::Device,
     ) -> FeedForward<B> {
-        assert_sizes(&[("d_model", self.d_model), ("d_ff", self.d_ff)]);
+        let (d_model, d_ff, bias) = (self.d_model, self.d_ff, self.bias);
+        assert_sizes(&[("d_model", d_model), ("d_ff", d_ff)]);
         FeedForward {
-            inner: init.linear(self.d_model, self.d_ff, true, device),
-            outer: init.linear(self.d_ff, self.d_model, true, device),
+            inner: init.linear(d_model, d_ff, bias, device),
+            gate: self.gated.then(|| init.linear(d_model, d_ff, bias, device)),
+            outer: init.linear(d_ff, d_model, bias, device),
             dropout: Dropout::new(self.dropout),
             activation: self.activation,
             precision: ProductPrecision::F32,
@@ -75,6 +87,10 @@ impl FeedForwardConfig {
 }
 
 /// `FFN(x) = max(0, x W₁ + b₁) W₂ + b₂` (§3.3, equation 2), each position by itself.
+///
+/// With a gate, `FFN(x) = (f(x W_g + b_g) ⊙ (x W₁ + b₁)) W₂ + b₂`, where `f` is the non-linearity and `⊙` multiplies
+/// number by number: ReGLU with ReLU, GEGLU with GELU, SwiGLU with SiLU (Shazeer, 2020, equation 6, whose `W` is `W_g`
+/// and whose `V` is `W₁`).
 ///
 /// ```
 /// use burn_ndarray::NdArray;
@@ -90,12 +106,14 @@ impl FeedForwardConfig {
 pub struct FeedForward<B: Backend> {
     /// `W₁` and `b₁`: `[d_model, d_ff]`.
     pub inner: Linear<B>,
+    /// `W_g` and `b_g`: `[d_model, d_ff]`; `None` in a network without a gate.
+    pub gate: Option<Linear<B>>,
     /// `W₂` and `b₂`: `[d_ff, d_model]`.
     pub outer: Linear<B>,
     dropout: Dropout,
     #[module(skip)]
     activation: Activation,
-    /// The precision of both products, in training.
+    /// The precision of the products, in training.
     #[module(skip)]
     pub(crate) precision: ProductPrecision,
 }
@@ -110,12 +128,20 @@ impl<B: Backend> FeedForward<B> {
     /// # Panics
     /// When `x` is not `d_model` wide.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let p = self.dropout.probability(&x);
-        let (weight, layout) = (self.inner.weight.val(), WeightLayout::InputByOutput);
-        let product = ops::linear(x, weight, None, layout, self.precision);
-        let bias = self.inner.bias.as_ref().map(|bias| bias.val());
-        let hidden = ops::activation_dropout(product, bias, self.activation, p);
+        let hidden = match &self.gate {
+            None => self.activated(&self.inner, x),
+            Some(gate) => self.activated(gate, x.clone()) * linear(&self.inner, x, self.precision),
+        };
         linear(&self.outer, hidden, self.precision)
+    }
+
+    /// A map, the non-linearity, and dropout.
+    fn activated(&self, map: &Linear<B>, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let p = self.dropout.probability(&x);
+        let (weight, layout) = (map.weight.val(), WeightLayout::InputByOutput);
+        let product = ops::linear(x, weight, None, layout, self.precision);
+        let bias = map.bias.as_ref().map(|bias| bias.val());
+        ops::activation_dropout(product, bias, self.activation, p)
     }
 }
 

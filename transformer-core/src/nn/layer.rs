@@ -64,10 +64,11 @@ impl LayerConfig {
         Ok(config)
     }
 
-    /// The same layer with attention to a memory, configured as its self-attention: a decoder layer.
+    /// The same layer with attention to a memory, configured as its self-attention, but without rotary positions, which
+    /// are those of one sequence: a decoder layer.
     pub fn with_memory(self) -> Self {
         Self {
-            cross_attention: Some(self.self_attention.clone()),
+            cross_attention: Some(self.self_attention.clone().with_rotary_base(None)),
             ..self
         }
     }

@@ -7,8 +7,9 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::nn::attention::{AttentionConfig, AttentionHeads, AttentionOutput};
+use crate::nn::attention::{AttentionConfig, AttentionOutput};
 use crate::nn::cache::KeyValue;
+use crate::nn::heads::AttentionHeads;
 use crate::nn::init::WeightInit;
 use crate::nn::layer::Context;
 use crate::nn::linear::linear;
@@ -34,11 +35,11 @@ impl AttentionConfig {
         init: &mut WeightInit,
         device: &B::Device,
     ) -> MultiHeadAttention<B> {
-        let Heads { n_heads, d_k, d_v } = self.checked_heads();
+        self.checked_heads();
         let (d_model, bias) = (self.d_model, self.bias);
-        let key_value = [n_heads * d_k, n_heads * d_v];
+        let [queries, key_value @ ..] = self.widths();
         MultiHeadAttention {
-            query: init.attention_projections(d_model, &key_value[..1], bias, device),
+            query: init.attention_projections(d_model, &[queries], bias, device),
             key_value: init.attention_projections(d_model, &key_value, bias, device),
             heads: self.init_heads_from(init, device),
         }
@@ -127,7 +128,7 @@ impl<'a, B: Backend> AttentionInput<'a, B> {
 pub struct MultiHeadAttention<B: Backend> {
     /// `W^Q`: `[d_model, n_heads · d_k]`.
     pub query: Linear<B>,
-    /// `W^K` and `W^V` side by side: `[d_model, n_heads · (d_k + d_v)]`.
+    /// `W^K` and `W^V` side by side: `[d_model, n_kv_heads · (d_k + d_v)]`.
     pub key_value: Linear<B>,
     /// The heads and `W^O`.
     pub heads: AttentionHeads<B>,
@@ -159,14 +160,15 @@ impl<B: Backend> MultiHeadAttention<B> {
     /// # Shapes
     /// - memory: `[sources, key_len, d_model]`
     pub fn key_value(&self, memory: Tensor<B, 3>) -> KeyValue<B> {
-        KeyValue::of_rows(&self.project_memory(memory), 0, self.heads.sizes())
+        let sizes = self.heads.key_value_sizes();
+        KeyValue::of_rows(&self.project_memory(memory), 0, sizes)
     }
 
     /// Keys and values of a memory, side by side.
     ///
     /// # Shapes
     /// - memory: `[batch, key_len, d_model]`
-    /// - output: `[batch, key_len, n_heads · (d_k + d_v)]`
+    /// - output: `[batch, key_len, n_kv_heads · (d_k + d_v)]`
     fn project_memory(&self, memory: Tensor<B, 3>) -> Tensor<B, 3> {
         linear(&self.key_value, memory, self.heads.precision)
     }
@@ -176,7 +178,7 @@ impl<B: Backend> MultiHeadAttention<B> {
         let weight = self.key_value.weight.val();
         let bias = self.key_value.bias.as_ref().map(|bias| bias.val());
         let [_, width] = weight.dims();
-        let Heads { n_heads, d_k, .. } = self.heads.sizes();
+        let Heads { n_heads, d_k, .. } = self.heads.key_value_sizes();
         let keys = n_heads * d_k;
         let project = |x, columns: Range<usize>| {
             let weight = weight.clone().slice_dim(1, columns.clone());

@@ -1,4 +1,4 @@
-//! Layer normalisation (§3.1; Ba et al., 2016).
+//! Layer normalisation (§3.1; Ba et al., 2016), and root mean square normalisation (Zhang and Sennrich, 2019).
 
 use burn::config::Config;
 use burn::module::{Module, Param};
@@ -18,6 +18,18 @@ pub enum NormKind {
     Variance,
     /// By the sum of the unbiased standard deviation and ε, as in The Annotated Transformer.
     UnbiasedDeviation,
+    /// By the root of the sum of the mean square and ε, without a mean and a shift (RMSNorm; Zhang and Sennrich, 2019).
+    RootMeanSquare,
+}
+
+impl NormKind {
+    /// Whether the norm has a shift, β.
+    pub(crate) fn has_shift(self) -> bool {
+        match self {
+            Self::Variance | Self::UnbiasedDeviation => true,
+            Self::RootMeanSquare => false,
+        }
+    }
 }
 
 /// The configuration of [`Norm`].
@@ -49,28 +61,31 @@ impl NormConfig {
 
     /// The parameters of a [`Norm`].
     pub(crate) fn parameters(&self) -> Vec<Parameter> {
-        let names = ["gamma", "beta"];
+        let beta = self.kind.has_shift().then_some("beta");
+        let names = ["gamma"].into_iter().chain(beta);
         names
             .map(|name| (name.to_owned(), vec![self.d_model]))
-            .to_vec()
+            .collect()
     }
 
-    /// A new one: scale 1, shift 0.
+    /// A new one: scale 1, shift 0 where it has one.
     ///
     /// # Panics
     /// When `d_model` is zero.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Norm<B> {
         assert_sizes(&[("d_model", self.d_model)]);
+        let beta = || Param::from_tensor(Tensor::zeros([self.d_model], device));
         Norm {
             gamma: Param::from_tensor(Tensor::ones([self.d_model], device)),
-            beta: Param::from_tensor(Tensor::zeros([self.d_model], device)),
+            beta: self.kind.has_shift().then(beta),
             epsilon: self.epsilon,
             kind: self.kind,
         }
     }
 }
 
-/// Brings every position to mean 0 and deviation 1, then scales and shifts it (§3.1; Ba et al., 2016).
+/// Brings every position to mean 0 and deviation 1, then scales and shifts it (§3.1; Ba et al., 2016); or to root mean
+/// square 1, and scales it (Zhang and Sennrich, 2019, equation 4).
 ///
 /// Over the `d` features of a position `x`, with their mean `m`:
 ///
@@ -78,6 +93,7 @@ impl NormConfig {
 /// |---|---|
 /// | `Variance` | `γ (x - m) / √(v + ε) + β`, where `v = Σ (x - m)² / d` |
 /// | `UnbiasedDeviation` | `γ (x - m) / (s + ε) + β`, where `s² = Σ (x - m)² / (d - 1)` |
+/// | `RootMeanSquare` | `γ x / √(q + ε)`, where `q = Σ x² / d`; the paper has no ε, Llama has |
 ///
 /// ```
 /// use burn_ndarray::NdArray;
@@ -94,15 +110,20 @@ impl NormConfig {
 /// };
 /// assert!((last(&config) - 3.0 / 5.0_f32.sqrt()).abs() < 1e-5);
 ///
-/// let unbiased = config.with_kind(NormKind::UnbiasedDeviation);
+/// let unbiased = config.clone().with_kind(NormKind::UnbiasedDeviation);
 /// assert!((last(&unbiased) - 3.0 / (20.0_f32 / 3.0).sqrt()).abs() < 1e-4);
+///
+/// // -2, 0, 2, 4: the mean square is (4 + 0 + 4 + 16) / 4 = 6, whatever the mean.
+/// let rms = config.with_kind(NormKind::RootMeanSquare).init(&device);
+/// let y: Vec<f32> = rms.forward(x + 1.0).into_data().into_vec().unwrap();
+/// assert!((y[3] - 4.0 / 6.0_f32.sqrt()).abs() < 1e-5);
 /// ```
 #[derive(Module, Debug)]
 pub struct Norm<B: Backend> {
     /// Scale, `[d_model]`.
     pub gamma: Param<Tensor<B, 1>>,
-    /// Shift, `[d_model]`.
-    pub beta: Param<Tensor<B, 1>>,
+    /// Shift, `[d_model]`; `None` for 0.
+    pub beta: Option<Param<Tensor<B, 1>>>,
     epsilon: f64,
     #[module(skip)]
     kind: NormKind,
@@ -122,11 +143,21 @@ impl<B: Backend> Norm<B> {
     /// # Panics
     /// When `x` is not `d_model` wide.
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        let gamma = self.gamma.val();
+        let beta = || match &self.beta {
+            Some(beta) => beta.val(),
+            None => gamma.zeros_like(),
+        };
         match self.kind {
-            NormKind::Variance => {
-                ops::layer_norm(x, self.gamma.val(), self.beta.val(), self.epsilon)
+            NormKind::Variance => ops::layer_norm(x, gamma.clone(), beta(), self.epsilon),
+            NormKind::UnbiasedDeviation => {
+                let normed = self.by_unbiased_deviation(x);
+                normed * gamma.clone().unsqueeze() + beta().unsqueeze()
             }
-            NormKind::UnbiasedDeviation => self.by_unbiased_deviation(x),
+            NormKind::RootMeanSquare => {
+                let squares = x.clone().powi_scalar(2).mean_dim(D - 1);
+                x / (squares + self.epsilon).sqrt() * gamma.unsqueeze()
+            }
         }
     }
 
@@ -138,7 +169,6 @@ impl<B: Backend> Norm<B> {
         let deviation = (squares / (d_model - 1) as f64)
             .clamp_min(SMALLEST_VARIANCE)
             .sqrt();
-        let normed = centred / (deviation + self.epsilon);
-        normed * self.gamma.val().unsqueeze() + self.beta.val().unsqueeze()
+        centred / (deviation + self.epsilon)
     }
 }

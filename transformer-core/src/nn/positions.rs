@@ -14,7 +14,7 @@ use crate::nn::position_bias::{BiasKind, Buckets};
 pub(crate) const TABLE_LEN: usize = 512;
 
 /// Kind of positional encoding (§3.5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Positions {
     /// Fixed sines and cosines, for any length, the sine and the cosine of a frequency side by side.
@@ -46,6 +46,12 @@ pub enum Positions {
         /// Number of positions; no sequence may be longer.
         max_len: usize,
     },
+    /// Nothing is added to the embeddings: queries and keys of self-attention are turned ([`Rotary`](crate::Rotary)), for
+    /// any length (Su et al., 2021).
+    Rotary {
+        /// The frequency of the pair i of a head's features is `base^(-2i/d_k)`; 10000 in the paper.
+        base: f64,
+    },
 }
 
 impl Positions {
@@ -70,6 +76,22 @@ impl Positions {
             })),
             Self::Alibi => Some(BiasKind::Alibi),
             _ => None,
+        }
+    }
+
+    /// The base of rotary positions.
+    pub(crate) fn rotary_base(self) -> Option<f64> {
+        match self {
+            Self::Rotary { base } => Some(base),
+            _ => None,
+        }
+    }
+
+    /// Whether a vector for each position is added to the embeddings.
+    pub(crate) fn are_added(self) -> bool {
+        match self {
+            Self::Sinusoidal | Self::SinesThenCosines { .. } | Self::Learned { .. } => true,
+            Self::RelativeBias { .. } | Self::Alibi | Self::Rotary { .. } => false,
         }
     }
 
@@ -133,7 +155,12 @@ fn encoding(
     values
 }
 
-fn tensor<B: Backend>(values: Vec<f32>, shape: [usize; 2], device: &B::Device) -> Tensor<B, 2> {
+/// A constant in the backend's type.
+pub(crate) fn tensor<B: Backend>(
+    values: Vec<f32>,
+    shape: [usize; 2],
+    device: &B::Device,
+) -> Tensor<B, 2> {
     let data = TensorData::new(values, shape).convert::<B::FloatElem>();
     Tensor::from_data(data, device)
 }
@@ -172,8 +199,7 @@ pub(crate) fn sine_then_cosine(
 
 impl Positions {
     /// The encodings of `len` tokens of a sequence, from token `first` on, counted from 0: `[len, d_model]`; `None`
-    /// where they are learned, and where
-    /// positions are no vectors.
+    /// where they are learned, or none are added.
     pub(crate) fn fixed_values(self, first: usize, len: usize, d_model: usize) -> Option<Vec<f32>> {
         match self {
             Self::Sinusoidal => {
@@ -185,7 +211,10 @@ impl Positions {
                     |position, feature| sine_then_cosine(position, feature, d_model, inclusive);
                 Some(encoding(first + self.first(), len, d_model, value))
             }
-            Self::Learned { .. } | Self::RelativeBias { .. } | Self::Alibi => None,
+            Self::Learned { .. }
+            | Self::Rotary { .. }
+            | Self::RelativeBias { .. }
+            | Self::Alibi => None,
         }
     }
 
@@ -235,7 +264,10 @@ impl PositionalEncodingConfig {
         let Self { d_model, positions } = *self;
         assert_sizes(&[("d_model", d_model)]);
         let learned = match positions {
-            Positions::Sinusoidal | Positions::RelativeBias { .. } | Positions::Alibi => None,
+            Positions::Sinusoidal
+            | Positions::Rotary { .. }
+            | Positions::RelativeBias { .. }
+            | Positions::Alibi => None,
             Positions::SinesThenCosines { .. } => {
                 if let Err(error) = positions.check(d_model) {
                     panic!("{error}");
@@ -276,7 +308,7 @@ impl<B: Backend> PositionalEncoding<B> {
     /// # Panics
     /// When positions are learned and there are fewer than `first + len`, or `x` is not `d_model` wide.
     pub fn forward(&self, x: Tensor<B, 3>, first: usize) -> Tensor<B, 3> {
-        if self.positions.bias(false).is_some() {
+        if !self.positions.are_added() {
             return x;
         }
         let [_, len, d_model] = x.dims();
@@ -294,7 +326,7 @@ impl<B: Backend> PositionalEncoding<B> {
             (None, _) => self
                 .positions
                 .fixed(first, len, d_model, &x.device())
-                .expect("positions that are not learned are fixed"),
+                .expect("positions that are added and not learned are fixed"),
         };
         x + encoding.unsqueeze()
     }

@@ -5,11 +5,13 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::nn::attention::{AttentionConfig, AttentionHeads, AttentionOutput};
+use crate::nn::attention::{AttentionConfig, AttentionOutput};
 use crate::nn::cache::KeyValue;
+use crate::nn::heads::AttentionHeads;
 use crate::nn::init::WeightInit;
 use crate::nn::layer::Context;
 use crate::nn::linear::linear;
+use crate::nn::rotary::Rotary;
 use transformer_kernels::Mask;
 use transformer_kernels::{AttentionWeights, Heads, Operands};
 
@@ -31,15 +33,11 @@ impl AttentionConfig {
         init: &mut WeightInit,
         device: &B::Device,
     ) -> SelfAttention<B> {
-        let Heads { n_heads, d_k, d_v } = self.checked_heads();
-        let [keys, values] = [n_heads * d_k, n_heads * d_v];
+        let Heads { d_k, .. } = self.checked_heads();
+        let widths = self.widths();
         SelfAttention {
-            query_key_value: init.attention_projections(
-                self.d_model,
-                &[keys, keys, values],
-                self.bias,
-                device,
-            ),
+            rotary: self.rotary_base.map(|base| Rotary::new(base, d_k, device)),
+            query_key_value: init.attention_projections(self.d_model, &widths, self.bias, device),
             heads: self.init_heads_from(init, device),
         }
     }
@@ -48,11 +46,14 @@ impl AttentionConfig {
 /// Multi-head attention whose queries, keys and values come from one sequence (§3.2.3): in the
 /// encoder, and masked in the decoder.
 ///
-/// It is a [`MultiHeadAttention`](crate::MultiHeadAttention) with `W^Q`, `W^K` and `W^V` in one matrix.
+/// It is a [`MultiHeadAttention`](crate::MultiHeadAttention) with `W^Q`, `W^K` and `W^V` in one matrix, and may turn queries
+/// and keys by their positions.
 #[derive(Module, Debug)]
 pub struct SelfAttention<B: Backend> {
-    /// `W^Q`, `W^K` and `W^V` side by side, each by heads: `[d_model, n_heads · (2 d_k + d_v)]`.
+    /// `W^Q`, `W^K` and `W^V` side by side, each by heads: `[d_model, n_heads · d_k + n_kv_heads · (d_k + d_v)]`.
     pub query_key_value: Linear<B>,
+    /// Turns queries and keys by their positions; `None` where positions are known otherwise.
+    pub rotary: Option<Rotary<B>>,
     /// The heads and `W^O`.
     pub heads: AttentionHeads<B>,
 }
@@ -73,9 +74,27 @@ impl<B: Backend> SelfAttention<B> {
         mask: Option<&Mask<B>>,
         weights: AttentionWeights,
     ) -> AttentionOutput<B> {
-        let packed = linear(&self.query_key_value, x, self.heads.precision);
+        let packed = self.project(x, 0);
         let operands = Operands::SelfPacked(&packed);
         self.heads.forward(operands, mask, weights)
+    }
+
+    /// Queries, keys and values side by side, of the positions from `first` on.
+    ///
+    /// # Shapes
+    /// - x: `[batch, len, d_model]`
+    /// - output: `[batch, len, n_heads · d_k + n_kv_heads · (d_k + d_v)]`
+    fn project(&self, x: Tensor<B, 3>, first: usize) -> Tensor<B, 3> {
+        let packed = linear(&self.query_key_value, x, self.heads.precision);
+        let Some(rotary) = &self.rotary else {
+            return packed;
+        };
+        let (heads, key_value) = (self.heads.sizes(), self.heads.key_value_sizes());
+        let turned = (heads.n_heads + key_value.n_heads) * heads.d_k;
+        let [_, _, width] = packed.dims();
+        let queries_and_keys = packed.clone().slice_dim(2, 0..turned);
+        let values = packed.slice_dim(2, turned..width);
+        Tensor::cat(vec![rotary.forward(queries_and_keys, first), values], 2)
     }
 
     /// [`forward`](Self::forward) for the positions after some whose keys and values are known; adds their own.
@@ -89,9 +108,10 @@ impl<B: Backend> SelfAttention<B> {
         at: &Context<'_, B>,
         known: &mut Option<KeyValue<B>>,
     ) -> AttentionOutput<B> {
-        let packed = linear(&self.query_key_value, x, self.heads.precision);
-        let sizes = self.heads.sizes();
-        let new = KeyValue::of_rows(&packed, sizes.n_heads * sizes.d_k, sizes);
+        let first = known.as_ref().map_or(0, |known| known.key.dims()[2]);
+        let packed = self.project(x, first);
+        let Heads { n_heads, d_k, .. } = self.heads.sizes();
+        let new = KeyValue::of_rows(&packed, n_heads * d_k, self.heads.key_value_sizes());
         let all = match known.take() {
             Some(known) => known.followed_by(new),
             None => new,

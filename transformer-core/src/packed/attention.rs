@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::nn::attention::AttentionConfig;
+use crate::nn::positions::TABLE_LEN;
+use crate::nn::rotary::turns;
 use crate::packed::layers::PackedLinear;
 use crate::packed::position_bias::PositionBias;
 use crate::packed::state::{Memory, Reading};
@@ -22,6 +24,8 @@ pub struct SelfAttention {
     query_scale: Option<f32>,
     /// The bias on the scores, the same in each layer of a stack.
     bias: Option<Arc<PositionBias>>,
+    key_value: Heads,
+    rotary: Option<Rotary>,
 }
 
 impl SelfAttention {
@@ -31,18 +35,21 @@ impl SelfAttention {
         config: &AttentionConfig,
         bias: Option<Arc<PositionBias>>,
     ) -> Result<Self, W::Error> {
-        let [keys, values] = config.widths();
         Ok(Self {
             query_key_value: PackedLinear::read(
                 weights,
                 &format!("{path}.query_key_value"),
-                [config.d_model, 2 * keys + values],
+                [config.d_model, config.widths().iter().sum()],
                 config.bias,
             )?,
             projection: read_projection(weights, path, config)?,
             heads: config.heads(),
             query_scale: query_scale(config),
             bias,
+            key_value: config.key_value_heads(),
+            rotary: config
+                .rotary_base
+                .map(|base| Rotary::new(base, config.heads().d_k)),
         })
     }
 
@@ -65,12 +72,14 @@ impl SelfAttention {
             products,
             ..
         } = buffers;
-        let [keys, values] = widths(self.heads);
-        let width = 2 * keys + values;
+        let [queries, width_of_sums] = widths(self.heads);
+        let width = queries + slot_width(self.key_value);
         let projected = self.query_key_value.forward(x, projected, products);
-        scale_queries(projected, [keys, width], self.query_scale);
-        let sums = sized(sums, projected.len() / width * values);
-        let mut sums_of_rows = sums.chunks_mut(values);
+        let positions = sources.iter().flat_map(|source| 0..source.len);
+        self.turn(projected, positions);
+        scale_queries(projected, [queries, width], self.query_scale);
+        let sums = sized(sums, projected.len() / width * width_of_sums);
+        let mut sums_of_rows = sums.chunks_mut(width_of_sums);
         let mut first = 0;
         for source in sources {
             let (own, attended) = (first..first + source.len * width, &source.attended);
@@ -81,8 +90,8 @@ impl SelfAttention {
                     break;
                 };
                 let bias = self.bias_of(position as u32, attended.iter().copied(), bias);
-                let slots = slots(own, keys, self.heads, bias);
-                let query = &row[..keys];
+                let slots = slots(own, queries, self.key_value, bias);
+                let query = &row[..queries];
                 rows::attend(query, slots, attended, self.heads, sum, None, scores);
             }
         }
@@ -110,22 +119,23 @@ impl SelfAttention {
             products,
             ..
         } = buffers;
-        let [keys, values] = widths(self.heads);
-        let width = 2 * keys + values;
+        let [queries, width_of_sums] = widths(self.heads);
+        let width = queries + slot_width(self.key_value);
         let projected = self.query_key_value.forward(x, projected, products);
-        scale_queries(projected, [keys, width], self.query_scale);
+        self.turn(projected, reading.queries.positions());
+        scale_queries(projected, [queries, width], self.query_scale);
         for (row, query) in projected.chunks(width).zip(reading.queries.iter()) {
-            reading.sources[query.source].keep(layer, &row[keys..]);
+            reading.sources[query.source].keep(layer, &row[queries..]);
         }
-        let sums = sized(sums, projected.len() / width * values);
-        let each = projected.chunks(width).zip(sums.chunks_mut(values));
+        let sums = sized(sums, projected.len() / width * width_of_sums);
+        let each = projected.chunks(width).zip(sums.chunks_mut(width_of_sums));
         for ((row, sum), query) in each.zip(reading.queries.iter()) {
             let source = &reading.sources[query.source];
             let positions = source.positions();
             let attended = query.slots.iter().map(|&slot| positions[slot as usize]);
             let bias = self.bias_of(query.position, attended, bias);
-            let slots = slots(source.key_values(layer), 0, self.heads, bias);
-            let (row, attended) = (&row[..keys], query.slots);
+            let slots = slots(source.key_values(layer), 0, self.key_value, bias);
+            let (row, attended) = (&row[..queries], query.slots);
             rows::attend(row, slots, attended, self.heads, sum, None, scores);
         }
         self.projection.forward(sums, output, products);
@@ -144,6 +154,46 @@ impl SelfAttention {
     }
 }
 
+impl SelfAttention {
+    /// Turns the queries and keys of rows by their positions, where these are rotary.
+    ///
+    /// # Shapes
+    /// - projected: `[rows, n_heads · d_k + n_kv_heads · (d_k + d_v)]`
+    fn turn(&self, projected: &mut [f32], positions: impl Iterator<Item = usize>) {
+        let Some(rotary) = &self.rotary else {
+            return;
+        };
+        let ([queries, _], [keys, values]) = (widths(self.heads), widths(self.key_value));
+        let rows = projected.chunks_mut(queries + keys + values);
+        for (row, position) in rows.zip(positions) {
+            rotary.turn(&mut row[..queries + keys], position);
+        }
+    }
+}
+
+/// Rotary positions; [`Rotary`](crate::Rotary) has the formula.
+struct Rotary {
+    base: f64,
+    d_k: usize,
+    /// The turns of the first positions: `[TABLE_LEN, d_k]`.
+    table: Vec<f32>,
+}
+
+impl Rotary {
+    fn new(base: f64, d_k: usize) -> Self {
+        let table = turns(base, 0, TABLE_LEN, d_k);
+        Self { base, d_k, table }
+    }
+
+    /// Turns heads at a position: `[heads, d_k]`.
+    fn turn(&self, heads: &mut [f32], position: usize) {
+        match self.table.chunks_exact(self.d_k).nth(position) {
+            Some(stored) => rows::turn(heads, stored),
+            None => rows::turn(heads, &turns(self.base, position, 1, self.d_k)),
+        }
+    }
+}
+
 /// Multi-head attention of the decoder's tokens to the memory (§3.2.3).
 pub struct CrossAttention {
     /// `W^Q`
@@ -154,6 +204,7 @@ pub struct CrossAttention {
     projection: PackedLinear,
     heads: Heads,
     query_scale: Option<f32>,
+    memory: Heads,
 }
 
 impl CrossAttention {
@@ -163,7 +214,7 @@ impl CrossAttention {
         config: &AttentionConfig,
     ) -> Result<Self, W::Error> {
         let (d_model, bias) = (config.d_model, config.bias);
-        let [keys, values] = config.widths();
+        let [queries, keys, values] = config.widths();
         let mut linear = |part, d_output| {
             PackedLinear::read(
                 weights,
@@ -173,11 +224,12 @@ impl CrossAttention {
             )
         };
         Ok(Self {
-            query: linear("query", keys)?,
+            query: linear("query", queries)?,
             key_value: linear("key_value", keys + values)?,
             projection: read_projection(weights, path, config)?,
             heads: config.heads(),
             query_scale: query_scale(config),
+            memory: config.key_value_heads(),
         })
     }
 
@@ -185,7 +237,7 @@ impl CrossAttention {
     ///
     /// # Shapes
     /// - memory: `[rows, d_model]`
-    /// - output: `[rows, n_heads · (d_k + d_v)]`
+    /// - output: `[rows, n_kv_heads · (d_k + d_v)]`
     pub fn project_memory<'o>(
         &self,
         memory: &[f32],
@@ -214,16 +266,17 @@ impl CrossAttention {
             products,
             ..
         } = buffers;
-        let [keys, values] = widths(self.heads);
+        let [queries, width_of_sums] = widths(self.heads);
         let projected = self.query.forward(x, projected, products);
-        scale_queries(projected, [keys, keys], self.query_scale);
-        let sums = sized(sums, projected.len() / keys * values);
-        let each = projected.chunks(keys).zip(sums.chunks_mut(values));
+        scale_queries(projected, [queries, queries], self.query_scale);
+        let sums = sized(sums, projected.len() / queries * width_of_sums);
+        let each = projected.chunks(queries);
+        let each = each.zip(sums.chunks_mut(width_of_sums));
         let mut attention = reading.attention.chunks_mut(reading.src_len.max(1));
         for ((row, sum), query) in each.zip(reading.queries.iter()) {
             let memory = reading.sources[query.source].memory();
             let attended = &memory.attended;
-            let slots = slots(&memory.key_values[layer], 0, self.heads, None);
+            let slots = slots(&memory.key_values[layer], 0, self.memory, None);
             let weights = attention.next().map(|row| &mut row[..attended.len()]);
             rows::attend(row, slots, attended, self.heads, sum, weights, scores);
         }
@@ -236,9 +289,9 @@ fn read_projection<W: NamedWeights>(
     path: &str,
     config: &AttentionConfig,
 ) -> Result<PackedLinear, W::Error> {
-    let [_, values] = config.widths();
+    let sizes = [config.width_of_sums(), config.d_model];
     let path = format!("{path}.heads.projection");
-    PackedLinear::read(weights, &path, [values, config.d_model], config.bias)
+    PackedLinear::read(weights, &path, sizes, config.bias)
 }
 
 /// The factor of queries that undoes the division of scores by √d_k, where there is none.
@@ -255,9 +308,14 @@ fn scale_queries(rows: &mut [f32], [queries, width]: [usize; 2], scale: Option<f
     }
 }
 
-/// Width of all heads' keys, and of all heads' values.
+/// Width of all heads' keys, or of as many heads' queries, and of all heads' values.
 fn widths(Heads { n_heads, d_k, d_v }: Heads) -> [usize; 2] {
     [n_heads * d_k, n_heads * d_v]
+}
+
+/// Width of the keys and the values of a slot.
+fn slot_width(heads: Heads) -> usize {
+    widths(heads).iter().sum()
 }
 
 /// The slots of rows that hold keys of all heads from a column on, then the values, and nothing after these.
@@ -266,6 +324,7 @@ fn slots<'a>(rows: &'a [f32], column: usize, heads: Heads, bias: Option<&'a [f32
     Slots {
         rows,
         stride: column + keys + values,
+        n_heads: heads.n_heads,
         keys: column,
         values: column + keys,
         bias,

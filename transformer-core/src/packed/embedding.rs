@@ -38,7 +38,7 @@ impl PositionVectors {
     /// # Panics
     /// When positions are learned and there are no more than `position`.
     fn add(&self, row: &mut [f32], position: usize) {
-        if self.kind.bias(false).is_some() {
+        if !self.kind.are_added() {
             return;
         }
         let d_model = row.len();

@@ -64,6 +64,7 @@ impl PackedLinear {
 /// Layer normalisation; [`Norm`](crate::Norm) has the formulas.
 pub struct Norm {
     gamma: Vec<f32>,
+    /// Empty in a norm without a shift.
     beta: Vec<f32>,
     epsilon: f32,
     kind: NormKind,
@@ -75,9 +76,13 @@ impl Norm {
         path: &str,
         config: &NormConfig,
     ) -> Result<Self, W::Error> {
+        let mut vector = |name| weights.numbers(&format!("{path}.{name}"), config.d_model);
         Ok(Self {
-            gamma: weights.numbers(&format!("{path}.gamma"), config.d_model)?,
-            beta: weights.numbers(&format!("{path}.beta"), config.d_model)?,
+            gamma: vector("gamma")?,
+            beta: match config.kind.has_shift() {
+                true => vector("beta")?,
+                false => Vec::new(),
+            },
             epsilon: config.epsilon as f32,
             kind: config.kind,
         })
@@ -85,11 +90,14 @@ impl Norm {
 
     /// Normalises every row of `x`: `[rows, d_model]`.
     pub fn forward(&self, x: &mut [f32]) {
-        let spread = match self.kind {
-            NormKind::Variance => Spread::Variance,
-            NormKind::UnbiasedDeviation => Spread::UnbiasedDeviation,
-        };
-        rows::layer_norm(x, &self.gamma, &self.beta, self.epsilon, spread);
+        let (gamma, beta, epsilon) = (&self.gamma, &self.beta, self.epsilon);
+        match self.kind {
+            NormKind::Variance => rows::layer_norm(x, gamma, beta, epsilon, Spread::Variance),
+            NormKind::UnbiasedDeviation => {
+                rows::layer_norm(x, gamma, beta, epsilon, Spread::UnbiasedDeviation);
+            }
+            NormKind::RootMeanSquare => rows::rms_norm(x, gamma, epsilon),
+        }
     }
 }
 
@@ -144,9 +152,10 @@ impl Sublayer {
     }
 }
 
-/// The position-wise feed-forward network (§3.3).
+/// The position-wise feed-forward network (§3.3); [`FeedForward`](crate::FeedForward) has the formulas.
 pub struct FeedForward {
     inner: PackedLinear,
+    gate: Option<PackedLinear>,
     outer: PackedLinear,
     activation: Activation,
 }
@@ -157,11 +166,15 @@ impl FeedForward {
         path: &str,
         config: &FeedForwardConfig,
     ) -> Result<Self, W::Error> {
-        let (d_model, d_ff) = (config.d_model, config.d_ff);
+        let (d_model, d_ff, bias) = (config.d_model, config.d_ff, config.bias);
         let mut linear =
-            |part, sizes| PackedLinear::read(weights, &format!("{path}.{part}"), sizes, true);
+            |part, sizes| PackedLinear::read(weights, &format!("{path}.{part}"), sizes, bias);
         Ok(Self {
             inner: linear("inner", [d_model, d_ff])?,
+            gate: match config.gated {
+                true => Some(linear("gate", [d_model, d_ff])?),
+                false => None,
+            },
             outer: linear("outer", [d_ff, d_model])?,
             activation: config.activation,
         })
@@ -175,8 +188,19 @@ impl FeedForward {
         let Buffers {
             inner, products, ..
         } = buffers;
-        let hidden = self.inner.forward(x, inner, products);
+        let Some(gate) = &self.gate else {
+            let hidden = self.inner.forward(x, inner, products);
+            rows::activate(hidden, self.activation);
+            self.outer.forward(hidden, output, products);
+            return;
+        };
+        let count = x.len() / gate.matrix.d_input() * gate.matrix.d_output();
+        let (hidden, gated) = sized(inner, 2 * count).split_at_mut(count);
+        gate.forward_into(x, hidden, products);
+        self.inner.forward_into(x, gated, products);
         rows::activate(hidden, self.activation);
+        let pairs = hidden.iter_mut().zip(gated);
+        pairs.for_each(|(hidden, gated)| *hidden *= *gated);
         self.outer.forward(hidden, output, products);
     }
 }

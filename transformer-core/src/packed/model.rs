@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::decoding::read_before;
 use crate::models::config::TransformerConfig;
-use crate::nn::layer::{LayerConfig, Mixer};
+use crate::nn::parameters::count;
 use crate::nn::stack::StackConfig;
 use crate::packed::embedding::{Embedding, Generator};
 use crate::packed::stack::Stack;
@@ -221,25 +221,14 @@ impl Model {
 
 /// Weights that a token is multiplied with in a stack, without those of the memory's keys and values.
 fn weights_of_token(stack: &StackConfig) -> usize {
-    let LayerConfig {
-        self_attention,
-        mixer,
-        cross_attention,
-        feed_forward,
-        ..
-    } = &stack.layer;
-    let [keys, values] = self_attention.widths();
-    // All four matrices of self-attention, or two of a recurrence; those of the query and of the output of attention to a
-    // memory.
-    let own = match mixer {
-        Mixer::SelfAttention => 2 * (keys + values),
-        Mixer::Recurrence => 2 * stack.layer.d_model(),
-    };
-    let memory = cross_attention.as_ref().map_or(0, |attention| {
-        let [keys, values] = attention.widths();
-        keys + values
-    });
-    stack.n_layers * stack.layer.d_model() * (own + memory + 2 * feed_forward.d_ff)
+    let matrices = stack
+        .layer
+        .parameters()
+        .into_iter()
+        .filter(|(name, shape)| {
+            shape.len() == 2 && !name.starts_with("cross_attention.key_value.")
+        });
+    stack.n_layers * count(&matrices.collect::<Vec<_>>()) as usize
 }
 
 /// All tokens of some sequences, one sequence after the other, each with its position.

@@ -165,7 +165,7 @@ pub(crate) struct Memory {
     /// The positions of tokens that are not padding.
     pub attended: Vec<u32>,
     /// For each layer of the decoder, the keys of all heads and then the values of every token:
-    /// `[len, n_heads · (d_k + d_v)]`.
+    /// `[len, n_kv_heads · (d_k + d_v)]`.
     pub key_values: Vec<Vec<f32>>,
 }
 
@@ -204,7 +204,7 @@ pub(crate) struct Source {
     before: Vec<Option<u32>>,
     /// For each slot, the position of its token.
     positions: Vec<u32>,
-    /// For each layer, the keys of all heads and then the values in every slot, `[slots, n_heads · (d_k + d_v)]`; in a layer
+    /// For each layer, the keys of all heads and then the values in every slot, `[slots, n_kv_heads · (d_k + d_v)]`; in a layer
     /// with a recurrence its states, `[slots, d_model]`.
     key_values: Vec<Vec<f32>>,
 }
@@ -234,7 +234,7 @@ impl Source {
         }
     }
 
-    /// Keeps the keys and values of a layer, or its state, in the next slot: `[n_heads · (d_k + d_v)]`, `[d_model]`.
+    /// Keeps the keys and values of a layer, or its state, in the next slot: `[n_kv_heads · (d_k + d_v)]`, `[d_model]`.
     pub fn keep(&mut self, layer: usize, key_value: &[f32]) {
         self.key_values[layer].extend_from_slice(key_value);
     }
@@ -244,7 +244,7 @@ impl Source {
         &self.positions
     }
 
-    /// The keys and values of a layer, `[slots, n_heads · (d_k + d_v)]`, or its states, `[slots, d_model]`.
+    /// The keys and values of a layer, `[slots, n_kv_heads · (d_k + d_v)]`, or its states, `[slots, d_model]`.
     pub fn key_values(&self, layer: usize) -> &[f32] {
         &self.key_values[layer]
     }
@@ -379,6 +379,11 @@ impl Queries {
             kind,
             end: self.slots.len(),
         });
+    }
+
+    /// For each row the position of its token.
+    pub fn positions(&self) -> impl Iterator<Item = usize> {
+        self.rows.iter().map(|row| row.position as usize)
     }
 
     /// The rows.

@@ -6,7 +6,8 @@ use burn::tensor::{Int, Tensor, TensorData};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use transformer_core::{
-    Mixer, NormPlacement, Positions, Request, Transformer, TransformerConfig, WeightTying, padded,
+    Activation, Mixer, NormKind, NormPlacement, Positions, Request, Transformer, TransformerConfig,
+    WeightTying, padded,
 };
 
 pub type NdArray = burn_ndarray::NdArray;
@@ -46,8 +47,7 @@ pub fn tiny_without_dropout() -> TransformerConfig {
 }
 
 /// [`tiny`] with the norm after and before, positions sinusoidal and learned; with the keys that only pretrained models
-/// have; with positions as T5 has them; with ALiBi's; and with a
-/// recurrence in the decoder.
+/// have; with positions as T5 has them; with ALiBi's; with a recurrence in the decoder; and with the layers of Llama.
 pub fn variants() -> Vec<TransformerConfig> {
     let mut variants = Vec::new();
     for (norm, final_norm) in [(NormPlacement::Post, false), (NormPlacement::Pre, true)] {
@@ -87,6 +87,19 @@ pub fn variants() -> Vec<TransformerConfig> {
     });
     variants.push(TransformerConfig {
         decoder_mixer: Mixer::Recurrence,
+        ..tiny()
+    });
+    variants.push(TransformerConfig {
+        norm: NormPlacement::Pre,
+        final_norm: true,
+        layer_norm: NormKind::RootMeanSquare,
+        positions: Positions::Rotary { base: 100.0 },
+        n_heads: 4,
+        n_kv_heads: Some(2),
+        d_k: Some(6),
+        activation: Activation::Silu,
+        gated: true,
+        feed_forward_bias: false,
         ..tiny()
     });
     variants

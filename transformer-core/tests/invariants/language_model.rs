@@ -2,9 +2,9 @@
 
 use burn::tensor::Tensor;
 use transformer_core::{
-    AttentionWeights, DecodeOptions, Ensemble, LanguageModel, MaxLength, Mixer, NormPlacement,
-    Positions, Request, Sampling, Search, SourceTarget, TransformerConfig, WeightTying, greedy,
-    score,
+    Activation, AttentionWeights, DecodeOptions, Ensemble, LanguageModel, MaxLength, Mixer,
+    NormKind, NormPlacement, Positions, Request, Sampling, Search, SourceTarget, TransformerConfig,
+    WeightTying, greedy, score,
 };
 
 use crate::common::*;
@@ -51,7 +51,21 @@ fn variants() -> Vec<TransformerConfig> {
         decoder_mixer: Mixer::Recurrence,
         ..config()
     };
-    vec![config(), pre_norm, relative, alibi, recurrent]
+    let llama = TransformerConfig {
+        norm: NormPlacement::Pre,
+        final_norm: true,
+        layer_norm: NormKind::RootMeanSquare,
+        positions: Positions::Rotary { base: 100.0 },
+        n_kv_heads: Some(1),
+        d_k: Some(4),
+        activation: Activation::Silu,
+        gated: true,
+        feed_forward_bias: false,
+        attention_bias: false,
+        generator_bias: false,
+        ..config()
+    };
+    vec![config(), pre_norm, relative, alibi, recurrent, llama]
 }
 
 fn model(config: &TransformerConfig, seed: u64) -> LanguageModel<NdArray> {

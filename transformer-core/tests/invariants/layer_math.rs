@@ -14,7 +14,11 @@ use crate::common::*;
 
 const D_MODEL: usize = 6;
 
-const FORMULAS: [NormKind; 2] = [NormKind::Variance, NormKind::UnbiasedDeviation];
+const FORMULAS: [NormKind; 3] = [
+    NormKind::Variance,
+    NormKind::UnbiasedDeviation,
+    NormKind::RootMeanSquare,
+];
 
 /// A layer normalisation in plain loops.
 struct PlainNorm {
@@ -30,16 +34,22 @@ impl PlainNorm {
             formula,
             eps,
             gamma: values(norm.gamma.val()),
-            beta: values(norm.beta.val()),
+            beta: match &norm.beta {
+                Some(beta) => values(beta.val()),
+                None => vec![0.0; norm.gamma.dims()[0]],
+            },
         }
     }
 
     fn forward(&self, x: &[f64]) -> Vec<f64> {
         let n = x.len() as f64;
-        let mean = x.iter().sum::<f64>() / n;
+        let mean = match self.formula {
+            NormKind::RootMeanSquare => 0.0,
+            _ => x.iter().sum::<f64>() / n,
+        };
         let squares = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
         let deviation = match self.formula {
-            NormKind::Variance => (squares / n + self.eps).sqrt(),
+            NormKind::Variance | NormKind::RootMeanSquare => (squares / n + self.eps).sqrt(),
             NormKind::UnbiasedDeviation => (squares / (n - 1.0)).sqrt() + self.eps,
         };
         x.iter()
@@ -113,14 +123,15 @@ fn pre_norm_is_the_sum_with_the_sublayer_of_the_norm() {
 /// gradients are finite.
 #[test]
 fn a_position_of_equal_features_is_normed_to_the_shift() {
-    for layer_norm in FORMULAS {
+    for layer_norm in [NormKind::Variance, NormKind::UnbiasedDeviation] {
         let config = NormConfig::new(D_MODEL).with_kind(layer_norm);
         let norm = config.init::<Autodiff<NdArray>>(&Default::default());
         let norm = shaken(norm, 4);
         let x = Tensor::<Autodiff<NdArray>, 3>::ones([1, 2, D_MODEL], &Default::default())
             .require_grad();
         let y = norm.forward(x.clone());
-        let shift = norm.beta.val().unsqueeze::<3>().expand([1, 2, D_MODEL]);
+        let shift = norm.beta.as_ref().unwrap().val();
+        let shift = shift.unsqueeze::<3>().expand([1, 2, D_MODEL]);
         assert_close(y.clone(), shift, 1e-6);
 
         let gradients_of_loss = y.powi_scalar(2).sum().backward();

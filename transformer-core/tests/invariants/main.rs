@@ -27,6 +27,8 @@ mod layer_math;
 
 // The same of other implementations.
 mod layer_kinds;
+// The layers of other models, compared with other implementations.
+mod llama;
 
 // Parameters: their initial values, number and storage.
 mod init;

@@ -51,6 +51,31 @@ fn configs() -> Vec<TransformerConfig> {
         },
         TransformerConfig {
             norm: NormPlacement::Pre,
+            final_norm: true,
+            embedding_norm: true,
+            layer_norm: NormKind::RootMeanSquare,
+            layer_norm_eps: 1e-3,
+            activation: Activation::Silu,
+            gated: true,
+            feed_forward_bias: false,
+            n_kv_heads: Some(2),
+            positions: Positions::Rotary { base: 100.0 },
+            ..tied.clone()
+        },
+        TransformerConfig {
+            activation: Activation::Gelu,
+            gated: true,
+            decoder_d_ff: Some(9),
+            n_heads: 2,
+            decoder_n_heads: Some(6),
+            n_kv_heads: Some(2),
+            d_k: Some(8),
+            d_v: Some(3),
+            attention_bias: true,
+            ..tied.clone()
+        },
+        TransformerConfig {
+            norm: NormPlacement::Pre,
             positions: Positions::SinesThenCosines {
                 inclusive: false,
                 first: 0,

@@ -14,6 +14,8 @@ pub struct Slots<'a> {
     pub rows: &'a [f32],
     /// Numbers from one row to the next.
     pub stride: usize,
+    /// Heads of a row's keys and values: those of the queries, or a divisor of them.
+    pub n_heads: usize,
     /// Where a row's keys begin, `[n_heads, d_k]`.
     pub keys: usize,
     /// Where a row's values begin, `[n_heads, d_v]`.
@@ -25,6 +27,9 @@ pub struct Slots<'a> {
 /// Attention of one position to chosen slots (§3.2.1), in the order in which they are chosen, with a bias on the scores
 /// if there is one.
 ///
+/// Where the slots have fewer heads than the query, each serves a group of neighbours of its heads: all heads of the
+/// query, or two, or more (Ainslie et al., 2023).
+///
 /// `weights`, `[chosen]`, if given: each slot's weights in all heads are added to its number. `scores` is
 /// memory that calls reuse.
 ///
@@ -33,7 +38,7 @@ pub struct Slots<'a> {
 /// - out: `[n_heads, d_v]`, overwritten; zeros where no slot is chosen
 ///
 /// # Panics
-/// When the lengths do not agree, or there is no such slot.
+/// When the lengths do not agree, the slots' heads do not divide the query's, or there is no such slot.
 ///
 /// ```
 /// use transformer_cpu::Heads;
@@ -42,7 +47,7 @@ pub struct Slots<'a> {
 /// // One head, d_k = 1: keys ln 3, 7 and 0, values 10, 5 and 20. For the first and the last slot the scores
 /// // are 2 ln 3 and 0, so the weights are 9/10 and 1/10 and the output is 0.9 · 10 + 0.1 · 20 = 11.
 /// let rows = [3.0_f32.ln(), 10.0, 7.0, 5.0, 0.0, 20.0];
-/// let slots = Slots { rows: &rows, stride: 2, keys: 0, values: 1, bias: None };
+/// let slots = Slots { rows: &rows, stride: 2, n_heads: 1, keys: 0, values: 1, bias: None };
 /// let heads = Heads { n_heads: 1, d_k: 1, d_v: 1 };
 /// let (mut out, mut weights) = ([0.0], [0.0; 2]);
 /// attend(&[2.0], slots, &[0, 2], heads, &mut out, Some(&mut weights), &mut vec![]);
@@ -59,12 +64,18 @@ pub fn attend(
     scores: &mut Vec<f32>,
 ) {
     let Heads { n_heads, d_k, d_v } = heads;
-    let widths @ [keys, values] = [d_k, d_v].map(|width| count(&[n_heads, width]));
+    let widths = |n_heads| [d_k, d_v].map(|width| count(&[n_heads, width]));
     assert_eq!(
         [query.len(), out.len()],
-        widths,
+        widths(n_heads),
         "numbers of a query and of its output, for {heads:?}"
     );
+    assert!(
+        n_heads.is_multiple_of(slots.n_heads),
+        "{} heads of keys and values, for {heads:?}",
+        slots.n_heads
+    );
+    let [keys, values] = widths(slots.n_heads);
     let end = slots.keys.saturating_add(keys);
     let end = end.max(slots.values.saturating_add(values));
     assert!(
@@ -176,22 +187,33 @@ impl<'a> Attend<'a> {
         })
     }
 
+    /// Heads of the query for each head of the slots.
+    #[inline(always)]
+    fn group(&self) -> usize {
+        self.heads.n_heads / self.slots.n_heads
+    }
+
     /// Scores of heads of `N` vectors.
     #[inline(always)]
     fn score<S: Simd, const N: usize>(&mut self, simd: S) {
         let (query, _) = S::as_simd_f32s(self.query);
         let (query, _) = query.as_chunks::<N>();
         let scale = score_scale(self.heads.d_k) as f32;
-        let columns = [self.slots.keys, self.query.len()];
+        let group = self.group();
+        let columns = [self.slots.keys, self.query.len() / group];
         for (keys, scores) in Self::slots(self.slots, self.chosen, columns, self.scores) {
             let (keys, _) = S::as_simd_f32s(keys);
             let (keys, _) = keys.as_chunks::<N>();
-            for ((score, q), k) in scores.iter_mut().zip(query).zip(keys) {
-                let mut sum = simd.splat_f32s(0.0);
-                for (&q, &k) in q.iter().zip(k) {
-                    sum = simd.mul_add_e_f32s(q, k, sum);
+            if group == 1 {
+                for ((score, q), k) in scores.iter_mut().zip(query).zip(keys) {
+                    *score = product(simd, q, k) * scale;
                 }
-                *score = simd.reduce_sum_f32s(sum) * scale;
+                continue;
+            }
+            for (of_slot, k) in keys.iter().enumerate() {
+                for head in of_slot * group..(of_slot + 1) * group {
+                    scores[head] = product(simd, &query[head], k) * scale;
+                }
             }
         }
     }
@@ -201,13 +223,12 @@ impl<'a> Attend<'a> {
     fn score_any<S: Simd>(&mut self, simd: S) {
         let d_k = self.heads.d_k;
         let scale = score_scale(d_k) as f32;
-        let columns = [self.slots.keys, self.query.len()];
+        let group = self.group();
+        let columns = [self.slots.keys, self.query.len() / group];
         for (keys, scores) in Self::slots(self.slots, self.chosen, columns, self.scores) {
-            let heads = self
-                .query
-                .chunks_exact(d_k.max(1))
-                .zip(keys.chunks_exact(d_k.max(1)));
-            for (score, (q, k)) in scores.iter_mut().zip(heads) {
+            let heads = self.query.chunks_exact(d_k.max(1)).enumerate();
+            for (score, (head, q)) in scores.iter_mut().zip(heads) {
+                let k = &keys[head / group * d_k..][..d_k];
                 let ((q, q_rest), (k, k_rest)) = (S::as_simd_f32s(q), S::as_simd_f32s(k));
                 let [q_rest, k_rest] = [q_rest, k_rest].map(|rest| simd.partial_load_f32s(rest));
                 let mut sum = simd.mul_f32s(q_rest, k_rest);
@@ -222,6 +243,12 @@ impl<'a> Attend<'a> {
     /// Adds up the values of heads of `N` vectors, `H` heads at a time, in registers.
     #[inline(always)]
     fn add_up<S: Simd, const N: usize, const H: usize>(&mut self, simd: S) {
+        if self.group() > 1 {
+            for head in 0..self.heads.n_heads {
+                self.add_up_heads::<S, N, 1>(simd, head);
+            }
+            return;
+        }
         let mut head = 0;
         while head + H <= self.heads.n_heads {
             self.add_up_heads::<S, N, H>(simd, head);
@@ -237,7 +264,7 @@ impl<'a> Attend<'a> {
     fn add_up_heads<S: Simd, const N: usize, const H: usize>(&mut self, simd: S, first: usize) {
         let d_v = N * S::F32_LANES;
         let mut sums = [[simd.splat_f32s(0.0); N]; H];
-        let columns = [self.slots.values + first * d_v, H * d_v];
+        let columns = [self.slots.values + first / self.group() * d_v, H * d_v];
         for (values, weights) in Self::slots(self.slots, self.chosen, columns, self.scores) {
             let (values, _) = S::as_simd_f32s(&values[..H * d_v]);
             let (values, _) = values.as_chunks::<N>();
@@ -258,16 +285,28 @@ impl<'a> Attend<'a> {
     fn add_up_any(&mut self) {
         let d_v = self.heads.d_v.max(1);
         self.out.fill(0.0);
-        let columns = [self.slots.values, self.out.len()];
+        let group = self.group();
+        let columns = [self.slots.values, self.out.len() / group];
         for (values, weights) in Self::slots(self.slots, self.chosen, columns, self.scores) {
-            let heads = self.out.chunks_exact_mut(d_v).zip(values.chunks_exact(d_v));
-            for ((out, values), &weight) in heads.zip(&*weights) {
+            let heads = self.out.chunks_exact_mut(d_v).zip(&*weights).enumerate();
+            for (head, (out, &weight)) in heads {
+                let values = &values[head / group * d_v..][..d_v];
                 out.iter_mut()
                     .zip(values)
                     .for_each(|(y, v)| *y += weight * v);
             }
         }
     }
+}
+
+/// The sum of the products of a query's numbers and a key's.
+#[inline(always)]
+fn product<S: Simd, const N: usize>(simd: S, q: &[S::f32s; N], k: &[S::f32s; N]) -> f32 {
+    let mut sum = simd.splat_f32s(0.0);
+    for (&q, &k) in q.iter().zip(k) {
+        sum = simd.mul_add_e_f32s(q, k, sum);
+    }
+    simd.reduce_sum_f32s(sum)
 }
 
 /// Turns scores into weights, `[chosen, width]`: the softmax of each column.

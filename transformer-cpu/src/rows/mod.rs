@@ -10,7 +10,7 @@ use std::f32::consts::FRAC_1_SQRT_2;
 pub use self::attend::{Slots, attend};
 use crate::elementwise::loss::log_sum_exp;
 use crate::elementwise::norm::mean_and_squares;
-use crate::simd::{erf, exp, max, vectorised};
+use crate::simd::{erf, exp, max, sum, vectorised};
 use crate::sizes::check_rows;
 use crate::types::Activation;
 
@@ -65,6 +65,60 @@ pub fn layer_norm(x: &mut [f32], gamma: &[f32], beta: &[f32], epsilon: f32, spre
             let r = 1.0 / spread;
             for ((x, &g), &b) in x.iter_mut().zip(gamma).zip(beta) {
                 *x = (*x - m) * r * g + b;
+            }
+        }
+    });
+}
+
+/// Root mean square normalisation of each row of `x`, `[rows, width]`: `γ x / √(q + ε)`, with the mean `q` of the
+/// squares.
+///
+/// # Panics
+/// When the length of `x` is not a multiple of that of gamma.
+///
+/// ```
+/// // q = (9 + 1 + 1 + 25) / 4 = 9: the last number becomes 2 · 5/3.
+/// let mut x = [-3.0, -1.0, 1.0, 5.0];
+/// transformer_cpu::rows::rms_norm(&mut x, &[2.0; 4], 0.0);
+/// assert!((x[3] - 10.0 / 3.0_f32).abs() < 1e-6);
+/// ```
+pub fn rms_norm(x: &mut [f32], gamma: &[f32], epsilon: f32) {
+    let width = gamma.len();
+    check_rows(x.len(), width);
+    vectorised!({
+        for x in x.chunks_exact_mut(width.max(1)) {
+            let squares = sum(x, |x| x * x) / width as f32;
+            let r = 1.0 / (squares + epsilon).sqrt();
+            for (x, &g) in x.iter_mut().zip(gamma) {
+                *x = *x * r * g;
+            }
+        }
+    });
+}
+
+/// Turns the pairs of a row's heads, `[heads, width]`: in each head, the number `i` of the first half and that of the
+/// second make a pair `(a, b)`, which becomes `(a cos - b sin, b cos + a sin)`. `turns` are the cosines of all pairs,
+/// then their sines: `[width]`.
+///
+/// # Panics
+/// When the width is odd, or the row is not whole heads.
+///
+/// ```
+/// // By a right angle, and by none.
+/// let mut x = [1.0, 2.0, 3.0, 4.0];
+/// transformer_cpu::rows::turn(&mut x, &[0.0, 1.0, 1.0, 0.0]);
+/// assert_eq!(x, [-3.0, 2.0, 1.0, 4.0]);
+/// ```
+pub fn turn(x: &mut [f32], turns: &[f32]) {
+    let width = turns.len();
+    check_rows(x.len(), width);
+    assert!(width.is_multiple_of(2), "pairs of {width} numbers");
+    let (cos, sin) = turns.split_at(width / 2);
+    vectorised!({
+        for head in x.chunks_exact_mut(width.max(1)) {
+            let (a, b) = head.split_at_mut(width / 2);
+            for ((a, b), (&cos, &sin)) in a.iter_mut().zip(b).zip(cos.iter().zip(sin)) {
+                (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
             }
         }
     });

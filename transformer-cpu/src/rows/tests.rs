@@ -59,6 +59,26 @@ fn layer_norm_is_the_formula() {
 }
 
 #[test]
+fn rms_norm_is_the_formula() {
+    for width in [1, 2, 5, 37, 128] {
+        let x: Vec<f32> = numbers(3 * width, 1)
+            .iter()
+            .map(|x| x * 3.0 + 5.0)
+            .collect();
+        let gamma = numbers(width, 2);
+        let mut expected = vec![];
+        for x in doubles(&x).chunks_exact(width) {
+            let square = x.iter().map(|x| x * x).sum::<f64>() / width as f64;
+            let row = x.iter().zip(doubles(&gamma));
+            expected.extend(row.map(|(x, g)| g * x / (square + 1e-3).sqrt()));
+        }
+        let mut found = x;
+        rms_norm(&mut found, &gamma, 1e-3);
+        assert_close(&format!("{width}"), &found, &expected);
+    }
+}
+
+#[test]
 fn equal_numbers_are_normalised_to_beta() {
     for spread in [Spread::Variance, Spread::UnbiasedDeviation] {
         let mut x = [3.0; 4];
@@ -146,12 +166,13 @@ fn exact(query: &[f32], slots: Slots<'_>, chosen: &[u32], heads: Heads) -> [Vec<
     let Heads { n_heads, d_k, d_v } = heads;
     let (mut out, mut all) = (vec![], vec![0.0; chosen.len()]);
     for head in 0..n_heads {
+        let of_slot = head / (n_heads / slots.n_heads);
         let row = |slot: u32| slot as usize * slots.stride;
         let scores = chosen.iter().enumerate().map(|(at, &slot)| {
             let bias = slots
                 .bias
                 .map_or(0.0, |bias| f64::from(bias[at * n_heads + head]));
-            let key = &slots.rows[row(slot) + slots.keys + head * d_k..][..d_k];
+            let key = &slots.rows[row(slot) + slots.keys + of_slot * d_k..][..d_k];
             let query = &query[head * d_k..][..d_k];
             let products = query
                 .iter()
@@ -163,9 +184,9 @@ fn exact(query: &[f32], slots: Slots<'_>, chosen: &[u32], heads: Heads) -> [Vec<
         let total: f64 = scores.iter().sum();
         let weights: Vec<f64> = scores.iter().map(|score| score / total).collect();
         out.extend((0..d_v).map(|column| {
-            let values = chosen
-                .iter()
-                .map(|&slot| f64::from(slots.rows[row(slot) + slots.values + head * d_v + column]));
+            let values = chosen.iter().map(|&slot| {
+                f64::from(slots.rows[row(slot) + slots.values + of_slot * d_v + column])
+            });
             values
                 .zip(&weights)
                 .map(|(value, weight)| value * weight)
@@ -180,25 +201,31 @@ fn exact(query: &[f32], slots: Slots<'_>, chosen: &[u32], heads: Heads) -> [Vec<
 
 #[test]
 fn attention_is_the_formula() {
-    for heads in [
-        [1, 1, 1],
-        [2, 3, 5],
-        [4, 8, 8],
-        [3, 16, 32],
-        [8, 16, 16],
-        [9, 32, 16],
-        [2, 64, 128],
-        [5, 24, 40],
+    for [n_heads, of_slots, d_k, d_v] in [
+        [1, 1, 1, 1],
+        [2, 2, 3, 5],
+        [4, 4, 8, 8],
+        [3, 3, 16, 32],
+        [8, 8, 16, 16],
+        [9, 9, 32, 16],
+        [2, 2, 64, 128],
+        [5, 5, 24, 40],
+        // Heads in groups.
+        [6, 3, 3, 5],
+        [12, 2, 16, 32],
+        [9, 3, 32, 16],
+        [4, 1, 64, 128],
+        [10, 5, 24, 40],
     ] {
-        let [n_heads, d_k, d_v] = heads;
         let heads = Heads { n_heads, d_k, d_v };
         // Values, three other numbers, keys.
-        let keys = n_heads * d_v + 3;
-        let stride = keys + n_heads * d_k + 1;
+        let keys = of_slots * d_v + 3;
+        let stride = keys + of_slots * d_k + 1;
         let rows: Vec<f32> = numbers(12 * stride, 1).iter().map(|x| x * 2.0).collect();
         let slots = Slots {
             rows: &rows,
             stride,
+            n_heads: of_slots,
             keys,
             values: 0,
             bias: None,
@@ -219,7 +246,7 @@ fn attention_is_the_formula() {
             let mut weights = vec![1.0; chosen.len()];
             let asked = Some(weights.as_mut_slice());
             attend(&query, slots, chosen, heads, &mut out, asked, &mut scores);
-            let case = format!("{heads:?}, {chosen:?}, {is_biased}");
+            let case = format!("{heads:?}, {of_slots}, {chosen:?}, {is_biased}");
             let [expected, expected_weights] = exact(&query, slots, chosen, heads);
             assert_close(&case, &out, &expected);
             let added: Vec<f64> = expected_weights.iter().map(|weight| 1.0 + weight).collect();
@@ -241,6 +268,7 @@ fn two_slots(rows: &[f32]) -> Slots<'_> {
     Slots {
         rows,
         stride: 2,
+        n_heads: 1,
         keys: 0,
         values: 1,
         bias: None,
@@ -315,4 +343,18 @@ fn heads_wider_than_rows_are_refused() {
         None,
         &mut vec![],
     );
+}
+
+#[test]
+#[should_panic(expected = "2 heads of keys and values, for Heads { n_heads: 3")]
+fn heads_that_are_not_groups_are_refused() {
+    let heads = Heads { n_heads: 3, ..ONE };
+    let slots = Slots {
+        n_heads: 2,
+        stride: 4,
+        values: 2,
+        ..two_slots(&[0.0; 8])
+    };
+    let (query, mut out) = ([1.0; 3], [0.0; 3]);
+    attend(&query, slots, &[0], heads, &mut out, None, &mut vec![]);
 }

@@ -50,7 +50,6 @@ impl<'a, B: Backend> Operands<'a, B> {
         match self {
             Self::SelfPacked(_) => Self::SelfPacked(query),
             Self::CrossPacked { key_value, .. } => Self::CrossPacked { query, key_value },
-            Self::Cached { parts, .. } => Self::Cached { query, parts },
         }
     }
 

@@ -179,6 +179,16 @@ pub fn rows(_folder: &Path) -> Target {
                         })
                         .collect()
                 });
+                let mut y = given.values.clone();
+                rows::rms_norm(&mut y, &gamma, epsilon);
+                check(&y, &|x: &[f64]| {
+                    let square = x.iter().map(|x| x * x).sum::<f64>() / width as f64;
+                    let spread = (square + f64::from(epsilon)).sqrt();
+                    let scaled = x.iter().zip(&gamma);
+                    scaled
+                        .map(|(x, &gamma)| x / spread * f64::from(gamma))
+                        .collect()
+                });
                 // One number has no deviation.
                 rows::layer_norm(&mut x, &gamma, &beta, epsilon, Spread::UnbiasedDeviation);
             }
@@ -189,15 +199,16 @@ pub fn rows(_folder: &Path) -> Target {
 /// Attention of one position to chosen slots.
 pub fn attend(_folder: &Path) -> Target {
     target(|choices| {
+        let (of_slots, group) = (1 + choices.below(4), 1 + choices.below(3));
         let heads = Heads {
-            n_heads: 1 + choices.below(4),
+            n_heads: of_slots * group,
             d_k: 1 + choices.below(33),
             d_v: 1 + choices.below(33),
         };
         let Heads { n_heads, d_k, d_v } = heads;
         let keys = choices.below(4);
-        let values = keys + n_heads * d_k + choices.below(4);
-        let stride = values + n_heads * d_v + choices.below(4);
+        let values = keys + of_slots * d_k + choices.below(4);
+        let stride = values + of_slots * d_v + choices.below(4);
         let n_slots = choices.size(40);
         let numbers = choices.numbers(n_slots * stride);
         let query = choices.numbers(n_heads * d_k);
@@ -209,6 +220,7 @@ pub fn attend(_folder: &Path) -> Target {
         let slots = Slots {
             rows: &numbers,
             stride,
+            n_heads: of_slots,
             keys,
             values,
             bias: None,
@@ -228,7 +240,7 @@ pub fn attend(_folder: &Path) -> Target {
         let mut expected = Vec::new();
         for head in 0..n_heads {
             let score = |&slot: &u32| -> f64 {
-                let key = &numbers[slot as usize * stride + keys + head * d_k..][..d_k];
+                let key = &numbers[slot as usize * stride + keys + head / group * d_k..][..d_k];
                 let query = &query[head * d_k..][..d_k];
                 let sum: f64 = key
                     .iter()
@@ -241,7 +253,8 @@ pub fn attend(_folder: &Path) -> Target {
             let all: f64 = scores.iter().sum();
             for column in 0..d_v {
                 let value = |slot: u32| {
-                    f64::from(numbers[slot as usize * stride + values + head * d_v + column])
+                    let first = slot as usize * stride + values + head / group * d_v;
+                    f64::from(numbers[first + column])
                 };
                 let terms = chosen.iter().zip(&scores);
                 let sum: f64 = terms.map(|(&slot, score)| score * value(slot)).sum();

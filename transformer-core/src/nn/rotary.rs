@@ -1,0 +1,121 @@
+//! Rotary positions (Su et al., 2021).
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use crate::nn::error::ConfigError;
+use crate::nn::positions::{TABLE_LEN, tensor};
+
+/// Checks that heads of this width can be turned.
+pub(crate) fn check_rotary(base: f64, d_k: usize) -> Result<(), ConfigError> {
+    if !(base >= 1.0 && base.is_finite()) {
+        return Err(ConfigError::RotaryBase { value: base });
+    }
+    match d_k.is_multiple_of(2) {
+        true => Ok(()),
+        false => Err(ConfigError::RotaryWidth { d_k }),
+    }
+}
+
+/// By how much the pairs of a head are turned at the positions from `first` on: `[len, d_k]`, the cosines of the
+/// `d_k / 2` angles of a position, then their sines.
+pub(crate) fn turns(base: f64, first: usize, len: usize, d_k: usize) -> Vec<f32> {
+    let half = d_k / 2;
+    let mut values = Vec::with_capacity(len * d_k);
+    for position in first..first + len {
+        let angle = |i: usize| position as f64 * base.powf(-(i as f64) / half as f64);
+        values.extend((0..half).map(|i| angle(i).cos() as f32));
+        values.extend((0..half).map(|i| angle(i).sin() as f32));
+    }
+    values
+}
+
+/// Turns queries and keys by their positions (RoPE; Su et al., 2021, §3.2.2), so that a score depends on the distance of
+/// two positions only.
+///
+/// A head's features make pairs, and pair `i` at position `m` is turned by the angle `m base^(-2i/d_k)`:
+///
+/// `(a, b) → (a cos - b sin, b cos + a sin)`
+///
+/// Pair `i` is the features `i` and `i + d_k/2`, as in Hugging Face's Llama (`rotate_half`); in the paper, and in Meta's
+/// files of Llama, it is the features `2i` and `2i + 1`. Either is the other with the columns of `W^Q` and `W^K` in another
+/// order.
+///
+/// A [`SelfAttention`](crate::SelfAttention) of a configuration with
+/// [`rotary_base`](crate::AttentionConfig::rotary_base) has it.
+#[derive(Module, Debug)]
+pub struct Rotary<B: Backend> {
+    /// The first positions' cosines and sines, `[TABLE_LEN, d_k]`: a constant, not a weight.
+    table: Tensor<B, 2>,
+    base: f64,
+}
+
+impl<B: Backend> Rotary<B> {
+    pub(crate) fn new(base: f64, d_k: usize, device: &B::Device) -> Self {
+        Self {
+            table: tensor(turns(base, 0, TABLE_LEN, d_k), [TABLE_LEN, d_k], device),
+            base,
+        }
+    }
+
+    /// Turns the heads of the positions from `first` on.
+    ///
+    /// # Shapes
+    /// - x: `[batch, len, n_heads · d_k]`, for any number of heads
+    /// - output: `[batch, len, n_heads · d_k]`
+    ///
+    /// # Panics
+    /// When `x` is not whole heads.
+    pub fn forward(&self, x: Tensor<B, 3>, first: usize) -> Tensor<B, 3> {
+        let ([batch, len, width], [stored, d_k]) = (x.dims(), self.table.dims());
+        let half = d_k / 2;
+        let end = first + len;
+        let turns = match end <= stored {
+            true => self.table.clone().slice_dim(0, first..end),
+            false => tensor(turns(self.base, first, len, d_k), [len, d_k], &x.device()),
+        };
+        let part = |turns: &Tensor<B, 2>, first: usize| {
+            let part = turns.clone().slice_dim(1, first..first + half);
+            part.reshape([1, len, 1, half])
+        };
+        let (cos, sin) = (part(&turns, 0), part(&turns, half));
+        let x = x.reshape([batch, len, width / d_k, d_k]);
+        let (a, b) = (x.clone().slice_dim(3, 0..half), x.slice_dim(3, half..d_k));
+        let turned = vec![
+            a.clone() * cos.clone() - b.clone() * sin.clone(),
+            b * cos + a * sin,
+        ];
+        Tensor::cat(turned, 3).reshape([batch, len, width])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_ndarray::NdArray;
+
+    use super::*;
+
+    /// Two heads of four features at the positions 3 and 1000, beyond the table; each pair by complex numbers.
+    #[test]
+    fn pairs_are_turned_by_their_angles() {
+        let device = Default::default();
+        let rotary = Rotary::<NdArray>::new(100.0, 4, &device);
+        let x = [0.5, -1.0, 2.0, 3.0, 1.5, 0.25, -0.75, -2.0];
+        for first in [0, 3, 1000] {
+            let row = Tensor::<NdArray, 1>::from_data(x, &device).reshape([1, 1, 8]);
+            let found: Vec<f32> = rotary.forward(row, first).into_data().into_vec().unwrap();
+            for (found, x) in found.chunks(4).zip(x.chunks(4)) {
+                // 100^0 and 100^(-2/4).
+                for (pair, frequency) in [(0, 1.0), (1, 0.1)] {
+                    let (sin, cos) = (first as f64 * frequency).sin_cos();
+                    let (a, b) = (x[pair], x[pair + 2]);
+                    let expected = [a * cos - b * sin, a * sin + b * cos];
+                    for (found, expected) in [found[pair], found[pair + 2]].iter().zip(expected) {
+                        assert!((f64::from(*found) - expected).abs() < 1e-6);
+                    }
+                }
+            }
+        }
+    }
+}

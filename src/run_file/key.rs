@@ -37,49 +37,7 @@ pub struct Section {
 /// A section as a structure with a field for each key.
 ///
 /// The comment of a field is documentation here, in `run.toml`, and in the guide.
-///
-/// In a section `of` a configuration, the first key is the section's own, and every other key is the field of that
-/// name: `over` sets the fields whose keys are given, and `of` makes the keys from a configuration.
 macro_rules! section {
-    (
-        $(#[doc = $about:literal])+
-        $keys:ident, $section:literal of $config:ty:
-
-        $(#[doc = $own_text:literal])+
-        $own:ident: $own_type:ty = $own_default:expr, $flag:literal;
-        $(
-            $(#[doc = $text:literal])+
-            $name:ident: $type:ty = $default:expr;
-        )+
-    ) => {
-        section! {
-            $(#[doc = $about])+
-            $keys, $section:
-            $(#[doc = $own_text])+
-            $own: $own_type = $own_default, $flag;
-            $(
-                $(#[doc = $text])+
-                $name: $type = $default;
-            )+
-        }
-
-        impl $keys {
-            /// `base` with the keys that are given.
-            pub(super) fn over(&self, base: &$config) -> $config {
-                let mut config = base.clone();
-                $(self.$name.set(&mut config.$name);)+
-                config
-            }
-
-            /// All keys, as a configuration has them.
-            pub(super) fn of($own: $own_type, config: &$config) -> Self {
-                Self {
-                    $own,
-                    $($name: FieldKey::of(&config.$name),)+
-                }
-            }
-        }
-    };
     (@flag) => { None };
     (@flag $flag:literal) => { Some($flag) };
     (

@@ -93,7 +93,7 @@ section! {
 section! {
     /// The model. A key that is absent has the value of `preset`. A `preset` that is given by a flag or `--set` replaces
     /// all keys of this section in the file. Sizes of vocabularies and ids of special tokens are the tokenizer's.
-    ModelKeys, "model" of TransformerConfig:
+    ModelKeys, "model":
 
     /// The size: `"tiny"`, `"multi30k"`, `"small"`, and the paper's `"base"` and `"big"` (Table 3). Absent: `"small"`,
     /// or the model of `init.model`.
@@ -161,7 +161,7 @@ section! {
     /// Whether scores of attention are divided by √d_k, as in the paper; T5's are not.
     attention_scale: Option<bool> = None;
 
-    /// Whether the maps of the feed-forward network have biases.
+    /// Whether the linear layers of the feed-forward network have biases.
     feed_forward_bias: Option<bool> = None;
 
     /// Whether the generator has a bias.

@@ -3,8 +3,8 @@
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::{
-    SOURCE_TOKENIZER_FILE, SourceTarget, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, Tokenizers,
-    Transformer, TransformerConfig, Translator, WeightTying,
+    ModelDirectory, SOURCE_TOKENIZER_FILE, SourceTarget, TARGET_TOKENIZER_FILE, TOKENIZER_FILE,
+    Tokenizers, Transformer, TransformerConfig, Translator, WeightTying,
 };
 use transformer_instances as _;
 use transformer_train::{

@@ -88,9 +88,9 @@ mod tests {
     };
     use crate::formats::quantize::quantize;
     use crate::models::config::TransformerConfig;
-    use crate::models::config::WeightTying;
     use crate::models::language_model::LanguageModel;
     use crate::models::transformer::Transformer;
+    use crate::models::tying::WeightTying;
     use crate::nn::positions::Positions;
 
     fn config() -> TransformerConfig {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use transformer_kernels::Activation;
 
+use crate::models::tying::WeightTying;
 use crate::nn::attention::AttentionConfig;
 use crate::nn::embedding::EmbeddingConfig;
 use crate::nn::feed_forward::FeedForwardConfig;
@@ -17,41 +18,6 @@ use crate::nn::positions::{PositionalEncodingConfig, Positions};
 use crate::nn::stack::StackConfig;
 use crate::nn::sublayer::{NormPlacement, SublayerConfig};
 use crate::special_tokens::SpecialTokens;
-
-/// Which of the three matrices of shape `[vocab_size, d_model]` are shared (§3.4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WeightTying {
-    /// No matrix is shared.
-    None,
-    /// Source and target embeddings are one.
-    SourceTarget,
-    /// Target embedding and generator are one.
-    TargetGenerator,
-    /// All three are one, as in the paper.
-    All,
-}
-
-impl WeightTying {
-    /// Whether source and target tokens share their embeddings.
-    pub fn ties_source_target(self) -> bool {
-        matches!(self, Self::SourceTarget | Self::All)
-    }
-
-    /// Whether the generator is the target embedding, transposed.
-    pub fn ties_generator(self) -> bool {
-        matches!(self, Self::TargetGenerator | Self::All)
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::SourceTarget => "source-target",
-            Self::TargetGenerator => "target-generator",
-            Self::All => "all",
-        }
-    }
-}
 
 /// The configuration of a [`Transformer`](crate::Transformer), or, without an encoder, of a
 /// [`LanguageModel`](crate::LanguageModel).
@@ -125,7 +91,7 @@ pub struct TransformerConfig {
     /// Whether scores of attention are divided by √d_k: yes.
     #[serde(skip_serializing_if = "bool::clone")]
     pub attention_scale: bool,
-    /// Whether the maps of the feed-forward network have biases: yes.
+    /// Whether the linear layers of the feed-forward network have biases: yes.
     #[serde(skip_serializing_if = "bool::clone")]
     pub feed_forward_bias: bool,
     /// Whether the generator has a bias: no.

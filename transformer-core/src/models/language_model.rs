@@ -9,13 +9,14 @@ use crate::decoding::{
     Next, NextToken, Vocabulary, check_batch, column, label_log_probs, log_probs_without,
 };
 use crate::models::config::TransformerConfig;
+use crate::nn::block::Context;
 use crate::nn::cache::{Cache, LayerState};
 use crate::nn::dropout::Dropout;
 use crate::nn::embedding::TokenEmbedding;
 use crate::nn::error::ConfigError;
 use crate::nn::generator::Generator;
 use crate::nn::init::WeightInit;
-use crate::nn::layer::{Context, Layer};
+use crate::nn::layer::Layer;
 use crate::nn::mask::target_mask;
 use crate::nn::norm::Norm;
 use crate::nn::positions::PositionalEncoding;

@@ -7,4 +7,5 @@ pub mod parameters;
 pub mod precision;
 pub mod presets;
 pub mod transformer;
+pub mod tying;
 pub mod validation;

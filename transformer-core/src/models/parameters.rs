@@ -74,7 +74,7 @@ impl TransformerConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::models::config::WeightTying;
+    use crate::models::tying::WeightTying;
     use crate::nn::init::WeightInit;
     use crate::nn::layer::Mixer;
     use crate::nn::norm::NormKind;

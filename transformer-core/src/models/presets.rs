@@ -1,6 +1,7 @@
 //! The named models: the paper's, and those of the reference systems.
 
-use crate::models::config::{TransformerConfig, WeightTying};
+use crate::models::config::TransformerConfig;
+use crate::models::tying::WeightTying;
 use crate::nn::norm::NormKind;
 use crate::nn::positions::Positions;
 use crate::nn::sublayer::NormPlacement;

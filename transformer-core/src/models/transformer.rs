@@ -5,13 +5,14 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 
 use crate::models::config::TransformerConfig;
+use crate::nn::block::Context;
 use crate::nn::cache::{Cache, LayerState};
 use crate::nn::dropout::Dropout;
 use crate::nn::embedding::TokenEmbedding;
 use crate::nn::error::ConfigError;
 use crate::nn::generator::Generator;
 use crate::nn::init::WeightInit;
-use crate::nn::layer::{Context, Layer};
+use crate::nn::layer::Layer;
 use crate::nn::mask::{padding_positions, target_mask};
 use crate::nn::norm::Norm;
 use crate::nn::positions::PositionalEncoding;

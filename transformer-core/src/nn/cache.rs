@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor};
 use transformer_kernels::{Heads, split_heads};
 
-use crate::nn::layer::BlockState;
+use crate::nn::block::BlockState;
 use crate::nn::mask::{padding_positions, with_start};
 use crate::nn::stack::Memory;
 use crate::special_tokens::SpecialTokens;

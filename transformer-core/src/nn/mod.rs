@@ -1,6 +1,7 @@
 //! The layers, one file per section of the paper, and what they share. They know no model, no file and no search.
 
 pub mod attention;
+pub mod block;
 pub mod cache;
 pub mod dropout;
 pub mod embedding;

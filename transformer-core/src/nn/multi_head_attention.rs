@@ -8,10 +8,10 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::nn::attention::{AttentionConfig, AttentionOutput};
+use crate::nn::block::Context;
 use crate::nn::cache::KeyValue;
 use crate::nn::heads::AttentionHeads;
 use crate::nn::init::WeightInit;
-use crate::nn::layer::Context;
 use crate::nn::linear::linear;
 use transformer_kernels::Mask;
 use transformer_kernels::{self as ops, AttentionWeights, Heads, Operands, WeightLayout};

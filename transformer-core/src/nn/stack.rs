@@ -5,9 +5,10 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor};
 
+use crate::nn::block::{Block, BlockOutput, Context};
 use crate::nn::cache::Cache;
 use crate::nn::init::WeightInit;
-use crate::nn::layer::{Block, BlockOutput, Context, Layer, LayerConfig};
+use crate::nn::layer::{Layer, LayerConfig};
 use crate::nn::norm::Norm;
 use crate::nn::parameters::{Parameter, within};
 use crate::nn::position_bias::{PositionBias, PositionBiasConfig};

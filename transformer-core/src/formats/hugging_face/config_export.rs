@@ -8,7 +8,7 @@ use crate::formats::error::ModelError;
 use crate::formats::hugging_face::config::{MAX_POSITIONS, ModelType, config};
 use crate::formats::hugging_face::keys::{Keys, shown};
 use crate::models::config::TransformerConfig;
-use crate::models::config::WeightTying;
+use crate::models::tying::WeightTying;
 use crate::nn::positions::Positions;
 use crate::nn::sublayer::NormPlacement;
 use transformer_kernels::Activation;

@@ -22,8 +22,8 @@ use crate::formats::names::{CONFIG_FILE, GENERATION_FILE, WEIGHTS_FILE};
 use crate::formats::options;
 use crate::formats::state_dict::write_safetensors;
 use crate::models::config::TransformerConfig;
-use crate::models::config::WeightTying;
 use crate::models::transformer::Transformer;
+use crate::models::tying::WeightTying;
 
 impl TransformerConfig {
     /// Checks that a model with this configuration, which the `config.json` of `directory` has, can be written by

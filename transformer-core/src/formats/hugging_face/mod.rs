@@ -24,7 +24,7 @@ use crate::formats::name_map::{Import, Map};
 use crate::formats::own::config::type_of_hugging_face;
 use crate::formats::state_dict::StateDict;
 use crate::models::config::TransformerConfig;
-use crate::models::config::WeightTying;
+use crate::models::tying::WeightTying;
 use config::ModelType;
 use keys::Keys;
 

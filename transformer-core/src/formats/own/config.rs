@@ -28,7 +28,8 @@ use crate::formats::files::{read_json, replace_file_with};
 use crate::formats::format::{Files, Format};
 use crate::formats::hugging_face::HuggingFace;
 use crate::formats::names::CONFIG_FILE;
-use crate::models::config::{TransformerConfig, WeightTying};
+use crate::models::config::TransformerConfig;
+use crate::models::tying::WeightTying;
 use crate::nn::error::ConfigError;
 
 /// The format of a directory whose weights are in single precision.

@@ -51,7 +51,7 @@ pub(crate) fn transposed(numbers: &[f32], columns: usize) -> Vec<f32> {
 mod tests {
     use super::*;
     use crate::models::config::TransformerConfig;
-    use crate::models::config::WeightTying;
+    use crate::models::tying::WeightTying;
     use crate::nn::positions::Positions;
 
     /// Every parameter with two dimensions but the learned positions.

@@ -6,8 +6,9 @@ use burn::tensor::Tensor;
 use proptest::prelude::*;
 use transformer_core::{
     AttentionWeights, DecodeOptions, DecodeOptionsError, Ensemble, LengthPenalty, MaxLength,
-    Memory, Next, NextToken, NormPlacement, Positions, Request, RequestProblem, Sampling, Search,
-    SourceTarget, StackOutput, Threads, Transformer, TransformerConfig, Vocabulary, greedy, score,
+    Memory, Mixer, Next, NextToken, NormPlacement, Positions, Request, RequestProblem, Sampling,
+    Search, SourceTarget, StackOutput, Threads, Transformer, TransformerConfig, Vocabulary, greedy,
+    score,
 };
 
 use crate::common::*;
@@ -883,20 +884,28 @@ fn several_targets_of_a_source_share_its_memory() {
         let found = model.decode_next(tokens(&targets), &mut cache, AttentionWeights::Return);
         assert_eq!((cache.sources(), cache.rows(), cache.len()), (2, 6, 3));
         assert_close(found.hidden.clone(), expected.hidden.clone(), 1e-5);
-        assert_same_weights(&found, &expected);
+        assert_same_weights(&config, &found, &expected);
     }
 }
 
-fn assert_same_weights(found: &StackOutput<NdArray>, expected: &StackOutput<NdArray>) {
-    for kind in [
-        |output: &StackOutput<NdArray>| output.self_attention.clone(),
-        |output: &StackOutput<NdArray>| output.cross_attention.clone(),
+/// Of all three layers; a recurrence has none of self-attention.
+fn assert_same_weights(
+    config: &TransformerConfig,
+    found: &StackOutput<NdArray>,
+    expected: &StackOutput<NdArray>,
+) {
+    let own = match config.decoder_mixer {
+        Mixer::SelfAttention => 3,
+        Mixer::Recurrence => 0,
+    };
+    for (layers, found, expected) in [
+        (own, &found.self_attention, &expected.self_attention),
+        (3, &found.cross_attention, &expected.cross_attention),
     ] {
-        let (found, expected) = (kind(found), kind(expected));
-        assert_eq!((found.len(), expected.len()), (3, 3));
-        for (found, expected) in found.into_iter().zip(expected) {
+        assert_eq!((found.len(), expected.len()), (layers, layers));
+        for (found, expected) in found.iter().zip(expected) {
             assert_eq!(found.dims(), expected.dims());
-            assert_close(found, expected, 1e-5);
+            assert_close(found.clone(), expected.clone(), 1e-5);
         }
     }
 }
@@ -942,7 +951,7 @@ fn targets_that_branch_are_those_decoded_alone() {
                         *map = map.clone().slice_dim(2, step..step + 1);
                     }
                 }
-                assert_same_weights(&found, &whole);
+                assert_same_weights(&config, &found, &whole);
             }
             // The sources that continue, and their rows.
             let width = rows.len() / kept.len();

@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use transformer_core::{
-    AttentionWeights, Cache, DecodeOptions, LayerState, MaxLength, Request, Search, Transformer,
-    TransformerConfig,
-};
+use transformer_core::decoding::MaxLength;
+use transformer_core::nn::{AttentionWeights, Cache, LayerState};
+use transformer_core::{DecodeOptions, Request, Search, Transformer, TransformerConfig};
 use transformer_program::{BackendChoice, BackendTask, run_on};
 
 use crate::common::on_every_backend;

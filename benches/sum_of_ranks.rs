@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use transformer_train::Mpi;
+use transformer_train::ranks::Mpi;
 
 const ROUNDS: u32 = 10;
 

@@ -14,14 +14,14 @@ use burn::tensor::{Bool, Distribution, Int, Tensor, TensorData};
 use burn::train::TrainStep;
 use burn_autodiff::Autodiff;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use transformer_core::nn::{AttentionWeights, Block, Context, Mask, WeightInit};
 use transformer_core::ops::{self, Heads, Operands, ProductPrecision};
-use transformer_core::{
-    AttentionWeights, Block, Context, Mask, Transformer, TransformerConfig, WeightInit,
-};
+use transformer_core::{Transformer, TransformerConfig};
 use transformer_program::{BackendChoice, BackendTask, run_on};
-use transformer_train::{
-    AdamConfig, LabelSmoothedCrossEntropy, LossOptions, TokenizedPair, TrainingModel, Update,
-};
+use transformer_train::data::{TokenizedPair, Update};
+use transformer_train::learner::TrainingModel;
+use transformer_train::objective::{LabelSmoothedCrossEntropy, LossOptions};
+use transformer_train::optim::AdamConfig;
 
 use crate::common::on_every_backend;
 

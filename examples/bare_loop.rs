@@ -9,9 +9,10 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use transformer_core::TransformerConfig;
 use transformer_examples::{Backend, Failure};
-use transformer_train::{
-    AdamConfig, BatchSampler, LossOptions, Objective, RateSchedule, TokenizedPair, TrainingConfig,
-};
+use transformer_train::TrainingConfig;
+use transformer_train::data::{BatchSampler, TokenizedPair};
+use transformer_train::objective::{LossOptions, Objective};
+use transformer_train::optim::{AdamConfig, RateSchedule};
 
 /// Trains a model to copy sequences, without a trainer.
 #[derive(Debug, Parser)]

@@ -14,11 +14,12 @@ use burn_autodiff::Autodiff;
 use clap::Parser;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use transformer_core::{
-    MaxLength, Request, SPECIAL_TOKENS, Transformer, TransformerConfig, greedy,
-};
+use transformer_core::decoding::{MaxLength, SPECIAL_TOKENS, greedy};
+use transformer_core::{Request, Transformer, TransformerConfig};
 use transformer_examples::{Backend, Failure};
-use transformer_train::{Batches, TokenizedPair, TrainingConfig, Updates, learner};
+use transformer_train::data::TokenizedPair;
+use transformer_train::learner::{Batches, Updates};
+use transformer_train::{TrainingConfig, learner};
 
 // Sequences to train on, to validate on, and to decode at the end. None occurs twice.
 const TRAIN: usize = 20_000;

@@ -9,12 +9,14 @@ use burn::train::SupervisedTraining;
 use burn::train::metric::{LearningRateMetric, LossMetric};
 use burn_autodiff::Autodiff;
 use clap::Parser;
-use transformer_core::{
-    DecodeOptions, MaxLength, NormPlacement, Request, SPECIAL_TOKENS, Sampling, Search,
-    TransformerConfig,
-};
+use transformer_core::decoding::{MaxLength, SPECIAL_TOKENS, Sampling};
+use transformer_core::nn::NormPlacement;
+use transformer_core::{DecodeOptions, Request, Search, TransformerConfig};
 use transformer_examples::{Backend, Failure};
-use transformer_train::{Batches, Corpus, TrainingConfig, Updates, evaluate, learner};
+use transformer_train::data::Corpus;
+use transformer_train::learner::{Batches, Updates};
+use transformer_train::validation::evaluate;
+use transformer_train::{TrainingConfig, learner};
 
 /// Trains a language model of characters on English sentences and prints samples.
 #[derive(Debug, Parser)]

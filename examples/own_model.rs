@@ -14,18 +14,20 @@ use burn_autodiff::Autodiff;
 use clap::Parser;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use transformer_core::{
-    AttentionWeights, Block, Cache, ConfigError, Context, DecodeOptions, EmbeddingConfig,
-    Generator, GeneratorConfig, Layer, LayerConfig, LayerState, Mask, Memory, Next, NextToken,
-    PositionalEncoding, PositionalEncodingConfig, Request, RequestProblem, Search, SpecialTokens,
-    Stack, StackConfig, Threads, TokenEmbedding, Vocabulary, ops, padded, padding_positions,
-    target_mask,
+use transformer_core::decoding::{
+    Next, NextToken, RequestProblem, SpecialTokens, Threads, Vocabulary, padded,
 };
+use transformer_core::nn::{
+    AttentionWeights, Block, Cache, ConfigError, Context, EmbeddingConfig, Generator,
+    GeneratorConfig, Layer, LayerConfig, LayerState, Mask, Memory, PositionalEncoding,
+    PositionalEncodingConfig, Stack, StackConfig, TokenEmbedding, padding_positions, target_mask,
+};
+use transformer_core::{DecodeOptions, Request, Search, ops};
 use transformer_examples::{Backend as Chosen, Failure};
-use transformer_train::{
-    Batches, LossOptions, LossSums, Objective, PairBatch, TokenizedPair, TrainingConfig, Updates,
-    learner,
-};
+use transformer_train::data::TokenizedPair;
+use transformer_train::learner::{Batches, Updates};
+use transformer_train::objective::{LossOptions, LossSums, Objective, PairBatch};
+use transformer_train::{TrainingConfig, learner};
 
 /// Trains a model of one's own to read sequences backwards, and decodes by beam search.
 #[derive(Debug, Parser)]

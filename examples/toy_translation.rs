@@ -4,11 +4,13 @@
 
 use burn_autodiff::Autodiff;
 use clap::{Parser, ValueEnum};
-use transformer_core::{
-    MaxLength, NormPlacement, Request, SPECIAL_TOKENS, TransformerConfig, greedy,
-};
+use transformer_core::decoding::{MaxLength, SPECIAL_TOKENS, greedy};
+use transformer_core::nn::NormPlacement;
+use transformer_core::{Request, TransformerConfig};
 use transformer_examples::{Backend, Failure};
-use transformer_train::{ProgressDisplay, TokenizedPair, Trainer, TrainingConfig};
+use transformer_train::data::TokenizedPair;
+use transformer_train::progress::ProgressDisplay;
+use transformer_train::{Trainer, TrainingConfig};
 
 const PAIRS: [(&str, &str); 6] = [
     ("i like deep learning", "ich mag tiefes lernen"),

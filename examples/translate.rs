@@ -10,7 +10,8 @@ use burn_autodiff::Autodiff;
 use clap::Parser;
 use transformer_core::{Tokenizers, TransformerConfig, Translator};
 use transformer_examples::{Backend, Failure};
-use transformer_train::{Corpus, Trainer, TrainingConfig, train_bpe};
+use transformer_train::data::{Corpus, train_bpe};
+use transformer_train::{Trainer, TrainingConfig};
 
 /// Learns to translate from two text files, line n of one translating line n of the other.
 #[derive(Parser)]

@@ -16,15 +16,17 @@ use burn::tensor::{Int, Tensor};
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use clap::ValueEnum;
-use transformer_core::{
-    Activation, AttentionWeights, MaxLength, NormKind, NormPlacement, Positions, Request,
-    Transformer, TransformerConfig, WEIGHTS_FILE, WeightTying, greedy, padded,
-};
+use transformer_core::decoding::{MaxLength, greedy, padded};
+use transformer_core::formats::WEIGHTS_FILE;
+use transformer_core::models::WeightTying;
+use transformer_core::nn::{Activation, AttentionWeights, NormKind, NormPlacement, Positions};
+use transformer_core::{Request, Transformer, TransformerConfig};
 use transformer_program::{BackendChoice, BackendTask, Precision, run_at, run_on};
-use transformer_train::{
-    AdamConfig, LabelSmoothedCrossEntropy, ProgressDisplay, RateSchedule, TokenizedPair, Trainer,
-    TrainingConfig,
-};
+use transformer_train::data::TokenizedPair;
+use transformer_train::objective::LabelSmoothedCrossEntropy;
+use transformer_train::optim::{AdamConfig, RateSchedule};
+use transformer_train::progress::ProgressDisplay;
+use transformer_train::{Trainer, TrainingConfig};
 
 /// A quantity that is compared, and the bound of its error.
 struct Quantity {

@@ -9,7 +9,9 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use transformer_core::TransformerConfig;
 use transformer_program as _;
-use transformer_train::{AdamConfig, LabelSmoothedCrossEntropy, RateSchedule, TrainingConfig};
+use transformer_train::TrainingConfig;
+use transformer_train::objective::LabelSmoothedCrossEntropy;
+use transformer_train::optim::{AdamConfig, RateSchedule};
 
 type B = Autodiff<Wgpu>;
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use burn_ndarray::NdArray;
 use support::{fails, fixture, folder, program, succeeds, train, trained};
 use transformer_core::TransformerConfig;
-use transformer_train::RunRecord;
+use transformer_train::run::RunRecord;
 
 #[test]
 fn a_model_its_files_and_its_run_are_described() {

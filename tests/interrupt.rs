@@ -10,7 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use support::{fails, folder, program, run, started, stderr, stdout, succeeds, train, train_for};
-use transformer_train::{RunLog, RunRecord};
+use transformer_train::progress::RunLog;
+use transformer_train::run::RunRecord;
 
 #[test]
 fn a_killed_run_resumes_to_the_model_it_would_have_made() {

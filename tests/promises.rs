@@ -18,19 +18,26 @@ use burn::tensor::{Int, Tensor, TensorData};
 use burn::train::TrainStep;
 use burn_autodiff::Autodiff;
 use clap::ValueEnum;
+use transformer_core::PackedModel;
+use transformer_core::decoding::{
+    Hypothesis, MaxLength, NextToken, Sampling, SourceTarget, Threads, padded, score,
+};
+use transformer_core::models::WeightTying;
+use transformer_core::nn::{
+    AttentionConfig, AttentionInput, AttentionWeights, Mask, NormPlacement, Positions,
+    ProductPrecision, WeightInit, padding_positions,
+};
 use transformer_core::ops::multiplies_in;
+use transformer_core::packed::PackedPrecision;
 use transformer_core::{
-    AttentionConfig, AttentionInput, AttentionWeights, DecodeOptions, Hypothesis, Mask, MaxLength,
-    NextToken, NormPlacement, Positions, ProductPrecision, Request, Sampling, Search, SourceTarget,
-    Threads, Tokenizers, Transformer, TransformerConfig, Translator, WeightInit, WeightTying,
-    padded, padding_positions, score,
+    DecodeOptions, Request, Search, Tokenizers, Transformer, TransformerConfig, Translator,
 };
-use transformer_core::{PackedModel, PackedPrecision};
 use transformer_program::{BackendChoice, BackendTask, run_on};
-use transformer_train::{
-    LossOptions, LossSums, Objective, ProgressDisplay, TokenizedPair, TrainError, Trainer,
-    TrainingConfig, TrainingModel, Update, sequence_loss, train_bpe,
-};
+use transformer_train::data::{TokenizedPair, Update, train_bpe};
+use transformer_train::learner::TrainingModel;
+use transformer_train::objective::{LossOptions, LossSums, Objective, sequence_loss};
+use transformer_train::progress::ProgressDisplay;
+use transformer_train::{TrainError, Trainer, TrainingConfig};
 
 /// Each line is a test: a function on a type of backends, B being any that is compiled in.
 macro_rules! promises {

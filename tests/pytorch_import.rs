@@ -17,10 +17,10 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use transformer_core::{
-    Layer, LayerConfig, PytorchError, PytorchExport, PytorchSystem, TensorProblem, Transformer,
-    TransformerConfig, WeightTying,
-};
+use transformer_core::formats::{PytorchError, PytorchExport, PytorchSystem, TensorProblem};
+use transformer_core::models::WeightTying;
+use transformer_core::nn::{Layer, LayerConfig};
+use transformer_core::{Transformer, TransformerConfig};
 
 type Tensors = BTreeMap<String, TensorData>;
 

@@ -13,7 +13,8 @@ use safetensors::{Dtype, SafeTensors};
 use support::{corpus, fails, file, folder, program, succeeds, train_for, trained};
 use transformer_program::BackendChoice;
 use transformer_program::run_file::{Preset, RunFile, SECTIONS, Values, reference};
-use transformer_train::{PairCache, RunRecord};
+use transformer_train::data::PairCache;
+use transformer_train::run::RunRecord;
 
 /// A short run of the smallest model on [`corpus`].
 fn short(folder: &Path) -> String {

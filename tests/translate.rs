@@ -293,7 +293,8 @@ fn a_prefix_that_is_longer_than_a_translation_may_be_is_an_error_that_names_both
 #[cfg(feature = "ndarray")]
 fn with_twelve_positions() -> (tempfile::TempDir, std::path::PathBuf) {
     use burn_ndarray::NdArray;
-    use transformer_core::{Positions, TransformerConfig};
+    use transformer_core::TransformerConfig;
+    use transformer_core::nn::Positions;
 
     let (folder, model) = trained();
     let vocab_size = TransformerConfig::load(&model)

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use burn::tensor::backend::Backend;
 use serde::Deserialize;
-use transformer_core::{DecodeOptions, MaxLength, Request, Search, Transformer};
+use transformer_core::decoding::MaxLength;
+use transformer_core::{DecodeOptions, Request, Search, Transformer};
 
 use super::Result;
 use super::training::RandomBatch;

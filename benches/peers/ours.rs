@@ -15,7 +15,8 @@ use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
 use clap::Parser;
 use serde::de::DeserializeOwned;
-use transformer_core::{ProductPrecision, TransformerConfig};
+use transformer_core::TransformerConfig;
+use transformer_core::nn::ProductPrecision;
 use transformer_program::{BackendChoice, BackendTask, run_on};
 
 use self::decoding::Sizes;

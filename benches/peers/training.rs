@@ -7,11 +7,14 @@ use burn::train::{ItemLazy, TrainStep};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
-use transformer_core::{MixedPrecision, ProductPrecision, Transformer, TransformerConfig};
-use transformer_train::{
-    Adam, AdamConfig, LossOptions, RateSchedule, TokenizedPair, TrainingConfig, TrainingModel,
-    Update,
-};
+use transformer_core::models::MixedPrecision;
+use transformer_core::nn::ProductPrecision;
+use transformer_core::{Transformer, TransformerConfig};
+use transformer_train::TrainingConfig;
+use transformer_train::data::{TokenizedPair, Update};
+use transformer_train::learner::TrainingModel;
+use transformer_train::objective::LossOptions;
+use transformer_train::optim::{Adam, AdamConfig, RateSchedule};
 
 use super::Result;
 use super::turns::{Outcome, Turns};

@@ -6,10 +6,9 @@ use std::time::Instant;
 use burn::tensor::backend::Backend;
 use clap::ValueEnum;
 use serde::Deserialize;
-use transformer_core::{
-    DecodeOptions, LengthPenalty, MaxLength, ModelDirectory, NextToken, PackedPrecision,
-    Transformer, Translator,
-};
+use transformer_core::decoding::{LengthPenalty, MaxLength, NextToken};
+use transformer_core::packed::PackedPrecision;
+use transformer_core::{DecodeOptions, ModelDirectory, Transformer, Translator};
 
 use super::Result;
 use super::turns::{Outcome, Turns};

@@ -7,7 +7,8 @@ use std::hint::black_box;
 
 use burn_autodiff::Autodiff;
 use transformer_core::{DecodeOptions, Request, Search, TransformerConfig};
-use transformer_train::{TokenizedPair, Trainer, TrainingConfig};
+use transformer_train::data::TokenizedPair;
+use transformer_train::{Trainer, TrainingConfig};
 
 use crate::{Backend, Failure};
 

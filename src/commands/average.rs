@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use transformer_core::Tokenizers;
-use transformer_train::{AverageError, average_models, newest_checkpoints};
+use transformer_train::run::{AverageError, average_models, newest_checkpoints};
 
 use super::model_directory::{self, no_model};
 use super::{Result, check_directory, counted, directory_to_write, print};

@@ -1,7 +1,8 @@
 //! Flags of the commands that translate.
 
 use clap::Args;
-use transformer_core::{DecodeOptions, LengthPenalty, MaxLength, Sampling, Strategy};
+use transformer_core::DecodeOptions;
+use transformer_core::decoding::{LengthPenalty, MaxLength, Sampling, Strategy};
 
 use super::options_error;
 

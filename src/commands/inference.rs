@@ -4,10 +4,10 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
-use transformer_core::{
-    DecodeOptions, ModelDirectory, NextToken, PackedModel, PackedPrecision, TextError, Transformer,
-    Translator,
-};
+use transformer_core::decoding::NextToken;
+use transformer_core::packed::PackedPrecision;
+use transformer_core::text::TextError;
+use transformer_core::{DecodeOptions, ModelDirectory, PackedModel, Transformer, Translator};
 
 use super::languages::Languages;
 use super::{Result, model_directory, options_error};

@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
-use transformer_core::{
-    CONFIG_FILE, DecodeOptions, ModelDirectory, TextError, Tokenizers, TransformerConfig,
-};
-use transformer_train::{AverageOutcome, KeptModel, RunRecord, printable};
+use transformer_core::formats::CONFIG_FILE;
+use transformer_core::text::TextError;
+use transformer_core::{DecodeOptions, ModelDirectory, Tokenizers, TransformerConfig};
+use transformer_train::progress::printable;
+use transformer_train::run::{KeptModel, RunRecord};
+use transformer_train::validation::AverageOutcome;
 
 use super::decoding::flags_of;
 use super::model_directory::no_model;

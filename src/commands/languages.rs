@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use transformer_core::{NextToken, TextError, Tokenizers, Translator};
+use transformer_core::decoding::NextToken;
+use transformer_core::text::TextError;
+use transformer_core::{Tokenizers, Translator};
 
 use super::Result;
 use crate::process::note;

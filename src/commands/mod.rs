@@ -22,8 +22,11 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use transformer_core::{DecodeOptionsError, RequestProblem, replace_file_with};
-use transformer_train::{Validation, is_standard_stream, printable};
+use transformer_core::decoding::{DecodeOptionsError, RequestProblem};
+use transformer_core::formats::replace_file_with;
+use transformer_train::data::is_standard_stream;
+use transformer_train::progress::printable;
+use transformer_train::validation::Validation;
 
 use crate::backend::BackendChoice;
 

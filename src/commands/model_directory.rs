@@ -3,11 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use transformer_core::{
-    CONFIG_FILE, ModelDirectory, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE,
-    TOKENIZER_FILE, Tokenizers, VOCABULARY_FILE, run_of_checkpoint,
+use transformer_core::formats::{
+    CONFIG_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TOKENIZER_FILE,
+    VOCABULARY_FILE, run_of_checkpoint,
 };
-use transformer_train::{LOG_FILE, RunRecord, TRAINING_FILE, VALIDATION_FILE, holds_run};
+use transformer_core::{ModelDirectory, Tokenizers};
+use transformer_train::data::{TRAINING_FILE, VALIDATION_FILE};
+use transformer_train::progress::LOG_FILE;
+use transformer_train::run::{RunRecord, holds_run};
 
 use super::Result;
 use crate::process::note;

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use transformer_core::{Tokenizers, quantize};
+use transformer_core::Tokenizers;
+use transformer_core::formats::quantize;
 
 use super::{Result, check_empty, directory_to_write, model_directory, print};
 

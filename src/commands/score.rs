@@ -5,8 +5,10 @@ use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::{DecodeOptions, NextToken, TargetScore, TextError, Translator};
-use transformer_train::trimmed;
+use transformer_core::decoding::{NextToken, TargetScore};
+use transformer_core::text::TextError;
+use transformer_core::{DecodeOptions, Translator};
+use transformer_train::data::trimmed;
 
 use super::inference::{Inference, Models, TranslatorTask};
 use super::languages::UnknownLanguages;

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use transformer_core::{TextError, Tokenizers};
+use transformer_core::Tokenizers;
+use transformer_core::text::TextError;
 
 use super::languages::{Languages, check_target};
 use super::lines::{Lines, for_output};

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::{
-    DecodeError, DecodeOptions, NextToken, Strategy, TextError, Translation, Translator,
-};
-use transformer_train::trimmed;
+use transformer_core::decoding::{DecodeError, NextToken, Strategy};
+use transformer_core::text::{TextError, Translation};
+use transformer_core::{DecodeOptions, Translator};
+use transformer_train::data::trimmed;
 
 use super::decoding::Decoding;
 use super::inference::{Inference, Models, PlainTranslator, TranslatorTask};

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(unix)]
 pub use allocator::give_pages_back_each_minute;
 pub use threads::compute_on_this_thread;
-use transformer_train::printable;
+use transformer_train::progress::printable;
 
 /// Whether this process prints notes.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);

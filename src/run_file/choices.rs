@@ -2,7 +2,7 @@
 
 use serde::de::{Error, IntoDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use transformer_train::Criterion;
+use transformer_train::metrics::Criterion;
 use transformer_train::metrics::TextMetric;
 
 /// A number by which one validation is better than another.

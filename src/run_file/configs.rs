@@ -4,7 +4,9 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use toml::{Table, Value};
-use transformer_core::{SPECIAL_TOKENS, TransformerConfig, WeightTying};
+use transformer_core::TransformerConfig;
+use transformer_core::decoding::SPECIAL_TOKENS;
+use transformer_core::models::WeightTying;
 use transformer_train::TrainingConfig;
 
 use super::error::RunFileError;
@@ -194,7 +196,7 @@ fn of_model(error: impl Display) -> RunFileError {
 
 #[cfg(test)]
 mod tests {
-    use transformer_core::Positions;
+    use transformer_core::nn::Positions;
 
     use super::*;
 

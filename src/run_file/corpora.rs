@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Value;
-use transformer_train::{CorpusFile, CorpusFiles};
+use transformer_train::data::{CorpusFile, CorpusFiles};
 
 /// Files of sentence pairs, in their order.
 ///

@@ -6,11 +6,13 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
-use transformer_core::{
-    Activation, Mixer, NormKind, NormPlacement, Positions, ProductPrecision, WeightTying,
+use transformer_core::models::WeightTying;
+use transformer_core::nn::{
+    Activation, Mixer, NormKind, NormPlacement, Positions, ProductPrecision,
 };
+use transformer_train::data::TokenizerKind;
 use transformer_train::metrics::TextMetric;
-use transformer_train::{Schedule, TokenizerKind};
+use transformer_train::optim::Schedule;
 
 use super::choices::BestBy;
 use super::corpora::Corpora;

@@ -3,8 +3,11 @@
 //! vocabularies, `DecodeOptions::validate` and `TokenizerConfig::validate` are called.
 
 use toml::Value;
-use transformer_core::{DecodeOptions, DecodeOptionsError, Positions, SPECIAL_TOKENS, WeightTying};
-use transformer_train::{
+use transformer_core::DecodeOptions;
+use transformer_core::decoding::{DecodeOptionsError, SPECIAL_TOKENS};
+use transformer_core::models::WeightTying;
+use transformer_core::nn::Positions;
+use transformer_train::data::{
     MAX_VOCAB_SIZE, MIN_VOCAB_SIZE, TokenizerConfig, TokenizerError, TokenizerKind,
 };
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 use toml::{Spanned, Table, Value};
-use transformer_train::is_standard_stream;
+use transformer_train::data::is_standard_stream;
 
 use super::error::{LAST_LINE, RunFileError};
 use super::key::Key;

@@ -17,7 +17,10 @@ use burn_autodiff::Autodiff;
 use transformer_core::{
     DecodeOptions, ModelDirectory, Request, Search, Transformer, TransformerConfig, Translator,
 };
-use transformer_train::{LossOptions, TokenizedPair, Trainer, TrainingConfig, evaluate};
+use transformer_train::data::TokenizedPair;
+use transformer_train::objective::LossOptions;
+use transformer_train::validation::evaluate;
+use transformer_train::{Trainer, TrainingConfig};
 
 /// Keeps the instances of every backend that is compiled in. There is no reason to call it.
 #[doc(hidden)]

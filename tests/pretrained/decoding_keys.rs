@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use burn_ndarray::NdArray;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use transformer_core::decoding::{Hypothesis, NextToken};
+use transformer_core::packed::PackedPrecision;
+use transformer_core::text::TextError;
 use transformer_core::{
-    DecodeOptions, Hypothesis, NextToken, PackedModel, PackedPrecision, Request, Search, TextError,
-    Tokenizers, Transformer, Translator,
+    DecodeOptions, PackedModel, Request, Search, Tokenizers, Transformer, Translator,
 };
 
 use super::support::fixture;

@@ -8,7 +8,8 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use transformer_core::{PackedModel, TextError, Translator};
+use transformer_core::text::TextError;
+use transformer_core::{PackedModel, Translator};
 
 use super::support::{fails, file, fixture, folder, with_model};
 use super::{change_json, copied};

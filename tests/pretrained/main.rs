@@ -17,10 +17,9 @@ use support::{
     change_json, copied, corpus, directory, fails, file, fixture, folder, mbart_with_language_last,
     program, read_json, run, run_on_input, stderr, stdout, succeeds, trained, with_model,
 };
-use transformer_core::{
-    DecodeOptions, LengthPenalty, MaxLength, Strategy, TOKENIZER_FILES, Tokenizers, Transformer,
-    TransformerConfig, Translator,
-};
+use transformer_core::decoding::{LengthPenalty, MaxLength, Strategy};
+use transformer_core::formats::TOKENIZER_FILES;
+use transformer_core::{DecodeOptions, Tokenizers, Transformer, TransformerConfig, Translator};
 
 /// The lines that `translate` answers with.
 fn translated(model: &Path, flags: &[&str], input: &str) -> Vec<String> {

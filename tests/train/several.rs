@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use transformer_train::RunLog;
+use transformer_train::progress::RunLog;
 
 use crate::support::{folder, run, stderr, succeeds, train_for};
 

@@ -40,74 +40,21 @@
 //! # Masks
 //! `true` means blocked in every mask; see [`Mask`].
 
-mod decoding;
-mod formats;
-mod models;
-mod nn;
-mod packed;
+pub mod decoding;
+pub mod formats;
+pub mod models;
+pub mod nn;
+pub mod packed;
 mod special_tokens;
 #[cfg(feature = "text")]
-mod text;
+pub mod text;
 
 /// The operations that models are made of.
 pub use transformer_kernels as ops;
 
-pub use decoding::{
-    DecodeError, DecodeOptions, DecodeOptionsError, Ensemble, Hypothesis, LengthPenalty, MaxLength,
-    Next, NextToken, Request, RequestProblem, Sampling, Search, SourceTarget, Strategy,
-    TargetScore, Vocabulary, greedy, padded, score,
-};
-pub use formats::directory::ModelDirectory;
-pub use formats::error::{ModelError, PytorchError, TensorProblem};
-pub use formats::files::{
-    remove_unfinished_files, rename_and_sync, replace_file, replace_file_with,
-};
-pub use formats::format::{Files, Format, Opened, run_of_checkpoint};
-pub use formats::names::{
-    ADDED_TOKENS_FILE, CONFIG_FILE, GENERATION_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE,
-    SOURCE_TOKENIZER_FILE, SPECIAL_TOKENS_FILE, TARGET_PIECES_FILE, TARGET_TOKENIZER_FILE,
-    TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_FILES, TOKENIZER_SETTINGS_FILE,
-    VOCABULARY_FILE, WEIGHTS_FILE,
-};
-pub use formats::own::config::{load_config, save_config};
-pub use formats::own::weights::{load_weights, save_weights};
-pub use formats::parameter::StoredParameter;
-pub use formats::pytorch::{PytorchExport, PytorchSystem};
-pub use formats::quantize::quantize;
-pub use formats::stored_weights::{StoredWeights, TensorKind};
-pub use models::attention_maps::AttentionMaps;
-pub use models::config::TransformerConfig;
-pub use models::language_model::LanguageModel;
-pub use models::precision::MixedPrecision;
-pub use models::presets::Table3;
-pub use models::transformer::{Encoded, Transformer};
-pub use models::tying::WeightTying;
-pub use nn::attention::{AttentionConfig, AttentionOutput, scaled_dot_product_attention};
-pub use nn::block::{Block, BlockOutput, BlockState, Context};
-pub use nn::cache::{Cache, KeyValue, LayerState};
-pub use nn::dropout::Dropout;
-pub use nn::embedding::{EmbeddingConfig, TokenEmbedding};
-pub use nn::error::ConfigError;
-pub use nn::feed_forward::{FeedForward, FeedForwardConfig};
-pub use nn::generator::{Generator, GeneratorConfig};
-pub use nn::heads::AttentionHeads;
-pub use nn::init::WeightInit;
-pub use nn::layer::{Layer, LayerConfig, Mixer};
-pub use nn::mask::{padding_positions, target_mask};
-pub use nn::multi_head_attention::{AttentionInput, MultiHeadAttention};
-pub use nn::norm::{Norm, NormConfig, NormKind};
-pub use nn::position_bias::{BiasKind, Buckets, PositionBias, PositionBiasConfig};
-pub use nn::positions::{
-    PositionalEncoding, PositionalEncodingConfig, Positions, sinusoidal_encoding,
-};
-pub use nn::recurrence::{Recurrence, RecurrenceConfig};
-pub use nn::rotary::Rotary;
-pub use nn::self_attention::SelfAttention;
-pub use nn::stack::{Memory, Stack, StackConfig, StackOutput};
-pub use nn::sublayer::{NormPlacement, Sublayer, SublayerConfig};
-pub use ops::{Activation, AttentionWeights, Mask, ProductPrecision};
-pub use packed::{PackedModel, PackedState};
-pub use special_tokens::{SPECIAL_TOKENS, SpecialTokens};
+pub use decoding::{DecodeOptions, Request, Search};
+pub use formats::ModelDirectory;
+pub use models::{LanguageModel, Transformer, TransformerConfig};
+pub use packed::PackedModel;
 #[cfg(feature = "text")]
-pub use text::{MAX_TOKENS, TextError, Tokenizer, Tokenizers, Translation, Translator};
-pub use transformer_cpu::{PackedPrecision, Threads};
+pub use text::{Tokenizers, Translator};

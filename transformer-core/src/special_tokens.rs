@@ -30,7 +30,7 @@ impl SpecialTokens {
     /// language, as for the first mBART.
     ///
     /// ```
-    /// use transformer_core::SpecialTokens;
+    /// use transformer_core::decoding::SpecialTokens;
     ///
     /// let tokens = SpecialTokens { pad: 1, bos: 0, eos: 2 };
     /// assert_eq!(tokens.end_source(&[7, 8]), [7, 8, 2]);

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_ndarray::NdArray;
 use serde::Deserialize;
-use transformer_core::{MaxLength, Request, Tokenizers, Transformer, greedy};
+use transformer_core::decoding::{MaxLength, greedy};
+use transformer_core::{Request, Tokenizers, Transformer};
 
 #[derive(Deserialize)]
 struct Expected {

@@ -1,7 +1,7 @@
 //! The configuration of a training run, checked once.
 
 use serde::{Deserialize, Serialize};
-use transformer_core::ProductPrecision;
+use transformer_core::nn::ProductPrecision;
 
 use crate::error::{ConfigRule, TrainError};
 use crate::metrics::criterion::Criterion;
@@ -29,7 +29,7 @@ pub struct TrainingConfig {
     pub peak_rate: Option<f64>,
     /// Updates whose learning rates come before those of this run: 0. A run that starts from the model of another
     /// one and goes on with its rates has the updates of that one here
-    /// ([`RunRecord::schedule_updates`](crate::RunRecord::schedule_updates)).
+    /// ([`RunRecord::schedule_updates`](crate::run::RunRecord::schedule_updates)).
     pub schedule_start: usize,
     /// Factor of the learning rate: 1. Where `peak_rate` is given, it must stay 1.
     pub learning_rate_factor: f64,
@@ -60,7 +60,7 @@ pub struct TrainingConfig {
     /// it, and `patience`. NaN is never better. Default: the lowest loss.
     pub best_by: Criterion,
     /// Validations in a row that are not better than the best one before, by `best_by`, after which the run
-    /// ends ([`StopReason::Patience`](crate::StopReason::Patience)); absent: it does not end by them.
+    /// ends ([`StopReason::Patience`](crate::run::StopReason::Patience)); absent: it does not end by them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patience: Option<usize>,
     /// Decay of the exponential moving average of the weights, such as 0.999; absent: no average. After the

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use transformer_core::formats::ModelError;
+use transformer_core::nn::{ConfigError, ProductPrecision};
 #[cfg(feature = "text")]
-use transformer_core::TextError;
-use transformer_core::{ConfigError, ModelError, ProductPrecision};
+use transformer_core::text::TextError;
 
 use crate::data::{BatchError, CorpusError, ExampleProblem};
 
@@ -30,7 +31,7 @@ pub enum TrainError {
     #[error(transparent)]
     Model(#[from] ConfigError),
     /// The model has no products in [`TrainingConfig::precision`](crate::TrainingConfig::precision)
-    /// ([`Objective::prepare`](crate::Objective::prepare)).
+    /// ([`Objective::prepare`](crate::objective::Objective::prepare)).
     #[error("`precision` is {precision}, but this model computes in f32 only")]
     ModelPrecision {
         /// The precision asked for.
@@ -48,7 +49,7 @@ pub enum TrainError {
     },
     /// The learning rate has no peak: none is given
     /// ([`TrainingConfig::peak_rate`](crate::TrainingConfig::peak_rate)), and the model has no width
-    /// ([`Objective::width`](crate::Objective::width)) from which the paper's is computed.
+    /// ([`Objective::width`](crate::objective::Objective::width)) from which the paper's is computed.
     #[error("`peak_rate` must be given: this model has no width to compute the paper's from")]
     NoPeak,
     /// The training or validation examples do not fit the batches.
@@ -126,7 +127,7 @@ pub enum TrainError {
         /// Its value now; `None` where it is absent.
         now: Option<String>,
     },
-    /// The checkpoint was made with other frozen parameters ([`freeze`](crate::freeze)).
+    /// The checkpoint was made with other frozen parameters ([`freeze`](crate::optim::freeze)).
     #[error(
         "{}: made with `{parameter}` {}; freeze the same parameters again",
         path.display(),
@@ -252,7 +253,7 @@ pub enum TrainError {
         /// The error that it returned.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Of the processes that train one model ([`Ranks`](crate::Ranks)), one was given another run.
+    /// Of the processes that train one model ([`Ranks`](crate::ranks::Ranks)), one was given another run.
     #[error(
         "rank {rank} of {size} has other {what} than rank 0: all must be given the same, by the same files"
     )]
@@ -264,7 +265,7 @@ pub enum TrainError {
         /// The item that differs, such as `training examples`.
         what: &'static str,
     },
-    /// Of the processes that train one model ([`Ranks`](crate::Ranks)), one has computed other weights.
+    /// Of the processes that train one model ([`Ranks`](crate::ranks::Ranks)), one has computed other weights.
     #[error(
         "after update {update}, rank {rank} of {size} has other weights or moments than rank 0: its processor, backend \
          or build rounds differently; train on machines of one kind"
@@ -474,7 +475,7 @@ impl AverageError {
 pub enum ConfigRule {
     /// At least 1.
     AtLeastOne,
-    /// At least this, the number of processes that train together ([`Ranks`](crate::Ranks)).
+    /// At least this, the number of processes that train together ([`Ranks`](crate::ranks::Ranks)).
     AtLeastProcesses(usize),
     /// Positive and finite.
     PositiveAndFinite,
@@ -494,7 +495,7 @@ impl ConfigRule {
     /// The rule in words, with a name in place of each key: for users who know the keys by other names.
     ///
     /// ```
-    /// use transformer_train::ConfigRule;
+    /// use transformer_train::run::ConfigRule;
     ///
     /// let rule = ConfigRule::AtMost("keep_checkpoints");
     /// assert_eq!(rule.to_string(), "at most `keep_checkpoints`");

@@ -18,6 +18,8 @@ use crate::objective::{Objective, Trainable, prepared};
 use crate::optim::adam::{Adam, Clipped, global_norm};
 use crate::optim::schedule::RateSchedule;
 
+pub use crate::loaders::{Batches, Updates};
+
 /// What [`learner`] returns.
 pub type TrainingLearner<B, M> = Learner<
     LearningComponentsMarker<
@@ -32,7 +34,7 @@ pub type TrainingLearner<B, M> = Learner<
 /// [`SupervisedTraining`](burn::train::SupervisedTraining), with its metrics, its display and its checkpoints.
 ///
 /// Of the configuration it uses the keys of schedule, optimizer, loss, clipping and precision.
-/// [`Updates`](crate::Updates) and [`Batches`](crate::Batches), which load the examples, use those of batches and
+/// [`Updates`] and [`Batches`], which load the examples, use those of batches and
 /// length; all others are of [`Trainer`](crate::Trainer). An epoch of Burn's loop is the updates between two
 /// validations.
 ///
@@ -45,7 +47,9 @@ pub type TrainingLearner<B, M> = Learner<
 /// use burn_autodiff::Autodiff;
 /// use burn_ndarray::NdArray;
 /// use transformer_core::TransformerConfig;
-/// use transformer_train::{Batches, TokenizedPair, TrainingConfig, Updates, learner};
+/// use transformer_train::{TrainingConfig, learner};
+/// use transformer_train::data::TokenizedPair;
+/// use transformer_train::learner::{Batches, Updates};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;

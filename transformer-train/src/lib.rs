@@ -7,7 +7,8 @@
 //! use burn_autodiff::Autodiff;
 //! use burn_ndarray::NdArray;
 //! use transformer_core::{Tokenizers, TransformerConfig};
-//! use transformer_train::{Corpus, Trainer, TrainingConfig, train_bpe};
+//! use transformer_train::{Trainer, TrainingConfig};
+//! use transformer_train::data::{Corpus, train_bpe};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (train, valid) = Corpus::from_parallel("text.en", "text.fr")?.hold_out(1000, 0)?;
@@ -31,7 +32,9 @@
 //! use burn_autodiff::Autodiff;
 //! use burn_ndarray::NdArray;
 //! use transformer_core::{Tokenizers, Transformer};
-//! use transformer_train::{Corpus, Trainer, TrainingConfig, freeze};
+//! use transformer_train::{Trainer, TrainingConfig};
+//! use transformer_train::data::Corpus;
+//! use transformer_train::optim::freeze;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let tokenizers = Tokenizers::load("model")?;
@@ -71,62 +74,21 @@
 //! | BLEU, chrF, error rates | [`metrics`] |
 
 mod config;
-mod data;
+pub mod data;
 mod error;
 mod files;
-mod learner;
+pub mod learner;
 mod loaders;
 pub mod metrics;
-mod objective;
-mod optim;
+pub mod objective;
+pub mod optim;
 mod printable;
-mod progress;
-mod ranks;
-mod run;
-mod validation;
+pub mod progress;
+pub mod ranks;
+pub mod run;
+pub mod validation;
 
-pub use config::{Schedule, TrainingConfig};
-pub use data::{
-    BatchError, BatchSampler, Checksum, Corpus, CorpusError, CorpusFile, CorpusFiles, Example,
-    ExampleProblem, ExampleSource, Lengths, MAX_LINE_BYTES, Pair, PairPlaces, TRAINING_FILE,
-    TextLine, TextLines, TextReader, TokenizedPair, UnusablePairs, Update, VALIDATION_FILE,
-    is_standard_stream, read_sentences, trimmed,
-};
-#[cfg(feature = "text")]
-pub use data::{
-    CacheOptions, FailedPairs, Filtered, LeftOut, MAX_VOCAB_SIZE, MIN_VOCAB_SIZE, PairCache,
-    PairFilters, Tokenized, TokenizerConfig, TokenizerError, TokenizerKind, WeightedPairs,
-    train_bpe, train_tokenizer,
-};
-pub use error::{AverageError, ConfigRule, ObserverError, TrainError, same_config};
-pub use learner::{TrainingLearner, TrainingModel, learner};
-pub use loaders::{Batches, Updates};
-pub use metrics::criterion::{Criterion, Goal};
-pub use objective::loss::{LabelSmoothedCrossEntropy, LossOptions, LossSums};
-pub use objective::{
-    Labels, Objective, PairBatch, SequenceBatch, Trainable, check_tokens, sequence_loss,
-};
-pub use optim::adam::{Adam, AdamConfig, AdamRule, Clipped, clip_global_norm, global_norm};
-pub use optim::freeze::{FreezeError, freeze, frozen_names};
-pub use optim::schedule::RateSchedule;
-pub use printable::printable;
-pub use progress::{
-    JsonLog, LOG_FILE, PlainLines, ProgressDisplay, RunLog, RunObserver, RunStart, SkippedUpdate,
-    TensorBoardLog, TrainingPoint,
-};
-#[cfg(feature = "mpi")]
-pub use ranks::Mpi;
-pub use ranks::{Communicator, Ranks};
-pub use run::average::{average_models, newest_checkpoints};
-pub use run::checkpoints::holds_model;
-pub use run::lock::RunLock;
-pub use run::record::{KeptModel, RunRecord, holds_run};
-pub use run::trainer::{Trained, Trainer};
-pub use run::update_loop::StopReason;
-pub use validation::evaluate::evaluate;
-#[cfg(feature = "text")]
-pub use validation::text::TextValidation;
-pub use validation::{
-    AverageOutcome, HookError, Measurement, SampleOutput, Validation, ValidationContext,
-    ValidationMetrics,
-};
+pub use config::TrainingConfig;
+pub use error::TrainError;
+pub use learner::learner;
+pub use run::{Trained, Trainer};

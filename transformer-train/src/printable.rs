@@ -7,7 +7,7 @@ use std::borrow::Cow;
 /// them, and U+FFFE and U+FFFF.
 ///
 /// ```
-/// use transformer_train::printable;
+/// use transformer_train::progress::printable;
 ///
 /// assert_eq!(printable("où\u{1b}[2J"), "où\u{fffd}[2J");
 /// ```

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use tempfile::TempDir;
-use transformer_train::{AverageError, average_models, newest_checkpoints};
+use transformer_train::run::{AverageError, average_models, newest_checkpoints};
 
 const CONFIG: &str = r#"{"format": 1, "model": "tagger", "n_tags": 2}"#;
 

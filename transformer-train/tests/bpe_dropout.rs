@@ -2,7 +2,7 @@
 
 mod support;
 
-use transformer_train::{
+use transformer_train::data::{
     CacheOptions, Corpus, CorpusError, CorpusFile, CorpusFiles, ExampleSource, PairCache,
     TokenizedPair,
 };

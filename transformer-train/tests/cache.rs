@@ -8,8 +8,9 @@ use std::path::PathBuf;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
-use transformer_core::{Tokenizer, Tokenizers};
-use transformer_train::{
+use transformer_core::Tokenizers;
+use transformer_core::text::Tokenizer;
+use transformer_train::data::{
     CacheOptions, Corpus, CorpusError, CorpusFile, CorpusFiles, ExampleSource, Pair, PairCache,
     PairFilters, TokenizedPair,
 };

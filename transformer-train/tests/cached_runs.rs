@@ -11,11 +11,13 @@ use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use tempfile::TempDir;
-use transformer_core::{Positions, Transformer, TransformerConfig};
-use transformer_train::{
-    CacheOptions, Corpus, CorpusFile, CorpusFiles, PairCache, PairFilters, ProgressDisplay,
-    TokenizedPair, Trained, Trainer, TrainingConfig,
+use transformer_core::nn::Positions;
+use transformer_core::{Transformer, TransformerConfig};
+use transformer_train::data::{
+    CacheOptions, Corpus, CorpusFile, CorpusFiles, PairCache, PairFilters, TokenizedPair,
 };
+use transformer_train::progress::ProgressDisplay;
+use transformer_train::{Trained, Trainer, TrainingConfig};
 
 use support::{SENTENCES, bpe, dropped, file, folder, lines, words};
 

@@ -8,7 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
 use tempfile::TempDir;
-use transformer_train::{Corpus, CorpusError, CorpusFile, CorpusFiles, Pair, read_sentences};
+use transformer_train::data::{Corpus, CorpusError, CorpusFile, CorpusFiles, Pair, read_sentences};
 
 fn folder() -> TempDir {
     tempfile::tempdir().unwrap()

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use transformer_train::{Corpus, CorpusError, CorpusFile, CorpusFiles, Pair, train_bpe};
+use transformer_train::data::{Corpus, CorpusError, CorpusFile, CorpusFiles, Pair, train_bpe};
 
 fn folder() -> TempDir {
     tempfile::tempdir().unwrap()

@@ -15,10 +15,10 @@ use burn::train::renderer::{
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::Transformer;
-use transformer_train::{
-    HookError, Measurement, SampleOutput, Trainer, TrainingConfig, ValidationContext,
-    ValidationMetrics,
+use transformer_train::validation::{
+    HookError, Measurement, SampleOutput, ValidationContext, ValidationMetrics,
 };
+use transformer_train::{Trainer, TrainingConfig};
 
 use support::run::{alone, pairs, tiny_config};
 

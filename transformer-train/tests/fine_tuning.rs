@@ -10,11 +10,15 @@ use burn::tensor::TensorData;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use safetensors::SafeTensors;
-use transformer_core::{Transformer, WEIGHTS_FILE};
-use transformer_train::{
-    FreezeError, LossOptions, ProgressDisplay, RunRecord, TokenizedPair, Trained, Trainer,
-    TrainingConfig, evaluate, freeze, frozen_names,
-};
+use transformer_core::Transformer;
+use transformer_core::formats::WEIGHTS_FILE;
+use transformer_train::data::TokenizedPair;
+use transformer_train::objective::LossOptions;
+use transformer_train::optim::{FreezeError, freeze, frozen_names};
+use transformer_train::progress::ProgressDisplay;
+use transformer_train::run::RunRecord;
+use transformer_train::validation::evaluate;
+use transformer_train::{Trained, Trainer, TrainingConfig};
 
 use support::run::tiny_config as config;
 

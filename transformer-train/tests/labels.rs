@@ -4,11 +4,13 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Tensor, TensorData};
-use transformer_core::{
-    LanguageModel, NormPlacement, Transformer, TransformerConfig, WeightTying, padded,
-};
+use transformer_core::decoding::padded;
+use transformer_core::models::WeightTying;
+use transformer_core::nn::NormPlacement;
+use transformer_core::{LanguageModel, Transformer, TransformerConfig};
 use transformer_instances as _;
-use transformer_train::{Labels, LossOptions, LossSums, Objective, TokenizedPair, sequence_loss};
+use transformer_train::data::TokenizedPair;
+use transformer_train::objective::{Labels, LossOptions, LossSums, Objective, sequence_loss};
 
 type NdArray = burn_autodiff::Autodiff<burn_ndarray::NdArray>;
 type Flex = burn_autodiff::Autodiff<burn_flex::Flex>;

@@ -18,10 +18,12 @@ use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
 use transformer_core::{Transformer, TransformerConfig};
-use transformer_train::{
-    BatchSampler, Batches, Example, Lengths, LossOptions, LossSums, Objective, ProgressDisplay,
-    Schedule, TokenizedPair, TrainError, Trainer, TrainingConfig, Update, Updates, learner,
-};
+use transformer_train::data::{BatchSampler, Example, Lengths, TokenizedPair, Update};
+use transformer_train::learner::{Batches, Updates};
+use transformer_train::objective::{LossOptions, LossSums, Objective};
+use transformer_train::optim::Schedule;
+use transformer_train::progress::ProgressDisplay;
+use transformer_train::{TrainError, Trainer, TrainingConfig, learner};
 
 use support::run::{alone, pairs, tiny_config};
 

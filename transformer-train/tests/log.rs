@@ -10,10 +10,12 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use serde_json::Value;
 use transformer_core::{Transformer, TransformerConfig};
-use transformer_train::{
-    ObserverError, ProgressDisplay, RunLog, RunObserver, RunStart, TokenizedPair, Trained, Trainer,
-    TrainingConfig, TrainingPoint, Validation,
+use transformer_train::data::TokenizedPair;
+use transformer_train::progress::{
+    ObserverError, ProgressDisplay, RunLog, RunObserver, RunStart, TrainingPoint,
 };
+use transformer_train::validation::Validation;
+use transformer_train::{Trained, Trainer, TrainingConfig};
 
 type B = Autodiff<NdArray>;
 type Model = Transformer<NdArray>;

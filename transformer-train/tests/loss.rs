@@ -3,7 +3,7 @@
 use burn::tensor::{Int, Tensor};
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
-use transformer_train::{LabelSmoothedCrossEntropy, LossSums};
+use transformer_train::objective::{LabelSmoothedCrossEntropy, LossSums};
 
 type B = Autodiff<Flex>;
 

@@ -13,10 +13,10 @@ use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_instances as _;
-use transformer_train::{
-    Checksum, Example, ExampleSource, Lengths, LossOptions, LossSums, Objective, ObserverError,
-    ProgressDisplay, RunObserver, Trainable, Trainer, TrainingConfig, TrainingPoint,
-};
+use transformer_train::data::{Checksum, Example, ExampleSource, Lengths};
+use transformer_train::objective::{LossOptions, LossSums, Objective, Trainable};
+use transformer_train::progress::{ObserverError, ProgressDisplay, RunObserver, TrainingPoint};
+use transformer_train::{Trainer, TrainingConfig};
 
 use support::run::{pairs, tiny_config};
 

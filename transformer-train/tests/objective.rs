@@ -11,14 +11,19 @@ use burn::tensor::{Int, Tensor, TensorData};
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use serde::{Deserialize, Serialize};
-use transformer_core::{
-    ProductPrecision, WEIGHTS_FILE, load_config, load_weights, padded, save_config, save_weights,
+use transformer_core::decoding::padded;
+use transformer_core::formats::{
+    WEIGHTS_FILE, load_config, load_weights, save_config, save_weights,
 };
-use transformer_train::{
-    Checksum, Example, ExampleProblem, LabelSmoothedCrossEntropy, Lengths, LossOptions, LossSums,
-    Objective, ProgressDisplay, TrainError, Trainer, TrainingConfig, check_tokens, evaluate,
-    same_config,
+use transformer_core::nn::ProductPrecision;
+use transformer_train::data::{Checksum, Example, ExampleProblem, Lengths};
+use transformer_train::objective::{
+    LabelSmoothedCrossEntropy, LossOptions, LossSums, Objective, check_tokens,
 };
+use transformer_train::progress::ProgressDisplay;
+use transformer_train::run::same_config;
+use transformer_train::validation::evaluate;
+use transformer_train::{TrainError, Trainer, TrainingConfig};
 
 type Inner = NdArray;
 type Tracked = Autodiff<Inner>;

@@ -13,9 +13,9 @@ use burn::optim::{Optimizer, SgdConfig};
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::Transformer;
-use transformer_train::{
-    Adam, AdamConfig, ProgressDisplay, RateSchedule, TrainError, Trained, Trainer, TrainingConfig,
-};
+use transformer_train::optim::{Adam, AdamConfig, RateSchedule};
+use transformer_train::progress::ProgressDisplay;
+use transformer_train::{TrainError, Trained, Trainer, TrainingConfig};
 
 use support::run::{alone, pairs, tiny_config};
 

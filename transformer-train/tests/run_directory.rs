@@ -9,10 +9,11 @@ use transformer_instances as _;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::Transformer;
-use transformer_train::{
-    ObserverError, ProgressDisplay, RunLock, RunObserver, TokenizedPair, TrainError, Trainer,
-    TrainingConfig, TrainingPoint, Validation, holds_model,
-};
+use transformer_train::data::TokenizedPair;
+use transformer_train::progress::{ObserverError, ProgressDisplay, RunObserver, TrainingPoint};
+use transformer_train::run::{RunLock, holds_model};
+use transformer_train::validation::Validation;
+use transformer_train::{TrainError, Trainer, TrainingConfig};
 
 use support::run::tiny_config;
 

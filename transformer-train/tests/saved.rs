@@ -12,7 +12,9 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use serde::Deserialize;
 use transformer_core::{Transformer, TransformerConfig};
-use transformer_train::{ProgressDisplay, TokenizedPair, Trainer, TrainingConfig};
+use transformer_train::data::TokenizedPair;
+use transformer_train::progress::ProgressDisplay;
+use transformer_train::{Trainer, TrainingConfig};
 
 /// `data.json`
 #[derive(Deserialize)]

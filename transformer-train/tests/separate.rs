@@ -2,15 +2,16 @@
 
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
-use transformer_core::{
-    ModelDirectory, SOURCE_TOKENIZER_FILE, SourceTarget, TARGET_TOKENIZER_FILE, TOKENIZER_FILE,
-    Tokenizers, Transformer, TransformerConfig, Translator, WeightTying,
-};
+use transformer_core::decoding::SourceTarget;
+use transformer_core::formats::{SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE};
+use transformer_core::models::WeightTying;
+use transformer_core::{ModelDirectory, Tokenizers, Transformer, TransformerConfig, Translator};
 use transformer_instances as _;
-use transformer_train::{
-    Corpus, LossOptions, Objective, Pair, ProgressDisplay, TokenizerConfig, TokenizerKind, Trainer,
-    TrainingConfig, evaluate, train_tokenizer,
-};
+use transformer_train::data::{Corpus, Pair, TokenizerConfig, TokenizerKind, train_tokenizer};
+use transformer_train::objective::{LossOptions, Objective};
+use transformer_train::progress::ProgressDisplay;
+use transformer_train::validation::evaluate;
+use transformer_train::{Trainer, TrainingConfig};
 
 const PAIRS: [(&str, &str); 4] = [
     ("chat", "ʃ a"),

@@ -11,10 +11,12 @@ use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_instances as _;
-use transformer_train::{
-    Checksum, Example, Lengths, LossOptions, LossSums, Objective, PlainLines, ProgressDisplay,
-    Ranks, Schedule, TrainError, Trained, Trainer, TrainingConfig,
-};
+use transformer_train::data::{Checksum, Example, Lengths};
+use transformer_train::objective::{LossOptions, LossSums, Objective};
+use transformer_train::optim::Schedule;
+use transformer_train::progress::{PlainLines, ProgressDisplay};
+use transformer_train::ranks::Ranks;
+use transformer_train::{TrainError, Trained, Trainer, TrainingConfig};
 
 use support::run::Page;
 use support::threads::all_of;

@@ -12,11 +12,12 @@ use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_instances as _;
-use transformer_train::{
+use transformer_train::data::{
     BatchSampler, Checksum, CorpusError, Example, ExampleProblem, ExampleSource, Lengths,
-    LossOptions, LossSums, Objective, ProgressDisplay, TrainError, Trained, Trainer,
-    TrainingConfig,
 };
+use transformer_train::objective::{LossOptions, LossSums, Objective};
+use transformer_train::progress::ProgressDisplay;
+use transformer_train::{TrainError, Trained, Trainer, TrainingConfig};
 
 type Tracked = Autodiff<NdArray>;
 

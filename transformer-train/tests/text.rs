@@ -6,11 +6,16 @@ use transformer_instances as _;
 
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
-use transformer_core::{TOKENIZER_FILE, Tokenizer, Tokenizers, TransformerConfig, Translator};
-use transformer_train::{
-    Corpus, CorpusFile, CorpusFiles, Objective, ProgressDisplay, TRAINING_FILE, TokenizedPair,
-    Trainer, TrainingConfig, VALIDATION_FILE, read_sentences, train_bpe,
+use transformer_core::formats::TOKENIZER_FILE;
+use transformer_core::text::Tokenizer;
+use transformer_core::{Tokenizers, TransformerConfig, Translator};
+use transformer_train::data::{
+    Corpus, CorpusFile, CorpusFiles, TRAINING_FILE, TokenizedPair, VALIDATION_FILE, read_sentences,
+    train_bpe,
 };
+use transformer_train::objective::Objective;
+use transformer_train::progress::ProgressDisplay;
+use transformer_train::{Trainer, TrainingConfig};
 
 const ENGLISH: &str = "the cat sat\nthe dog sat\nthe cat and the dog sat\na cat\na dog\n";
 const FRENCH: &str = "le chat est assis\nle chien est assis\nle chat et le chien sont assis\n\

@@ -7,14 +7,13 @@ use transformer_instances as _;
 
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
-use transformer_core::{
-    DecodeOptions, MaxLength, Tokenizers, Transformer, TransformerConfig, Translator,
-};
+use transformer_core::decoding::MaxLength;
+use transformer_core::{DecodeOptions, Tokenizers, Transformer, TransformerConfig, Translator};
+use transformer_train::data::{Corpus, Pair, TokenizedPair, train_bpe};
 use transformer_train::metrics::{TextMetric, corpus_bleu, corpus_chrf, corpus_error_rates};
-use transformer_train::{
-    Corpus, Pair, PlainLines, ProgressDisplay, TextValidation, TokenizedPair, TrainError, Trainer,
-    TrainingConfig, train_bpe,
-};
+use transformer_train::progress::{PlainLines, ProgressDisplay};
+use transformer_train::validation::TextValidation;
+use transformer_train::{TrainError, Trainer, TrainingConfig};
 
 use support::run::{Page, alone};
 

@@ -8,8 +8,10 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use transformer_core::{SPECIAL_TOKENS, Tokenizer, TransformerConfig};
-use transformer_train::{
+use transformer_core::TransformerConfig;
+use transformer_core::decoding::SPECIAL_TOKENS;
+use transformer_core::text::Tokenizer;
+use transformer_train::data::{
     MAX_VOCAB_SIZE, MIN_VOCAB_SIZE, TokenizerConfig, TokenizerKind, train_bpe, train_tokenizer,
 };
 

@@ -17,12 +17,17 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::train::{Interrupter, TrainStep};
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
+use transformer_core::models::WeightTying;
+use transformer_core::nn::ProductPrecision;
 use transformer_core::ops::multiplies_in;
-use transformer_core::{ProductPrecision, Transformer, TransformerConfig, WeightTying};
-use transformer_train::{
-    AdamConfig, LossOptions, PairBatch, ProgressDisplay, RunRecord, Schedule, StopReason,
-    TokenizedPair, TrainError, Trainer, TrainingConfig, TrainingModel, Update, clip_global_norm,
-};
+use transformer_core::{Transformer, TransformerConfig};
+use transformer_train::data::{TokenizedPair, Update};
+use transformer_train::learner::TrainingModel;
+use transformer_train::objective::{LossOptions, PairBatch};
+use transformer_train::optim::{AdamConfig, Schedule, clip_global_norm};
+use transformer_train::progress::ProgressDisplay;
+use transformer_train::run::{RunRecord, StopReason};
+use transformer_train::{TrainError, Trainer, TrainingConfig};
 
 use support::run::{alone, tiny_config};
 
@@ -249,7 +254,8 @@ fn training_learns_and_keeps_the_best_model() {
     let best = losses.iter().copied().fold(f64::INFINITY, f64::min);
     let kept = Transformer::<Inner>::load(&out, &Default::default()).unwrap();
     let statistics =
-        transformer_train::evaluate(&kept, pairs(10), 40, &LossOptions::smoothed(0.1)).unwrap();
+        transformer_train::validation::evaluate(&kept, pairs(10), 40, &LossOptions::smoothed(0.1))
+            .unwrap();
     assert!((statistics.mean_loss() - best).abs() < 1e-6);
 }
 

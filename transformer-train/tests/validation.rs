@@ -9,10 +9,13 @@ use transformer_instances as _;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use transformer_core::Transformer;
-use transformer_train::{
-    HookError, LossOptions, Measurement, PlainLines, ProgressDisplay, StopReason, Trainer,
-    TrainingConfig, ValidationContext, ValidationMetrics, evaluate,
+use transformer_train::objective::LossOptions;
+use transformer_train::progress::{PlainLines, ProgressDisplay};
+use transformer_train::run::StopReason;
+use transformer_train::validation::{
+    HookError, Measurement, ValidationContext, ValidationMetrics, evaluate,
 };
+use transformer_train::{Trainer, TrainingConfig};
 
 use support::run::{Page, alone, pairs, tiny_config};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Deserialize;
-use transformer_core::run_of_checkpoint;
+use transformer_core::formats::run_of_checkpoint;
 use transformer_train::metrics::TextMetric;
 
 use crate::commands::Result;

@@ -9,12 +9,15 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
 use clap::Args;
-use transformer_core::{TargetScore, TextError};
-use transformer_train::metrics::TextMetric;
-use transformer_train::{
-    Corpus, CorpusFile, CorpusFiles, LossOptions, Objective, PairPlaces, TokenizedPair,
-    TrainingConfig, evaluate, is_standard_stream,
+use transformer_core::decoding::TargetScore;
+use transformer_core::text::TextError;
+use transformer_train::TrainingConfig;
+use transformer_train::data::{
+    Corpus, CorpusFile, CorpusFiles, PairPlaces, TokenizedPair, is_standard_stream,
 };
+use transformer_train::metrics::TextMetric;
+use transformer_train::objective::{LossOptions, Objective};
+use transformer_train::validation::evaluate;
 
 use super::decoding::Decoding;
 use super::inference::{Inference, Models, PlainTranslator, TranslatorTask};

@@ -9,9 +9,10 @@ use std::io::{self, BufReader, IsTerminal, StdoutLock, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use transformer_train::{
-    MAX_LINE_BYTES, TextLine, TextLines, TextReader, is_standard_stream, printable,
+use transformer_train::data::{
+    MAX_LINE_BYTES, TextLine, TextLines, TextReader, is_standard_stream,
 };
+use transformer_train::progress::printable;
 
 use super::Result;
 use crate::process::note;

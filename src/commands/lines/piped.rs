@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::Instant;
 
-use transformer_train::TextLines;
+use transformer_train::data::TextLines;
 
 use super::Line;
 

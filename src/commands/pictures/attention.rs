@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use clap::{Args, ValueEnum};
-use transformer_core::{SourceTarget, Tokenizer};
-use transformer_train::printable;
+use transformer_core::decoding::SourceTarget;
+use transformer_core::text::Tokenizer;
+use transformer_train::progress::printable;
 
 use super::attention_picture::{Map, Picture};
 use super::{check, save};

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use clap::ValueEnum;
-use transformer_train::{LOG_FILE, RunLog, RunRecord, TrainingPoint, Validation};
+use transformer_train::progress::{LOG_FILE, RunLog, TrainingPoint};
+use transformer_train::run::RunRecord;
+use transformer_train::validation::Validation;
 
 use super::axis::Axis;
 use super::curves_picture::Stage;

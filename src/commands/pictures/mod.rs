@@ -15,7 +15,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::register_font;
 use plotters::style::text_anchor::Pos;
-use transformer_train::printable;
+use transformer_train::progress::printable;
 
 use super::{check_output, write_file};
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use transformer_train::{
+use transformer_train::data::{
     Corpus, CorpusError, CorpusFile, CorpusFiles, PairCache, TRAINING_FILE, UnusablePairs,
     VALIDATION_FILE,
 };

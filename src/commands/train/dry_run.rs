@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
-use transformer_core::{ProductPrecision, TransformerConfig};
-use transformer_train::{BatchSampler, ExampleSource, Lengths, TrainingConfig};
+use transformer_core::TransformerConfig;
+use transformer_core::nn::ProductPrecision;
+use transformer_train::TrainingConfig;
+use transformer_train::data::{BatchSampler, ExampleSource, Lengths};
 
 use super::plan::Plan;
 use super::prepared::{Examples, Prepared};

@@ -4,10 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use transformer_core::TransformerConfig;
-use transformer_train::{
-    Corpus, CorpusError, CorpusFile, CorpusFiles, PairCache, RunRecord, TRAINING_FILE, TrainError,
-    TrainingConfig, VALIDATION_FILE, holds_model, is_standard_stream, same_config,
+use transformer_train::data::{
+    Corpus, CorpusError, CorpusFile, CorpusFiles, PairCache, TRAINING_FILE, VALIDATION_FILE,
+    is_standard_stream,
 };
+use transformer_train::run::{RunRecord, holds_model, same_config};
+use transformer_train::{TrainError, TrainingConfig};
 
 use crate::commands::Result;
 use crate::process::note;

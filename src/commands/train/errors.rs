@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use transformer_core::ConfigError;
+use transformer_core::nn::ConfigError;
 use transformer_train::TrainError;
 
 use crate::run_file::{Values, key_of, path_of};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
-use transformer_train::CorpusFile;
+use transformer_train::data::CorpusFile;
 
 use crate::run_file::{Corpora, Preset, RunFileError, Values};
 

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
-use transformer_core::{
-    DecodeOptions, ModelDirectory, Tokenizers, Transformer, TransformerConfig, WeightInit,
-};
-use transformer_train::{RunRecord, freeze};
+use transformer_core::nn::WeightInit;
+use transformer_core::{DecodeOptions, ModelDirectory, Tokenizers, Transformer, TransformerConfig};
+use transformer_train::optim::freeze;
+use transformer_train::run::RunRecord;
 
 use crate::commands::Result;
 use crate::commands::model_directory::warn_of_unused;

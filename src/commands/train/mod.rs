@@ -30,7 +30,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use transformer_core::Tokenizers;
-use transformer_train::{ProgressDisplay, Ranks, RunLock};
+use transformer_train::progress::ProgressDisplay;
+use transformer_train::ranks::Ranks;
+use transformer_train::run::RunLock;
 
 use self::data::{Data, check_files};
 use self::earlier::{Earlier, to_go_on_with};

@@ -1,9 +1,10 @@
 //! A run, resolved: the model to train and its settings.
 
-use transformer_core::{
-    CONFIG_FILE, ModelDirectory, ModelError, ProductPrecision, Tokenizers, TransformerConfig,
-};
-use transformer_train::{TrainingConfig, frozen_names};
+use transformer_core::formats::{CONFIG_FILE, ModelError};
+use transformer_core::nn::ProductPrecision;
+use transformer_core::{ModelDirectory, Tokenizers, TransformerConfig};
+use transformer_train::TrainingConfig;
+use transformer_train::optim::frozen_names;
 
 use super::earlier::Earlier;
 use super::errors::{config_error, train_error};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use transformer_core::Tokenizers;
-use transformer_train::{
+use transformer_train::data::{
     CacheOptions, Corpus, CorpusFiles, ExampleSource, FailedPairs, Filtered, LeftOut, PairCache,
     PairFilters, Tokenized, TokenizedPair, UnusablePairs,
 };

@@ -2,7 +2,7 @@
 
 use std::env;
 
-use transformer_train::Ranks;
+use transformer_train::ranks::Ranks;
 
 use crate::commands::Result;
 
@@ -35,7 +35,7 @@ fn launched() -> Option<usize> {
 pub fn in_each_process(train: impl FnOnce(&Ranks) -> Result) -> Result {
     use crate::commands::Interrupted;
     use crate::process::be_quiet;
-    use transformer_train::Mpi;
+    use transformer_train::ranks::Mpi;
 
     if !is_launched() {
         return train(&Ranks::alone());

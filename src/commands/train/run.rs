@@ -8,14 +8,17 @@ use std::path::{Path, PathBuf};
 use burn::tensor::backend::Backend;
 use burn::train::Interrupter;
 use burn_autodiff::Autodiff;
-use transformer_core::{
-    DecodeOptions, GENERATION_FILE, Transformer, TransformerConfig, remove_unfinished_files,
-    rename_and_sync, replace_file_with,
+use transformer_core::formats::{
+    GENERATION_FILE, remove_unfinished_files, rename_and_sync, replace_file_with,
 };
-use transformer_train::{
-    Corpus, CorpusFiles, HookError, ProgressDisplay, Ranks, RunLock, StopReason, TRAINING_FILE,
-    Trained, Trainer, VALIDATION_FILE, freeze, printable,
-};
+use transformer_core::{DecodeOptions, Transformer, TransformerConfig};
+use transformer_train::data::{Corpus, CorpusFiles, TRAINING_FILE, VALIDATION_FILE};
+use transformer_train::optim::freeze;
+use transformer_train::progress::{ProgressDisplay, printable};
+use transformer_train::ranks::Ranks;
+use transformer_train::run::{RunLock, StopReason};
+use transformer_train::validation::HookError;
+use transformer_train::{Trained, Trainer};
 
 use super::earlier::CACHE_FILE;
 use super::errors::run_error;

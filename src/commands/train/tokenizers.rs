@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use transformer_core::{
-    SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, TextError, Tokenizer, Tokenizers,
-    TransformerConfig,
-};
-use transformer_train::{TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer};
+use transformer_core::formats::{SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE};
+use transformer_core::text::{TextError, Tokenizer};
+use transformer_core::{Tokenizers, TransformerConfig};
+use transformer_train::data::{TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer};
 
 use super::data::Training;
 use super::earlier::{CACHE_FILE, Earlier};

@@ -1,7 +1,7 @@
 //! Validation by translating, where the run asks for it.
 
 use transformer_core::DecodeOptions;
-use transformer_train::TextValidation;
+use transformer_train::validation::TextValidation;
 
 use super::plan::Plan;
 use super::prepared::Prepared;

@@ -6,8 +6,15 @@ use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
-use transformer_core::{ConfigError, Context, EmbeddingConfig, Layer, LayerConfig, Mask, PositionalEncoding, PositionalEncodingConfig, Stack, StackConfig, TokenEmbedding, WEIGHTS_FILE, load_weights, padded, padding_positions};
-use transformer_train::{Checksum, Example, LabelSmoothedCrossEntropy, Lengths, Objective, LossSums, TrainError, LossOptions};
+use transformer_core::decoding::padded;
+use transformer_core::formats::{WEIGHTS_FILE, load_weights};
+use transformer_core::nn::{
+    ConfigError, Context, EmbeddingConfig, Layer, LayerConfig, Mask, PositionalEncoding,
+    PositionalEncodingConfig, Stack, StackConfig, TokenEmbedding, padding_positions,
+};
+use transformer_train::TrainError;
+use transformer_train::data::{Checksum, Example, Lengths};
+use transformer_train::objective::{LabelSmoothedCrossEntropy, Objective, LossSums, LossOptions};
 
 /// Entries of the vocabulary; token 0 fills texts up.
 pub const VOCAB_SIZE: usize = 12;

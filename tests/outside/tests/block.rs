@@ -4,9 +4,10 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Int, Tensor};
 use burn_ndarray::NdArray;
-use transformer_core::{
-    AttentionWeights, Block, BlockOutput, BlockState, Context, FeedForward, LayerConfig,
-    SpecialTokens, Stack, Sublayer,
+use transformer_core::decoding::SpecialTokens;
+use transformer_core::nn::{
+    AttentionWeights, Block, BlockOutput, BlockState, Context, FeedForward, LayerConfig, Stack,
+    Sublayer,
 };
 
 /// A layer with the mean of all positions so far in place of attention (Zhang et al., 2018).

@@ -8,8 +8,11 @@ use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use outside::{Classifier, Labelled};
-use transformer_core::padded;
-use transformer_train::{ProgressDisplay, Trained, Trainer, TrainingConfig, evaluate, LossOptions};
+use transformer_core::decoding::padded;
+use transformer_train::{Trained, Trainer, TrainingConfig};
+use transformer_train::objective::LossOptions;
+use transformer_train::progress::ProgressDisplay;
+use transformer_train::validation::evaluate;
 
 type Inner = NdArray;
 type Training = Autodiff<Inner>;

@@ -9,9 +9,11 @@ use burn_ndarray::NdArray;
 use burn_store::ModuleSnapshot;
 use outside::sample_tokens;
 use transformer_core::{
-    Files, Format, ModelDirectory, ModelError, Opened, PackedPrecision, Request, Search,
-    DecodeOptions, StoredParameter, TensorProblem, Transformer, TransformerConfig, MaxLength,
+    ModelDirectory, Request, Search, DecodeOptions, Transformer, TransformerConfig,
 };
+use transformer_core::decoding::MaxLength;
+use transformer_core::formats::{Files, Format, ModelError, Opened, StoredParameter, TensorProblem};
+use transformer_core::packed::PackedPrecision;
 
 const KEYS: &str = "model.txt";
 const VALUES: &str = "values.bin";

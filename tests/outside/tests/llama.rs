@@ -3,8 +3,15 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
-use transformer_core::{Activation, AttentionWeights, DecodeOptions, Hypothesis, LanguageModel, MaxLength, NextToken, NormKind, NormPlacement, PackedModel, PackedPrecision, Positions, Request, Search, TransformerConfig, WeightTying};
-use transformer_train::{ProgressDisplay, Trainer, TrainingConfig};
+use transformer_core::{
+    DecodeOptions, LanguageModel, PackedModel, Request, Search, TransformerConfig,
+};
+use transformer_core::decoding::{Hypothesis, MaxLength, NextToken};
+use transformer_core::models::WeightTying;
+use transformer_core::nn::{Activation, AttentionWeights, NormKind, NormPlacement, Positions};
+use transformer_core::packed::PackedPrecision;
+use transformer_train::{Trainer, TrainingConfig};
+use transformer_train::progress::ProgressDisplay;
 
 type Inner = NdArray;
 type Training = Autodiff<Inner>;

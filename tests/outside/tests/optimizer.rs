@@ -13,7 +13,9 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use outside::sample_tokens;
 use transformer_core::{Transformer, TransformerConfig};
-use transformer_train::{ProgressDisplay, TokenizedPair, Trained, Trainer, TrainingConfig};
+use transformer_train::{Trained, Trainer, TrainingConfig};
+use transformer_train::data::TokenizedPair;
+use transformer_train::progress::ProgressDisplay;
 
 /// Lion (Chen et al., 2023): the sign of a momentum.
 #[derive(Clone)]

@@ -2,8 +2,13 @@
 
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
-use transformer_core::{DecodeOptions, MaxLength, NextToken, NormPlacement, PackedModel, PackedPrecision, Positions, Request, Search, TransformerConfig};
-use transformer_train::{ProgressDisplay, TokenizedPair, Trainer, TrainingConfig};
+use transformer_core::{DecodeOptions, PackedModel, Request, Search, TransformerConfig};
+use transformer_core::decoding::{MaxLength, NextToken};
+use transformer_core::nn::{NormPlacement, Positions};
+use transformer_core::packed::PackedPrecision;
+use transformer_train::{Trainer, TrainingConfig};
+use transformer_train::data::TokenizedPair;
+use transformer_train::progress::ProgressDisplay;
 
 const VOCAB_SIZE: usize = 9;
 
@@ -55,7 +60,7 @@ fn it_learns_where_tokens_are_and_decodes_by_beam_search() {
     };
     let device = Default::default();
     let model = config.init::<Autodiff<NdArray>>(3, &device).unwrap();
-    let tables = |biases: [&transformer_core::PositionBias<NdArray>; 2]| biases.map(|bias| bias.learned.as_ref().unwrap().val().into_data());
+    let tables = |biases: [&transformer_core::nn::PositionBias<NdArray>; 2]| biases.map(|bias| bias.learned.as_ref().unwrap().val().into_data());
     let before = burn::module::AutodiffModule::valid(&model);
     let recipe = TrainingConfig {
         warmup: 20,

@@ -1,10 +1,10 @@
 //! A decoding rule of the user's own: no token twice in a row. It wraps any model.
 
 use burn_ndarray::NdArray;
-use transformer_core::{
-    AttentionWeights, DecodeOptions, MaxLength, Next, NextToken, PackedModel, PackedPrecision,
-    Request, RequestProblem, Search, Threads, TransformerConfig, Vocabulary,
-};
+use transformer_core::{DecodeOptions, PackedModel, Request, Search, TransformerConfig};
+use transformer_core::decoding::{MaxLength, Next, NextToken, RequestProblem, Threads, Vocabulary};
+use transformer_core::nn::AttentionWeights;
+use transformer_core::packed::PackedPrecision;
 
 /// A model that never repeats its last token.
 struct WithoutRepeats<M>(M);

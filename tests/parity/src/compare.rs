@@ -8,12 +8,16 @@ use burn::optim::{GradientsParams, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Bool, BoolStore, DType, Int, Tensor};
 use burn_autodiff::Autodiff;
-use transformer_core::{
-    AttentionWeights, Block, Context, Layer, LayerConfig, Mask, MaxLength, NextToken,
-    PytorchExport, Request, Transformer, greedy, padded, sinusoidal_encoding,
+use transformer_core::PackedModel;
+use transformer_core::decoding::{MaxLength, NextToken, greedy, padded};
+use transformer_core::formats::PytorchExport;
+use transformer_core::nn::{
+    AttentionWeights, Block, Context, Layer, LayerConfig, Mask, sinusoidal_encoding,
 };
-use transformer_core::{PackedModel, PackedPrecision};
-use transformer_train::{AdamConfig, Labels, RateSchedule};
+use transformer_core::packed::PackedPrecision;
+use transformer_core::{Request, Transformer};
+use transformer_train::objective::Labels;
+use transformer_train::optim::{AdamConfig, RateSchedule};
 
 use super::Result;
 use super::config::ModelSystem;

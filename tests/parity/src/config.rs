@@ -1,10 +1,10 @@
 //! The systems that a fixture's `config.json` describes.
 
 use serde::Deserialize;
-use transformer_core::{
-    Activation, LayerConfig, NormKind, NormPlacement, Positions, PytorchSystem, TransformerConfig,
-    WeightTying,
-};
+use transformer_core::TransformerConfig;
+use transformer_core::formats::PytorchSystem;
+use transformer_core::models::WeightTying;
+use transformer_core::nn::{Activation, LayerConfig, NormKind, NormPlacement, Positions};
 use transformer_train::TrainingConfig;
 
 use super::Result;

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use transformer_core::{Hypothesis, TransformerConfig};
+use transformer_core::TransformerConfig;
+use transformer_core::decoding::Hypothesis;
 use transformer_program::read_regular;
 
 use super::Result;

@@ -15,7 +15,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
-use transformer_core::{Layer, PytorchError, PytorchExport, Transformer};
+use transformer_core::Transformer;
+use transformer_core::formats::{PytorchError, PytorchExport};
+use transformer_core::nn::Layer;
 use transformer_program::read_regular;
 
 use self::compare::compare_layer;

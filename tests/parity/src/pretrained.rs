@@ -15,12 +15,15 @@ use std::path::{Path, PathBuf};
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use tempfile::TempDir;
-use transformer_core::{
-    CONFIG_FILE, DecodeOptions, GENERATION_FILE, LengthPenalty, MaxLength, NextToken, Request,
-    Search, SourceTarget, Strategy, Tokenizers, Transformer, TransformerConfig, WEIGHTS_FILE,
-    padded, score,
+use transformer_core::PackedModel;
+use transformer_core::decoding::{
+    LengthPenalty, MaxLength, NextToken, SourceTarget, Strategy, padded, score,
 };
-use transformer_core::{PackedModel, PackedPrecision};
+use transformer_core::formats::{CONFIG_FILE, GENERATION_FILE, WEIGHTS_FILE};
+use transformer_core::packed::PackedPrecision;
+use transformer_core::{
+    DecodeOptions, Request, Search, Tokenizers, Transformer, TransformerConfig,
+};
 
 use super::compare::OUTPUT_BOUND;
 use super::expected::{Expected, Sentence, Target, Vocabulary, translated};

@@ -19,6 +19,7 @@ mod side_by_side;
 mod targets;
 mod teacher_forcing;
 
+pub use crate::special_tokens::{SPECIAL_TOKENS, SpecialTokens};
 pub use batches::padded;
 pub(crate) use batches::to_host;
 pub(crate) use batches::{column, unknown_token};
@@ -30,6 +31,7 @@ pub use request::{Request, SourceTarget};
 pub use scoring::{TargetScore, score};
 pub use search::{Search, greedy};
 pub(crate) use teacher_forcing::{label_log_probs, log_probs_without, read_before};
+pub use transformer_cpu::Threads;
 
 /// A target that decoding found for a request.
 #[derive(Debug, Clone, PartialEq)]

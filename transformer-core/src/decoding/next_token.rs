@@ -10,17 +10,18 @@ use crate::special_tokens::SpecialTokens;
 use transformer_cpu::Threads;
 
 /// A model that predicts the next token: the interface that [`Search`](crate::Search),
-/// [`greedy`](crate::greedy) and [`score`](crate::score) use. It names no backend: numbers pass as slices on the host.
+/// [`greedy`](crate::decoding::greedy) and [`score`](crate::decoding::score) use. It names no backend: numbers pass as slices on the host.
 ///
 /// A batch has one or more sources, each with one or more targets that grow by a token at a time. The
 /// *rows* of a batch are its targets, those of a source together. For a model without sources, such as
 /// a [`LanguageModel`](crate::LanguageModel), the sources are empty.
 ///
 /// ```
-/// use transformer_core::{
-///     AttentionWeights, DecodeOptions, MaxLength, Next, NextToken, Request, RequestProblem, Search,
-///     SpecialTokens, Threads, Vocabulary,
+/// use transformer_core::{DecodeOptions, Request, Search};
+/// use transformer_core::decoding::{
+///     MaxLength, Next, NextToken, RequestProblem, SpecialTokens, Threads, Vocabulary,
 /// };
+/// use transformer_core::nn::AttentionWeights;
 ///
 /// /// Prefers the token after the last one: 1, 2, 3, …; `<eos>` is 5.
 /// struct Counter;

@@ -5,7 +5,8 @@ use crate::decoding::error::DecodeOptionsError;
 /// The strategy and limits of decoding, and the rules for tokens.
 ///
 /// ```
-/// use transformer_core::{DecodeOptions, LengthPenalty};
+/// use transformer_core::DecodeOptions;
+/// use transformer_core::decoding::LengthPenalty;
 ///
 /// // The paper's: a beam of 4, and ((5 + |Y|) / 6)^0.6.
 /// let options = DecodeOptions::beam(4);

@@ -28,7 +28,7 @@ impl TargetScore {
 }
 
 /// The log-probability of each target, given its source, by a model or by an
-/// [`Ensemble`](crate::Ensemble).
+/// [`Ensemble`](crate::decoding::Ensemble).
 ///
 /// At most `batch_tokens` tokens of the longer side, padding included, are computed at a time, but
 /// at least one pair.

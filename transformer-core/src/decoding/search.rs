@@ -15,7 +15,7 @@ use crate::decoding::targets::Targets;
 use transformer_cpu::Threads;
 
 /// Decodes requests with a model: a [`Transformer`](crate::Transformer), a
-/// [`LanguageModel`](crate::LanguageModel), an [`Ensemble`](crate::Ensemble), or any
+/// [`LanguageModel`](crate::LanguageModel), an [`Ensemble`](crate::decoding::Ensemble), or any
 /// [`NextToken`] (§6.1).
 ///
 /// ```

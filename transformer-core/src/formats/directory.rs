@@ -32,7 +32,8 @@ const FORMATS: [&dyn Format; 2] = [&HuggingFace, &Own];
 ///
 /// ```
 /// use burn_ndarray::NdArray;
-/// use transformer_core::{ModelDirectory, PackedPrecision, TransformerConfig};
+/// use transformer_core::{ModelDirectory, TransformerConfig};
+/// use transformer_core::packed::PackedPrecision;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
@@ -63,7 +64,7 @@ pub struct ModelDirectory {
 impl ModelDirectory {
     /// Opens a directory of this library's, or one of Hugging Face's as it is, of type `marian`, `m2m_100`, `bart` or
     /// `mbart`. Its weights may be in `model.safetensors` or in `pytorch_model.bin`, whole or in parts, in single or half
-    /// precision or in 8 bits ([`quantize`](crate::quantize)). No code in a file is executed.
+    /// precision or in 8 bits ([`quantize`](crate::formats::quantize)). No code in a file is executed.
     ///
     /// # Errors
     /// When a file is missing or damaged, the configuration contradicts itself or asks for a model that ours cannot be, or

@@ -13,19 +13,36 @@
 //! | `stored_weights` | tensors of any model, by name |
 //! | `names`, `files`, `error` | the names of files; reading and replacing them; what can be wrong with them |
 
-pub mod directory;
-pub mod error;
-pub mod files;
-pub mod fill;
-pub mod format;
-pub mod hugging_face;
-pub mod name_map;
-pub mod names;
-pub mod options;
-pub mod own;
-pub mod packed;
-pub mod parameter;
-pub mod pytorch;
-pub mod quantize;
-pub mod state_dict;
-pub mod stored_weights;
+pub(crate) mod directory;
+pub(crate) mod error;
+pub(crate) mod files;
+pub(crate) mod fill;
+pub(crate) mod format;
+pub(crate) mod hugging_face;
+pub(crate) mod name_map;
+pub(crate) mod names;
+pub(crate) mod options;
+pub(crate) mod own;
+pub(crate) mod packed;
+pub(crate) mod parameter;
+pub(crate) mod pytorch;
+pub(crate) mod quantize;
+pub(crate) mod state_dict;
+pub(crate) mod stored_weights;
+
+pub use directory::ModelDirectory;
+pub use error::{ModelError, PytorchError, TensorProblem};
+pub use files::{remove_unfinished_files, rename_and_sync, replace_file, replace_file_with};
+pub use format::{Files, Format, Opened, run_of_checkpoint};
+pub use names::{
+    ADDED_TOKENS_FILE, CONFIG_FILE, GENERATION_FILE, SHARED_PIECES_FILE, SOURCE_PIECES_FILE,
+    SOURCE_TOKENIZER_FILE, SPECIAL_TOKENS_FILE, TARGET_PIECES_FILE, TARGET_TOKENIZER_FILE,
+    TARGET_VOCABULARY_FILE, TOKENIZER_FILE, TOKENIZER_FILES, TOKENIZER_SETTINGS_FILE,
+    VOCABULARY_FILE, WEIGHTS_FILE,
+};
+pub use own::config::{load_config, save_config};
+pub use own::weights::{load_weights, save_weights};
+pub use parameter::StoredParameter;
+pub use pytorch::{PytorchExport, PytorchSystem};
+pub use quantize::quantize;
+pub use stored_weights::{StoredWeights, TensorKind};

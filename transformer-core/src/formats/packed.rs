@@ -14,7 +14,7 @@ impl PackedModel {
     /// Reads a model directory ([`ModelDirectory`]), and packs the model.
     ///
     /// Each tensor is packed as soon as it is read, so that beside the packed model there is never more than one. The
-    /// integers of a directory in 8 bits ([`quantize`](crate::quantize)) are packed as they are, where `precision` is
+    /// integers of a directory in 8 bits ([`quantize`](crate::formats::quantize)) are packed as they are, where `precision` is
     /// [`PackedPrecision::Int8`].
     ///
     /// # Errors

@@ -29,8 +29,9 @@ use transformer_kernels::WeightLayout;
 /// In memory are the quantized model and one tensor in 32 bits.
 ///
 /// ```no_run
-/// # fn main() -> Result<(), transformer_core::ModelError> {
-/// use transformer_core::{ModelDirectory, quantize};
+/// # fn main() -> Result<(), transformer_core::formats::ModelError> {
+/// use transformer_core::ModelDirectory;
+/// use transformer_core::formats::quantize;
 ///
 /// quantize(&ModelDirectory::open("model")?, "model-int8")?;
 /// assert!(ModelDirectory::open("model-int8")?.is_int8());

@@ -17,9 +17,9 @@ use crate::formats::state_dict::stored::StoredTensor;
 /// ```
 /// use burn::nn::LinearConfig;
 /// use burn_ndarray::NdArray;
-/// use transformer_core::{StoredWeights, WEIGHTS_FILE, save_weights};
+/// use transformer_core::formats::{StoredWeights, WEIGHTS_FILE, save_weights};
 ///
-/// # fn main() -> Result<(), transformer_core::ModelError> {
+/// # fn main() -> Result<(), transformer_core::formats::ModelError> {
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let directory = folder.path();
 /// let linear = LinearConfig::new(2, 3).init::<NdArray>(&Default::default());

@@ -26,7 +26,8 @@ use crate::special_tokens::SpecialTokens;
 /// [`Default`]; its vocabularies are empty.
 ///
 /// ```
-/// use transformer_core::{NormPlacement, TransformerConfig};
+/// use transformer_core::TransformerConfig;
+/// use transformer_core::nn::NormPlacement;
 ///
 /// let config = TransformerConfig {
 ///     norm: NormPlacement::Pre,

@@ -30,7 +30,8 @@ use transformer_kernels::AttentionWeights;
 /// ```
 /// use burn_ndarray::NdArray;
 /// use burn::tensor::{Int, Tensor};
-/// use transformer_core::{MaxLength, Request, TransformerConfig, greedy};
+/// use transformer_core::{Request, TransformerConfig};
+/// use transformer_core::decoding::{MaxLength, greedy};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = Default::default();

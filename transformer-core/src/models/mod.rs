@@ -1,11 +1,19 @@
 //! Models made of the layers.
 
-pub mod attention_maps;
-pub mod config;
-pub mod language_model;
-pub mod parameters;
-pub mod precision;
-pub mod presets;
-pub mod transformer;
-pub mod tying;
-pub mod validation;
+pub(crate) mod attention_maps;
+pub(crate) mod config;
+pub(crate) mod language_model;
+pub(crate) mod parameters;
+pub(crate) mod precision;
+pub(crate) mod presets;
+pub(crate) mod transformer;
+pub(crate) mod tying;
+pub(crate) mod validation;
+
+pub use attention_maps::AttentionMaps;
+pub use config::TransformerConfig;
+pub use language_model::LanguageModel;
+pub use precision::MixedPrecision;
+pub use presets::Table3;
+pub use transformer::{Encoded, Transformer};
+pub use tying::WeightTying;

@@ -25,7 +25,8 @@ use transformer_kernels::ProductPrecision;
 /// ```
 /// use burn::module::Module;
 /// use burn::tensor::backend::Backend;
-/// use transformer_core::{Generator, Layer, MixedPrecision, ProductPrecision, Stack};
+/// use transformer_core::models::MixedPrecision;
+/// use transformer_core::nn::{Generator, Layer, ProductPrecision, Stack};
 ///
 /// #[derive(Module, Debug)]
 /// struct Tagger<B: Backend> {

@@ -40,7 +40,7 @@ pub struct Encoded<B: Backend> {
 /// use burn::tensor::{Int, Tensor};
 /// use transformer_core::TransformerConfig;
 ///
-/// # fn main() -> Result<(), transformer_core::ConfigError> {
+/// # fn main() -> Result<(), transformer_core::nn::ConfigError> {
 /// let device = Default::default();
 /// let model = TransformerConfig::notebook_mini(1000).init::<NdArray>(42, &device)?;
 ///

@@ -29,7 +29,7 @@ use transformer_kernels::{self as ops, Heads};
 /// ```
 /// use burn_ndarray::NdArray;
 /// use burn::tensor::Tensor;
-/// use transformer_core::{Dropout, scaled_dot_product_attention};
+/// use transformer_core::nn::{Dropout, scaled_dot_product_attention};
 ///
 /// // One query, two keys, d_k = 1: the scores are 2·ln 3 and 0·ln 3 over √1 once the second key is
 /// // zero, so the weights are 9/10 and 1/10 and the output 0.9 · 10 + 0.1 · 20 = 11.
@@ -64,8 +64,8 @@ pub struct AttentionOutput<B: Backend> {
     pub weights: Option<Tensor<B, 4>>,
 }
 
-/// The configuration of [`MultiHeadAttention`](crate::MultiHeadAttention) and
-/// [`SelfAttention`](crate::SelfAttention).
+/// The configuration of [`MultiHeadAttention`](crate::nn::MultiHeadAttention) and
+/// [`SelfAttention`](crate::nn::SelfAttention).
 #[derive(Config, Debug, PartialEq)]
 pub struct AttentionConfig {
     /// Width of queries, keys, values and output.
@@ -91,7 +91,7 @@ pub struct AttentionConfig {
     /// Whether scores are divided by √d_k, as in the paper; T5's are not.
     #[config(default = true)]
     pub scaled: bool,
-    /// The base of rotary positions in a [`SelfAttention`](crate::SelfAttention), see [`Rotary`](crate::Rotary); absent: it
+    /// The base of rotary positions in a [`SelfAttention`](crate::nn::SelfAttention), see [`Rotary`](crate::nn::Rotary); absent: it
     /// knows no positions.
     #[config(default = "None")]
     pub rotary_base: Option<f64>,
@@ -174,7 +174,7 @@ impl AttentionConfig {
         heads.n_heads * heads.d_v
     }
 
-    /// The parameters of a [`MultiHeadAttention`](crate::MultiHeadAttention).
+    /// The parameters of a [`MultiHeadAttention`](crate::nn::MultiHeadAttention).
     pub(crate) fn parameters(&self) -> Vec<Parameter> {
         let [queries, keys, values] = self.widths();
         let query = linear_parameters(self.d_model, queries, self.bias);
@@ -185,7 +185,7 @@ impl AttentionConfig {
         parameters
     }
 
-    /// The parameters of a [`SelfAttention`](crate::SelfAttention).
+    /// The parameters of a [`SelfAttention`](crate::nn::SelfAttention).
     pub(crate) fn self_parameters(&self) -> Vec<Parameter> {
         let width = self.widths().iter().sum();
         let fused = linear_parameters(self.d_model, width, self.bias);

@@ -50,7 +50,7 @@ pub struct BlockOutput<B: Backend> {
     pub cross_attention: Option<Tensor<B, 4>>,
 }
 
-/// What a [`Stack`](crate::Stack) is made of: a [`Layer`](crate::Layer), or a layer of your own.
+/// What a [`Stack`](crate::nn::Stack) is made of: a [`Layer`](crate::nn::Layer), or a layer of your own.
 pub trait Block<B: Backend>: Module<B> {
     /// What the layer remembers of each row so far, when sequences are read step by step: keys and values, or a
     /// recurrent sum.

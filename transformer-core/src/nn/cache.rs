@@ -54,7 +54,7 @@ fn contiguous<B: Backend>(tensor: Tensor<B, 4>) -> Tensor<B, 4> {
     rows.reshape([batch, n_heads, len, d_head])
 }
 
-/// The state of a [`Layer`](crate::Layer).
+/// The state of a [`Layer`](crate::nn::Layer).
 #[derive(Debug, Clone)]
 pub struct LayerState<B: Backend> {
     /// Keys and values of the memory, of each source; `None` in a layer without one.
@@ -90,7 +90,7 @@ impl<B: Backend> BlockState<B> for LayerState<B> {
     }
 }
 
-/// The state of a [`Stack`](crate::Stack) between calls of [`Stack::next`](crate::Stack::next): with it, each token's
+/// The state of a [`Stack`](crate::nn::Stack) between calls of [`Stack::next`](crate::nn::Stack::next): with it, each token's
 /// keys and values are computed once.
 ///
 /// A row is a target. A source may have several, as in beam search; they attend to one memory, which is kept once for

@@ -19,7 +19,7 @@ pub struct EmbeddingConfig {
     /// Whether vectors are multiplied by √d_model, as the paper's are.
     #[config(default = true)]
     pub scaled: bool,
-    /// Whether the [`Generator`](crate::Generator) uses the vectors, too, and so needs small ones.
+    /// Whether the [`Generator`](crate::nn::Generator) uses the vectors, too, and so needs small ones.
     #[config(default = false)]
     pub tied: bool,
 }

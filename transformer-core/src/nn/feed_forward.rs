@@ -95,7 +95,7 @@ impl FeedForwardConfig {
 /// ```
 /// use burn_ndarray::NdArray;
 /// use burn::tensor::Tensor;
-/// use transformer_core::FeedForwardConfig;
+/// use transformer_core::nn::FeedForwardConfig;
 ///
 /// let device = Default::default();
 /// let network = FeedForwardConfig::new(32, 64).init::<NdArray>(&device);

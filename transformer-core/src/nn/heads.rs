@@ -52,7 +52,7 @@ impl AttentionConfig {
 /// use burn::tensor::Tensor;
 /// use burn_ndarray::NdArray;
 /// use transformer_core::ops::Operands;
-/// use transformer_core::{AttentionWeights, AttentionConfig};
+/// use transformer_core::nn::{AttentionWeights, AttentionConfig};
 ///
 /// let device = Default::default();
 /// let heads = AttentionConfig::new(32, 4).init_heads::<NdArray>(&device);

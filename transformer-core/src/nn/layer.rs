@@ -1,8 +1,8 @@
 //! The layers of the encoder and of the decoder (§3.1).
 
 use burn::module::Module;
-use burn::tensor::backend::Backend;
 use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
 use crate::nn::attention::AttentionConfig;
@@ -176,9 +176,9 @@ impl LayerConfig {
 /// ```
 /// use burn::tensor::Tensor;
 /// use burn_ndarray::NdArray;
-/// use transformer_core::{Block, Context, LayerConfig};
+/// use transformer_core::nn::{Block, Context, LayerConfig};
 ///
-/// # fn main() -> Result<(), transformer_core::ConfigError> {
+/// # fn main() -> Result<(), transformer_core::nn::ConfigError> {
 /// let device = Default::default();
 /// let layer = LayerConfig::new(32, 4, 64)?.init::<NdArray>(&device);
 ///

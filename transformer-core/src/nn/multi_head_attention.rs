@@ -113,7 +113,7 @@ impl<'a, B: Backend> AttentionInput<'a, B> {
 /// ```
 /// use burn_ndarray::NdArray;
 /// use burn::tensor::Tensor;
-/// use transformer_core::{AttentionInput, AttentionConfig};
+/// use transformer_core::nn::{AttentionInput, AttentionConfig};
 ///
 /// let device = Default::default();
 /// let attention = AttentionConfig::new(32, 4).init::<NdArray>(&device);

@@ -98,7 +98,7 @@ impl NormConfig {
 /// ```
 /// use burn_ndarray::NdArray;
 /// use burn::tensor::Tensor;
-/// use transformer_core::{NormConfig, NormKind};
+/// use transformer_core::nn::{NormConfig, NormKind};
 ///
 /// // Four features -3, -1, 1, 3: m = 0, Σ (x - m)² = 20, so v = 5 and s² = 20/3.
 /// let device = Default::default();

@@ -162,9 +162,9 @@ impl PositionBiasConfig {
 ///
 /// ```
 /// use burn_ndarray::NdArray;
-/// use transformer_core::{BiasKind, Buckets, PositionBiasConfig};
+/// use transformer_core::nn::{BiasKind, Buckets, PositionBiasConfig};
 ///
-/// # fn main() -> Result<(), transformer_core::ConfigError> {
+/// # fn main() -> Result<(), transformer_core::nn::ConfigError> {
 /// let buckets = Buckets { buckets: 32, max_distance: 128, both_ways: true };
 /// let config = PositionBiasConfig::new(BiasKind::Relative(buckets), 8, 512);
 /// config.validate()?;

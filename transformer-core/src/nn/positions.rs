@@ -31,7 +31,7 @@ pub enum Positions {
         first: usize,
     },
     /// No vectors, but a learned bias on the scores of self-attention, by the distance of query and key: T5's relative
-    /// positions ([`PositionBias`](crate::PositionBias)). Both ways in the encoder, causal in the decoder.
+    /// positions ([`PositionBias`](crate::nn::PositionBias)). Both ways in the encoder, causal in the decoder.
     RelativeBias {
         /// Buckets of distances; T5 has 32.
         buckets: usize,
@@ -39,14 +39,14 @@ pub enum Positions {
         max_distance: usize,
     },
     /// No vectors, but a bias on the scores of self-attention that falls with the distance of query and key, in each head
-    /// by another slope: ALiBi ([`PositionBias`](crate::PositionBias)). In the encoder on both sides of a query alike.
+    /// by another slope: ALiBi ([`PositionBias`](crate::nn::PositionBias)). In the encoder on both sides of a query alike.
     Alibi,
     /// One learned vector per position (Table 3 row E).
     Learned {
         /// Number of positions; no sequence may be longer.
         max_len: usize,
     },
-    /// Nothing is added to the embeddings: queries and keys of self-attention are turned ([`Rotary`](crate::Rotary)), for
+    /// Nothing is added to the embeddings: queries and keys of self-attention are turned ([`Rotary`](crate::nn::Rotary)), for
     /// any length (Su et al., 2021).
     Rotary {
         /// The frequency of the pair i of a head's features is `base^(-2i/d_k)`; 10000 in the paper.
@@ -121,7 +121,7 @@ impl Positions {
 ///
 /// ```
 /// use burn_ndarray::NdArray;
-/// use transformer_core::sinusoidal_encoding;
+/// use transformer_core::nn::sinusoidal_encoding;
 ///
 /// // Position 1, d_model 4: sin 1, cos 1, sin 1/100, cos 1/100.
 /// let encoding = sinusoidal_encoding::<NdArray>(1, 1, 4, &Default::default());

@@ -66,7 +66,7 @@ impl RecurrenceConfig {
 /// ```
 /// use burn::tensor::Tensor;
 /// use burn_ndarray::NdArray;
-/// use transformer_core::RecurrenceConfig;
+/// use transformer_core::nn::RecurrenceConfig;
 ///
 /// let device = Default::default();
 /// let recurrence = RecurrenceConfig::new(32).init::<NdArray>(&device);

@@ -42,8 +42,8 @@ pub(crate) fn turns(base: f64, first: usize, len: usize, d_k: usize) -> Vec<f32>
 /// files of Llama, it is the features `2i` and `2i + 1`. Either is the other with the columns of `W^Q` and `W^K` in another
 /// order.
 ///
-/// A [`SelfAttention`](crate::SelfAttention) of a configuration with
-/// [`rotary_base`](crate::AttentionConfig::rotary_base) has it.
+/// A [`SelfAttention`](crate::nn::SelfAttention) of a configuration with
+/// [`rotary_base`](crate::nn::AttentionConfig::rotary_base) has it.
 #[derive(Module, Debug)]
 pub struct Rotary<B: Backend> {
     /// The first positions' cosines and sines, `[TABLE_LEN, d_k]`: a constant, not a weight.

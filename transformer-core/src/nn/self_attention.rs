@@ -46,7 +46,7 @@ impl AttentionConfig {
 /// Multi-head attention whose queries, keys and values come from one sequence (§3.2.3): in the
 /// encoder, and masked in the decoder.
 ///
-/// It is a [`MultiHeadAttention`](crate::MultiHeadAttention) with `W^Q`, `W^K` and `W^V` in one matrix, and may turn queries
+/// It is a [`MultiHeadAttention`](crate::nn::MultiHeadAttention) with `W^Q`, `W^K` and `W^V` in one matrix, and may turn queries
 /// and keys by their positions.
 #[derive(Module, Debug)]
 pub struct SelfAttention<B: Backend> {

@@ -171,7 +171,7 @@ impl SelfAttention {
     }
 }
 
-/// Rotary positions; [`Rotary`](crate::Rotary) has the formula.
+/// Rotary positions; [`Rotary`](crate::nn::Rotary) has the formula.
 struct Rotary {
     base: f64,
     d_k: usize,

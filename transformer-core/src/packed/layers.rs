@@ -61,7 +61,7 @@ impl PackedLinear {
     }
 }
 
-/// Layer normalisation; [`Norm`](crate::Norm) has the formulas.
+/// Layer normalisation; [`Norm`](crate::nn::Norm) has the formulas.
 pub struct Norm {
     gamma: Vec<f32>,
     /// Empty in a norm without a shift.
@@ -152,7 +152,7 @@ impl Sublayer {
     }
 }
 
-/// The position-wise feed-forward network (§3.3); [`FeedForward`](crate::FeedForward) has the formulas.
+/// The position-wise feed-forward network (§3.3); [`FeedForward`](crate::nn::FeedForward) has the formulas.
 pub struct FeedForward {
     inner: PackedLinear,
     gate: Option<PackedLinear>,

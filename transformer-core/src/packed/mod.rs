@@ -20,13 +20,13 @@
 mod attention;
 mod embedding;
 mod layers;
-pub mod model;
+pub(crate) mod model;
 mod position_bias;
 mod recurrence;
 mod stack;
 mod state;
 mod tasks;
-pub mod weights;
+pub(crate) mod weights;
 mod workspace;
 
 use std::fmt;
@@ -34,7 +34,8 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use burn::tensor::backend::Backend;
-use transformer_cpu::{PackedPrecision, Threads};
+pub use transformer_cpu::PackedPrecision;
+use transformer_cpu::Threads;
 use transformer_kernels::AttentionWeights;
 
 use self::model::Model;
@@ -51,14 +52,13 @@ use crate::models::transformer::Transformer;
 /// processor, in single precision or in 8 bits, and its steps need no tensors and no backend.
 ///
 /// It is made from a model that is not trained any more, of any backend, and has no parameters.
-/// [`Search`](crate::Search), [`score`](crate::score) and [`Ensemble`](crate::Ensemble) decode with it as with the model;
+/// [`Search`](crate::Search), [`score`](crate::decoding::score) and [`Ensemble`](crate::decoding::Ensemble) decode with it as with the model;
 /// in single precision the results are the model's, beyond the rounding of sums. Clones share the weights.
 ///
 /// ```
 /// use burn_ndarray::NdArray;
-/// use transformer_core::{
-///     DecodeOptions, PackedModel, PackedPrecision, Request, Search, TransformerConfig,
-/// };
+/// use transformer_core::{DecodeOptions, PackedModel, Request, Search, TransformerConfig};
+/// use transformer_core::packed::PackedPrecision;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = Default::default();

@@ -6,7 +6,7 @@ use crate::packed::weights::NamedWeights;
 /// Distances on either side whose buckets are stored; others are computed.
 const TABLE_LEN: i64 = 512;
 
-/// The bias of a stack; [`PositionBias`](crate::PositionBias) has the formulas.
+/// The bias of a stack; [`PositionBias`](crate::nn::PositionBias) has the formulas.
 pub enum PositionBias {
     Relative {
         buckets: Buckets,

@@ -9,7 +9,7 @@ use transformer_cpu::rows;
 use transformer_cpu::sized;
 use transformer_kernels::Activation;
 
-/// The recurrence of a decoder's layer; [`Recurrence`](crate::Recurrence) has the formula. A slot has the state after its
+/// The recurrence of a decoder's layer; [`Recurrence`](crate::nn::Recurrence) has the formula. A slot has the state after its
 /// token in place of keys and values.
 pub struct Recurrence {
     input: PackedLinear,

@@ -30,12 +30,14 @@ use crate::text::vocabulary::{END, PADDING, UNKNOWN, Vocabulary};
 /// `vocab.json`.
 ///
 /// ```
-/// use transformer_core::{SpecialTokens, Tokenizer, Tokenizers};
+/// use transformer_core::Tokenizers;
+/// use transformer_core::decoding::SpecialTokens;
+/// use transformer_core::text::Tokenizer;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
 /// # let directory = folder.path();
-/// // Words; `transformer_train::train_bpe` makes a tokenizer of subwords.
+/// // Words; `transformer_train::data::train_bpe` makes a tokenizer of subwords.
 /// let words = r#"{
 ///     "version": "1.0",
 ///     "added_tokens": [],

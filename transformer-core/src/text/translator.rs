@@ -39,7 +39,7 @@ pub struct Translation {
 /// ```no_run
 /// use transformer_core::Translator;
 ///
-/// # fn main() -> Result<(), transformer_core::TextError> {
+/// # fn main() -> Result<(), transformer_core::text::TextError> {
 /// let translator = Translator::load("model")?;
 /// println!("{}", translator.translate("The cat sat on the mat.")?);
 /// # Ok(())
@@ -52,7 +52,9 @@ pub struct Translation {
 /// use std::ops::ControlFlow;
 ///
 /// use burn_ndarray::NdArray;
-/// use transformer_core::{DecodeOptions, MaxLength, Tokenizer, TransformerConfig, Translator};
+/// use transformer_core::{DecodeOptions, TransformerConfig, Translator};
+/// use transformer_core::decoding::MaxLength;
+/// use transformer_core::text::Tokenizer;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
@@ -112,13 +114,14 @@ impl Translator<PackedModel> {
     }
 
     /// The model of a directory, or the ensemble of the models of several, which decodes with the options of the first. Packs
-    /// model by model: none is ever whole in another form. [`quantize`](crate::quantize) writes directories that are packed
+    /// model by model: none is ever whole in another form. [`quantize`](crate::formats::quantize) writes directories that are packed
     /// in 8 bits as they are.
     ///
     /// ```no_run
-    /// use transformer_core::{ModelDirectory, PackedPrecision, Translator};
+    /// use transformer_core::{ModelDirectory, Translator};
+    /// use transformer_core::packed::PackedPrecision;
     ///
-    /// # fn main() -> Result<(), transformer_core::TextError> {
+    /// # fn main() -> Result<(), transformer_core::text::TextError> {
     /// let directory = ModelDirectory::open("model")?;
     /// let translator = Translator::packed_of(&[directory], PackedPrecision::Int8)?;
     /// println!("{}", translator.translate("The cat sat on the mat.")?);

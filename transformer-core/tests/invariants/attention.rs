@@ -5,7 +5,7 @@ use burn::nn::Linear;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Tensor, TensorData};
 use rand::RngExt;
-use transformer_core::{
+use transformer_core::nn::{
     AttentionConfig, AttentionInput, AttentionWeights, Dropout, Mask, WeightInit,
     scaled_dot_product_attention,
 };

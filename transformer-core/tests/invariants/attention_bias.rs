@@ -5,8 +5,8 @@ use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Bool, Tensor, TensorData};
+use transformer_core::nn::{AttentionHeads, AttentionWeights, Dropout, Mask, padding_positions};
 use transformer_core::ops::{Heads, Operands, join_heads};
-use transformer_core::{AttentionHeads, AttentionWeights, Dropout, Mask, padding_positions};
 
 use crate::common::*;
 

@@ -1,7 +1,7 @@
 //! Batches: a sentence has the same result alone and at any row of a batch.
 
 use burn::tensor::Tensor;
-use transformer_core::{MaxLength, greedy};
+use transformer_core::decoding::{MaxLength, greedy};
 
 use crate::common::*;
 

@@ -2,9 +2,8 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
-use transformer_core::{
-    AttentionWeights, Dropout, Mask, TransformerConfig, scaled_dot_product_attention,
-};
+use transformer_core::TransformerConfig;
+use transformer_core::nn::{AttentionWeights, Dropout, Mask, scaled_dot_product_attention};
 
 use crate::common::*;
 

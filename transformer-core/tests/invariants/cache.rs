@@ -3,7 +3,8 @@
 use crate::common::*;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
-use transformer_core::{AttentionWeights, Cache, LayerState, Memory, Transformer};
+use transformer_core::Transformer;
+use transformer_core::nn::{AttentionWeights, Cache, LayerState, Memory};
 
 const SOURCES: [&[u32]; 4] = [&[5, 3, 7, 12, 2], &[4, 2], &[9, 8, 11, 2], &[6, 6, 2]];
 // One row ends early; one starts with a padded position, whose every key is blocked.

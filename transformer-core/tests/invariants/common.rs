@@ -5,10 +5,10 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use transformer_core::{
-    Activation, Mixer, NormKind, NormPlacement, Positions, Request, Transformer, TransformerConfig,
-    WeightTying, padded,
-};
+use transformer_core::decoding::padded;
+use transformer_core::models::WeightTying;
+use transformer_core::nn::{Activation, Mixer, NormKind, NormPlacement, Positions};
+use transformer_core::{Request, Transformer, TransformerConfig};
 
 pub type NdArray = burn_ndarray::NdArray;
 pub type Flex = burn_flex::Flex;

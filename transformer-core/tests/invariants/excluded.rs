@@ -1,10 +1,11 @@
 //! Excluded tokens: they have no probability, and the others share all of it.
 
 use burn::tensor::backend::Backend;
-use transformer_core::{
-    AttentionWeights, DecodeOptions, Ensemble, MaxLength, NextToken, Sampling, Search,
-    SourceTarget, Threads, Transformer, TransformerConfig, score,
+use transformer_core::decoding::{
+    Ensemble, MaxLength, NextToken, Sampling, SourceTarget, Threads, score,
 };
+use transformer_core::nn::AttentionWeights;
+use transformer_core::{DecodeOptions, Search, Transformer, TransformerConfig};
 
 use crate::common::*;
 

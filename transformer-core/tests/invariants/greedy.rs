@@ -1,9 +1,9 @@
 //! Greedy decoding: for each source by itself, the argmax of the whole model at each step.
 
 use burn::tensor::backend::Backend;
-use transformer_core::{
-    DecodeError, MaxLength, Positions, Transformer, TransformerConfig, greedy, padded,
-};
+use transformer_core::decoding::{DecodeError, MaxLength, greedy, padded};
+use transformer_core::nn::Positions;
+use transformer_core::{Transformer, TransformerConfig};
 
 use crate::common::*;
 

@@ -1,10 +1,9 @@
 //! Initial weights: the same seed gives the same model on every backend, and each weight has the
 //! distribution that its layer requires.
 
-use transformer_core::{
-    AttentionConfig, MultiHeadAttention, SelfAttention, Transformer, TransformerConfig, WeightInit,
-    WeightTying,
-};
+use transformer_core::models::WeightTying;
+use transformer_core::nn::{AttentionConfig, MultiHeadAttention, SelfAttention, WeightInit};
+use transformer_core::{Transformer, TransformerConfig};
 
 use crate::common::*;
 

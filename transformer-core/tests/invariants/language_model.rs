@@ -1,11 +1,12 @@
 //! The language model: causal, the same cached and not, and decoded like any other model.
 
 use burn::tensor::Tensor;
-use transformer_core::{
-    Activation, AttentionWeights, DecodeOptions, Ensemble, LanguageModel, MaxLength, Mixer,
-    NormKind, NormPlacement, Positions, Request, Sampling, Search, SourceTarget, TransformerConfig,
-    WeightTying, greedy, score,
+use transformer_core::decoding::{Ensemble, MaxLength, Sampling, SourceTarget, greedy, score};
+use transformer_core::models::WeightTying;
+use transformer_core::nn::{
+    Activation, AttentionWeights, Mixer, NormKind, NormPlacement, Positions,
 };
+use transformer_core::{DecodeOptions, LanguageModel, Request, Search, TransformerConfig};
 
 use crate::common::*;
 

@@ -8,7 +8,8 @@ use burn::module::Param;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
 use safetensors::SafeTensors;
-use transformer_core::{BiasKind, Buckets, PositionBiasConfig, Transformer};
+use transformer_core::Transformer;
+use transformer_core::nn::{BiasKind, Buckets, PositionBiasConfig};
 
 use crate::common::*;
 

@@ -4,10 +4,11 @@ use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use transformer_core::{
+use transformer_core::TransformerConfig;
+use transformer_core::nn::{
     Activation, AttentionInput, AttentionWeights, Block, Context, FeedForward, FeedForwardConfig,
     Layer, LayerConfig, Mask, Norm, NormConfig, NormKind, NormPlacement, Positions, Sublayer,
-    SublayerConfig, TransformerConfig, WeightInit, sinusoidal_encoding,
+    SublayerConfig, WeightInit, sinusoidal_encoding,
 };
 
 use crate::common::*;

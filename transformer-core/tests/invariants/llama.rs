@@ -6,10 +6,12 @@ use burn::module::{AutodiffModule, Param};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor, TensorData};
 use safetensors::SafeTensors;
-use transformer_core::{
-    Activation, AttentionConfig, AttentionWeights, FeedForwardConfig, LanguageModel, Mask,
-    MaxLength, NextToken, NormConfig, NormKind, PackedModel, PackedPrecision, Request, greedy,
+use transformer_core::decoding::{MaxLength, NextToken, greedy};
+use transformer_core::nn::{
+    Activation, AttentionConfig, AttentionWeights, FeedForwardConfig, Mask, NormConfig, NormKind,
 };
+use transformer_core::packed::PackedPrecision;
+use transformer_core::{LanguageModel, PackedModel, Request};
 
 use crate::common::*;
 

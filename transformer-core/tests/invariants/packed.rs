@@ -5,11 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use burn::tensor::backend::Backend;
 use rayon::ThreadPoolBuilder;
+use transformer_core::decoding::{
+    Ensemble, Hypothesis, MaxLength, Next, NextToken, RequestProblem, Sampling, SourceTarget,
+    Threads, Vocabulary, greedy, score,
+};
+use transformer_core::models::WeightTying;
+use transformer_core::nn::{
+    Activation, AttentionWeights, Mixer, NormKind, NormPlacement, Positions,
+};
+use transformer_core::packed::{PackedPrecision, PackedState};
 use transformer_core::{
-    Activation, AttentionWeights, DecodeOptions, Ensemble, Hypothesis, MaxLength, Mixer, Next,
-    NextToken, NormKind, NormPlacement, PackedModel, PackedPrecision, PackedState, Positions,
-    Request, RequestProblem, Sampling, Search, SourceTarget, Threads, Transformer,
-    TransformerConfig, Vocabulary, WeightTying, greedy, score,
+    DecodeOptions, PackedModel, Request, Search, Transformer, TransformerConfig,
 };
 
 use crate::common::*;

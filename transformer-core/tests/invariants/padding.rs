@@ -3,7 +3,8 @@
 use crate::common::*;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
-use transformer_core::{Memory, Transformer};
+use transformer_core::Transformer;
+use transformer_core::nn::Memory;
 
 const SOURCES: [&[u32]; 3] = [&[5, 3, 7, 12, 2], &[4, 2], &[9, 8, 11, 2]];
 const TARGETS: [&[u32]; 3] = [&[1, 8, 4], &[1, 3, 3, 7, 9, 4, 8], &[1, 10, 6, 5]];

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use rand::RngExt;
 use tempfile::TempDir;
-use transformer_core::{
-    CONFIG_FILE, DecodeOptions, GENERATION_FILE, ModelDirectory, TOKENIZER_FILE, Transformer,
-    TransformerConfig, WEIGHTS_FILE, quantize,
+use transformer_core::formats::{
+    CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE, WEIGHTS_FILE, quantize,
 };
+use transformer_core::{DecodeOptions, ModelDirectory, Transformer, TransformerConfig};
 
 use crate::common::*;
 use crate::weights::{Stored, assert_refused, configs, edit, find, logits, parse};

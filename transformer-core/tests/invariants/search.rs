@@ -4,12 +4,14 @@ use std::ops::ControlFlow;
 
 use burn::tensor::Tensor;
 use proptest::prelude::*;
-use transformer_core::{
-    AttentionWeights, DecodeOptions, DecodeOptionsError, Ensemble, LengthPenalty, MaxLength,
-    Memory, Mixer, Next, NextToken, NormPlacement, Positions, Request, RequestProblem, Sampling,
-    Search, SourceTarget, StackOutput, Threads, Transformer, TransformerConfig, Vocabulary, greedy,
-    score,
+use transformer_core::decoding::{
+    DecodeOptionsError, Ensemble, LengthPenalty, MaxLength, Next, NextToken, RequestProblem,
+    Sampling, SourceTarget, Threads, Vocabulary, greedy, score,
 };
+use transformer_core::nn::{
+    AttentionWeights, Memory, Mixer, NormPlacement, Positions, StackOutput,
+};
+use transformer_core::{DecodeOptions, Request, Search, Transformer, TransformerConfig};
 
 use crate::common::*;
 
@@ -50,8 +52,8 @@ struct Found {
     score: f64,
 }
 
-impl From<transformer_core::Hypothesis> for Found {
-    fn from(hypothesis: transformer_core::Hypothesis) -> Self {
+impl From<transformer_core::decoding::Hypothesis> for Found {
+    fn from(hypothesis: transformer_core::decoding::Hypothesis) -> Self {
         Self {
             tokens: hypothesis.tokens,
             finished: hypothesis.finished,
@@ -61,7 +63,7 @@ impl From<transformer_core::Hypothesis> for Found {
     }
 }
 
-fn all_found(hypotheses: Vec<Vec<transformer_core::Hypothesis>>) -> Vec<Vec<Found>> {
+fn all_found(hypotheses: Vec<Vec<transformer_core::decoding::Hypothesis>>) -> Vec<Vec<Found>> {
     let each = hypotheses.into_iter();
     each.map(|of_one| of_one.into_iter().map(Found::from).collect())
         .collect()

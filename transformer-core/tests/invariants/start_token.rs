@@ -2,10 +2,10 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use transformer_core::{
-    AttentionWeights, DecodeOptions, LanguageModel, MaxLength, Sampling, Search, SourceTarget,
-    Transformer, TransformerConfig, WeightTying, score,
-};
+use transformer_core::decoding::{MaxLength, Sampling, SourceTarget, score};
+use transformer_core::models::WeightTying;
+use transformer_core::nn::AttentionWeights;
+use transformer_core::{DecodeOptions, LanguageModel, Search, Transformer, TransformerConfig};
 
 use crate::common::*;
 

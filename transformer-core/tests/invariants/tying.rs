@@ -3,7 +3,8 @@
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Tensor, TensorData};
-use transformer_core::{Table3, Transformer, TransformerConfig, WeightTying};
+use transformer_core::models::{Table3, WeightTying};
+use transformer_core::{Transformer, TransformerConfig};
 
 use crate::common::*;
 

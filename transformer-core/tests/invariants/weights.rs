@@ -11,10 +11,12 @@ use burn::tensor::{Bool, Int, Tensor};
 use rand::RngExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use transformer_core::{
-    CONFIG_FILE, ModelDirectory, ModelError, PytorchExport, PytorchSystem, Transformer,
-    TransformerConfig, WEIGHTS_FILE, WeightTying, load_weights, quantize, save_weights,
+use transformer_core::formats::{
+    CONFIG_FILE, ModelError, PytorchExport, PytorchSystem, WEIGHTS_FILE, load_weights, quantize,
+    save_weights,
 };
+use transformer_core::models::WeightTying;
+use transformer_core::{ModelDirectory, Transformer, TransformerConfig};
 
 use crate::common::*;
 
@@ -358,7 +360,7 @@ fn absurd_sizes_with_a_tiny_file_are_refused() {
             ..tiny()
         },
         TransformerConfig {
-            positions: transformer_core::Positions::Learned { max_len: limit },
+            positions: transformer_core::nn::Positions::Learned { max_len: limit },
             ..tiny()
         },
     ] {

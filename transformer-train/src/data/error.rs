@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 #[cfg(feature = "text")]
-use transformer_core::TextError;
+use transformer_core::text::TextError;
 
 use crate::data::corpora::unusable::UnusablePairs;
 
@@ -43,7 +43,7 @@ pub enum CorpusError {
     Compressed {
         /// File that was asked for.
         path: PathBuf,
-        /// The error of [`TextReader::new`](crate::TextReader::new), which names the program that decompresses it.
+        /// The error of [`TextReader::new`](crate::data::TextReader::new), which names the program that decompresses it.
         source: io::Error,
     },
     /// The file cannot be read any further.
@@ -176,7 +176,7 @@ pub enum CorpusError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// The file was not written by [`PairCache`](crate::PairCache).
+    /// The file was not written by [`PairCache`](crate::data::PairCache).
     #[error("{}: not a cache of pairs", path.display())]
     NotACache {
         /// The file.
@@ -203,7 +203,7 @@ pub enum CorpusError {
         /// The problem.
         problem: String,
     },
-    /// The cache was made without [`CacheOptions::keep_text`](crate::CacheOptions::keep_text).
+    /// The cache was made without [`CacheOptions::keep_text`](crate::data::CacheOptions::keep_text).
     #[error("{}: the cache holds no text; make it with `keep_text`", path.display())]
     NoText {
         /// The cache.
@@ -215,7 +215,7 @@ pub enum CorpusError {
         /// The cache.
         path: PathBuf,
     },
-    /// Any other error of an [`ExampleSource`](crate::ExampleSource).
+    /// Any other error of an [`ExampleSource`](crate::data::ExampleSource).
     #[error("{0}")]
     Other(Box<dyn std::error::Error + Send + Sync>),
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// the loss is a mean over tokens.
 ///
 /// ```
-/// use transformer_train::{Checksum, Example, Lengths};
+/// use transformer_train::data::{Checksum, Example, Lengths};
 ///
 /// /// A text, as tokens, and its class.
 /// #[derive(Clone)]

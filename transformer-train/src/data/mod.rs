@@ -1,13 +1,13 @@
 //! From files of text to the examples of an update: corpora, tokenizers, batches.
 
-pub mod batches;
+pub(crate) mod batches;
 #[cfg(feature = "text")]
-pub mod cache;
-pub mod corpora;
-pub mod error;
-pub mod example;
+pub(crate) mod cache;
+pub(crate) mod corpora;
+pub(crate) mod error;
+pub(crate) mod example;
 #[cfg(feature = "text")]
-pub mod tokenizers;
+pub(crate) mod tokenizers;
 
 pub use batches::sampler::{BatchError, BatchSampler};
 pub use batches::source::ExampleSource;

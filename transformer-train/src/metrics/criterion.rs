@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 /// A number of a validation, and which of its values are the better ones. By default, the lowest loss.
 ///
 /// ```
-/// use transformer_train::{Criterion, TrainingConfig};
+/// use transformer_train::TrainingConfig;
+/// use transformer_train::metrics::Criterion;
 ///
 /// let run = TrainingConfig {
 ///     best_by: Criterion::highest("BLEU"),
@@ -24,7 +25,7 @@ pub struct Criterion {
     /// Its name: `loss`, `perplexity`, `accuracy`, or one that
     /// [`Trainer::validate_with`](crate::Trainer::validate_with) or
     /// [`Trainer::validate_with_fn`](crate::Trainer::validate_with_fn) measures
-    /// ([`Validation::number`](crate::Validation::number)).
+    /// ([`Validation::number`](crate::validation::Validation::number)).
     pub number: String,
     /// Which values are better.
     pub goal: Goal,

@@ -8,6 +8,8 @@ mod error;
 mod error_rate;
 mod text_metric;
 
+pub use criterion::{Criterion, Goal};
+
 pub use crate::objective::statistics::{DeviceStatistics, Statistics, UpdateItem};
 pub use bleu::{Bleu, corpus_bleu, tokenize_13a};
 pub use chrf::{Chrf, corpus_chrf};

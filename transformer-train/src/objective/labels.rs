@@ -2,7 +2,8 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
-use transformer_core::{ops, padded};
+use transformer_core::decoding::padded;
+use transformer_core::ops;
 
 use crate::objective::loss::{LabelSmoothedCrossEntropy, LossSums};
 
@@ -13,7 +14,7 @@ use crate::objective::loss::{LabelSmoothedCrossEntropy, LossSums};
 /// ```
 /// use burn_ndarray::NdArray;
 /// use burn::tensor::Tensor;
-/// use transformer_train::Labels;
+/// use transformer_train::objective::Labels;
 ///
 /// // Two sequences, of three labels and of one; 0 is `<pad>`.
 /// let device = Default::default();

@@ -4,12 +4,14 @@ use std::path::Path;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
-use transformer_core::{
-    LanguageModel, MixedPrecision, ProductPrecision, SpecialTokens, TransformerConfig,
-    WEIGHTS_FILE, load_weights, padded,
-};
 #[cfg(feature = "text")]
-use transformer_core::{TextError, Tokenizers};
+use transformer_core::Tokenizers;
+use transformer_core::decoding::{SpecialTokens, padded};
+use transformer_core::formats::{WEIGHTS_FILE, load_weights};
+use transformer_core::models::MixedPrecision;
+use transformer_core::nn::ProductPrecision;
+use transformer_core::text::TextError;
+use transformer_core::{LanguageModel, TransformerConfig};
 
 use crate::data::{Example, ExampleProblem};
 use crate::error::{TrainError, same_config};

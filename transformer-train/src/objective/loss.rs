@@ -19,7 +19,7 @@ use transformer_core::ops;
 /// ```
 /// use burn_ndarray::NdArray;
 /// use burn::tensor::{Int, Tensor};
-/// use transformer_train::LabelSmoothedCrossEntropy;
+/// use transformer_train::objective::LabelSmoothedCrossEntropy;
 ///
 /// // Two entries, logits ln 3 and 0: probabilities 3/4 and 1/4. The label is entry 1, ε = 0.2, so
 /// // the smoothed target is 0.1, 0.9 and the loss -0.1 ln(3/4) - 0.9 ln(1/4). The second row is
@@ -39,7 +39,7 @@ pub struct LabelSmoothedCrossEntropy {
     pad_id: Option<u32>,
 }
 
-/// How a run computes its loss: the argument of [`Objective::loss`](crate::Objective::loss).
+/// How a run computes its loss: the argument of [`Objective::loss`](crate::objective::Objective::loss).
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct LossOptions {
@@ -61,7 +61,7 @@ impl LossOptions {
 /// ```
 /// use burn_ndarray::NdArray;
 /// use burn::tensor::Tensor;
-/// use transformer_train::LossSums;
+/// use transformer_train::objective::LossSums;
 ///
 /// // Squared errors of two labels.
 /// let device = Default::default();

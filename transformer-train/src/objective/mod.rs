@@ -1,26 +1,29 @@
 //! The interface between the trainer and a model: its examples, their batches, and their loss.
 
-pub mod gradients;
+pub(crate) mod gradients;
 mod labels;
 mod language;
-pub mod loss;
-pub mod statistics;
+pub(crate) mod loss;
+pub(crate) mod statistics;
 mod translation;
+
+pub use loss::{LabelSmoothedCrossEntropy, LossOptions, LossSums};
 
 use std::path::Path;
 
 use burn::module::{AutodiffModule, Module, ModuleDisplay};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
-use transformer_core::ops::multiplies_in;
-use transformer_core::{ProductPrecision, WEIGHTS_FILE, load_weights, save_weights};
 #[cfg(feature = "text")]
-use transformer_core::{TextError, Tokenizers};
+use transformer_core::Tokenizers;
+use transformer_core::formats::{WEIGHTS_FILE, load_weights, save_weights};
+use transformer_core::nn::ProductPrecision;
+use transformer_core::ops::multiplies_in;
+use transformer_core::text::TextError;
 
 use crate::data::{Example, ExampleProblem};
 use crate::error::TrainError;
 use crate::objective::gradients::device;
-use crate::objective::loss::{LabelSmoothedCrossEntropy, LossOptions, LossSums};
 
 pub use labels::Labels;
 pub use language::SequenceBatch;
@@ -37,10 +40,9 @@ pub use translation::PairBatch;
 /// use burn::module::Module;
 /// use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
 /// use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
-/// use transformer_core::padded;
-/// use transformer_train::{
-///     Checksum, Example, LabelSmoothedCrossEntropy, Lengths, LossOptions, LossSums, Objective,
-/// };
+/// use transformer_core::decoding::padded;
+/// use transformer_train::data::{Checksum, Example, Lengths};
+/// use transformer_train::objective::{LabelSmoothedCrossEntropy, LossOptions, LossSums, Objective};
 ///
 /// #[derive(Clone)]
 /// struct Labelled {
@@ -113,7 +115,7 @@ pub trait Objective<B: Backend>: Module<B> {
     ///
     /// # Errors
     /// The problem with the example, which is then an error of the run: before it starts for examples in a list, and
-    /// when they are read for those of another [`ExampleSource`](crate::ExampleSource).
+    /// when they are read for those of another [`ExampleSource`](crate::data::ExampleSource).
     fn check(&self, _example: &Self::Example) -> Result<(), ExampleProblem> {
         Ok(())
     }
@@ -132,7 +134,7 @@ pub trait Objective<B: Backend>: Module<B> {
     /// ([`TrainingConfig::precision`](crate::TrainingConfig::precision)); `None` if it has no such products.
     ///
     /// By default, a model's products are in f32. One that is made of the library's layers hands the precision on to
-    /// them ([`MixedPrecision`](transformer_core::MixedPrecision)).
+    /// them ([`MixedPrecision`](transformer_core::models::MixedPrecision)).
     fn prepare(self, precision: ProductPrecision) -> Option<Self> {
         (precision == ProductPrecision::F32).then_some(self)
     }
@@ -152,7 +154,7 @@ pub trait Objective<B: Backend>: Module<B> {
     /// Frozen parameters must stay frozen, as [`load_weights`] keeps them.
     ///
     /// # Errors
-    /// When a file is missing or damaged, or is another model's. [`same_config`](crate::same_config)
+    /// When a file is missing or damaged, or is another model's. [`same_config`](crate::run::same_config)
     /// names the first key that differs between two configurations.
     fn restore(self, directory: &Path) -> Result<Self, TrainError> {
         Ok(load_weights(self, directory.join(WEIGHTS_FILE))?)

@@ -4,12 +4,14 @@ use std::path::Path;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
-use transformer_core::{
-    MixedPrecision, ProductPrecision, SpecialTokens, Transformer, TransformerConfig, WEIGHTS_FILE,
-    load_weights, padded,
-};
 #[cfg(feature = "text")]
-use transformer_core::{TextError, Tokenizers};
+use transformer_core::Tokenizers;
+use transformer_core::decoding::{SpecialTokens, padded};
+use transformer_core::formats::{WEIGHTS_FILE, load_weights};
+use transformer_core::models::MixedPrecision;
+use transformer_core::nn::ProductPrecision;
+use transformer_core::text::TextError;
+use transformer_core::{Transformer, TransformerConfig};
 
 use crate::data::{ExampleProblem, TokenizedPair};
 use crate::error::{TrainError, same_config};
@@ -101,7 +103,7 @@ impl<B: Backend> Objective<B> for Transformer<B> {
 #[cfg(test)]
 mod tests {
     use burn_ndarray::NdArray;
-    use transformer_core::Positions;
+    use transformer_core::nn::Positions;
 
     use super::*;
 

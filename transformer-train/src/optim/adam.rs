@@ -21,7 +21,7 @@ use crate::objective::gradients::device;
 /// use burn::tensor::Tensor;
 /// use burn_autodiff::Autodiff;
 /// use burn_ndarray::NdArray;
-/// use transformer_train::{Adam, AdamConfig};
+/// use transformer_train::optim::{Adam, AdamConfig};
 ///
 /// type B = Autodiff<NdArray>;
 /// let device = Default::default();

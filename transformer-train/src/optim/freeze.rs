@@ -22,7 +22,7 @@ const NEAR: usize = 3;
 /// use burn_autodiff::Autodiff;
 /// use burn_ndarray::NdArray;
 /// use transformer_core::TransformerConfig;
-/// use transformer_train::freeze;
+/// use transformer_train::optim::freeze;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let config = TransformerConfig::notebook_mini(100);

@@ -19,7 +19,7 @@ use serde::de::{Deserializer, Error, Visitor};
 use crate::optim::adam::AdamRecord;
 
 /// Checks the moments of a module's parameters, which are numbered in their order, after this number of updates. The
-/// file of an optimizer that has others than [`Adam`](crate::Adam) is Burn's alone.
+/// file of an optimizer that has others than [`Adam`](crate::optim::Adam) is Burn's alone.
 ///
 /// # Errors
 /// The problem with the file, in words.

@@ -11,7 +11,8 @@ use crate::error::TrainError;
 /// The learning rate of each update: a function of the update, the configuration and the model's width.
 ///
 /// ```
-/// use transformer_train::{RateSchedule, Schedule, TrainingConfig};
+/// use transformer_train::TrainingConfig;
+/// use transformer_train::optim::{RateSchedule, Schedule};
 ///
 /// let config = TrainingConfig {
 ///     schedule: Schedule::Linear,

@@ -12,6 +12,9 @@ mod terminal;
 mod time_left;
 mod watch;
 
+pub use crate::error::ObserverError;
+pub use crate::printable::printable;
+
 #[cfg(feature = "tui")]
 use std::io::IsTerminal;
 

@@ -16,7 +16,7 @@ use crate::validation::{AverageOutcome, SampleOutput, Validation, null_is_nan};
 /// [`Trained::observer_errors`](crate::Trained::observer_errors).
 ///
 /// ```
-/// use transformer_train::{ObserverError, RunObserver, TrainingPoint};
+/// use transformer_train::progress::{ObserverError, RunObserver, TrainingPoint};
 ///
 /// /// Prints the lowest training loss so far.
 /// struct Lowest(f64);
@@ -105,7 +105,7 @@ pub trait RunObserver {
         Ok(())
     }
 
-    /// After a validation that shows sample outputs ([`TextValidation::samples`](crate::TextValidation::samples)).
+    /// After a validation that shows sample outputs ([`TextValidation::samples`](crate::validation::TextValidation::samples)).
     ///
     /// # Errors
     /// The observer is not called again.

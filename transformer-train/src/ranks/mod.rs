@@ -59,7 +59,7 @@ pub trait Communicator {
 /// [`Trainer::ranks`](crate::Trainer::ranks). A process by itself is rank 0 of one, for which nothing is sent.
 ///
 /// ```
-/// use transformer_train::Ranks;
+/// use transformer_train::ranks::Ranks;
 ///
 /// let ranks = Ranks::alone();
 /// assert_eq!((ranks.rank(), ranks.size()), (0, 1));

@@ -38,7 +38,8 @@ impl Mpi {
     /// [`Ranks::limit_waits`]. Of a process by itself, the error is returned.
     ///
     /// ```no_run
-    /// use transformer_train::{Mpi, TrainError};
+    /// use transformer_train::TrainError;
+    /// use transformer_train::ranks::Mpi;
     ///
     /// # fn main() -> Result<(), TrainError> {
     /// Mpi::run(|ranks| {

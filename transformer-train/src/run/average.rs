@@ -14,7 +14,7 @@ use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use transformer_core::{
+use transformer_core::formats::{
     CONFIG_FILE, Files, GENERATION_FILE, StoredWeights, TensorKind, WEIGHTS_FILE, replace_file,
 };
 
@@ -79,9 +79,9 @@ fn last_checkpoints(run: &Path) -> Result<Vec<PathBuf>, AverageError> {
 /// The paper averages the last 5 checkpoints of a base model, and the last 20 of a big one:
 ///
 /// ```no_run
-/// use transformer_train::{average_models, newest_checkpoints};
+/// use transformer_train::run::{average_models, newest_checkpoints};
 ///
-/// # fn main() -> Result<(), transformer_train::AverageError> {
+/// # fn main() -> Result<(), transformer_train::run::AverageError> {
 /// average_models(&newest_checkpoints("model", 5)?, "averaged")?;
 /// # Ok(())
 /// # }

@@ -41,7 +41,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use flate2::CrcWriter;
 use serde::{Deserialize, Serialize};
-use transformer_core::{
+use transformer_core::formats::{
     CONFIG_FILE, ModelError, TOKENIZER_FILES, WEIGHTS_FILE, load_weights, remove_unfinished_files,
     rename_and_sync, replace_file_with, save_weights,
 };

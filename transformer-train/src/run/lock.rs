@@ -19,7 +19,8 @@ const LOCK_FILE: &str = "run.lock";
 /// [`Trainer::locked`](crate::Trainer::locked):
 ///
 /// ```
-/// use transformer_train::{RunLock, TrainError};
+/// use transformer_train::TrainError;
+/// use transformer_train::run::RunLock;
 ///
 /// # fn main() -> Result<(), TrainError> {
 /// # let folder = tempfile::tempdir().unwrap();

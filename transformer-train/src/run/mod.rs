@@ -10,11 +10,19 @@
 //! | `lock`, `state`, `record`, `checkpoints`, `scheduled` | the directory of a run |
 //! | `average` | the average of models |
 
-pub mod average;
-pub mod checkpoints;
-pub mod lock;
-pub mod record;
+pub(crate) mod average;
+pub(crate) mod checkpoints;
+pub(crate) mod lock;
+pub(crate) mod record;
 mod scheduled;
-pub mod state;
-pub mod trainer;
-pub mod update_loop;
+pub(crate) mod state;
+pub(crate) mod trainer;
+pub(crate) mod update_loop;
+
+pub use crate::error::{AverageError, ConfigRule, same_config};
+pub use average::{average_models, newest_checkpoints};
+pub use checkpoints::holds_model;
+pub use lock::RunLock;
+pub use record::{KeptModel, RunRecord, holds_run};
+pub use trainer::{Trained, Trainer};
+pub use update_loop::StopReason;

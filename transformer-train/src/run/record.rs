@@ -132,7 +132,7 @@ impl RunRecord {
         same_settings(self.newest(), &self.config, now)
     }
 
-    /// Checks that a run whose frozen parameters have these names ([`frozen_names`](crate::frozen_names)) goes on
+    /// Checks that a run whose frozen parameters have these names ([`frozen_names`](crate::optim::frozen_names)) goes on
     /// with this one, as [`Trainer::resume`](crate::Trainer::resume) does before the first update.
     ///
     /// # Errors

@@ -38,7 +38,9 @@ use crate::validation::{
 /// use burn_autodiff::Autodiff;
 /// use burn_ndarray::NdArray;
 /// use transformer_core::TransformerConfig;
-/// use transformer_train::{ProgressDisplay, TokenizedPair, Trainer, TrainingConfig};
+/// use transformer_train::{Trainer, TrainingConfig};
+/// use transformer_train::data::TokenizedPair;
+/// use transformer_train::progress::ProgressDisplay;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = Default::default();
@@ -156,7 +158,9 @@ where
     /// # use burn_autodiff::Autodiff;
     /// # use burn_ndarray::NdArray;
     /// # use transformer_core::TransformerConfig;
-    /// # use transformer_train::{ProgressDisplay, TokenizedPair, Trainer, TrainingConfig};
+    /// # use transformer_train::{Trainer, TrainingConfig};
+    /// # use transformer_train::data::TokenizedPair;
+    /// # use transformer_train::progress::ProgressDisplay;
     /// use burn::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
     /// use burn::optim::SgdConfig;
     ///
@@ -326,14 +330,14 @@ where
         self
     }
 
-    /// Logs the run as JSON lines in `log.jsonl` of the directory ([`JsonLog`](crate::JsonLog)).
+    /// Logs the run as JSON lines in `log.jsonl` of the directory ([`JsonLog`](crate::progress::JsonLog)).
     pub fn log_json(mut self, log: bool) -> Self {
         self.watching.json = log;
         self
     }
 
     /// Logs the run as TensorBoard's event files in `tensorboard` of the directory
-    /// ([`TensorBoardLog`](crate::TensorBoardLog)).
+    /// ([`TensorBoardLog`](crate::progress::TensorBoardLog)).
     pub fn tensorboard(mut self, log: bool) -> Self {
         self.watching.tensorboard = log;
         self
@@ -346,8 +350,12 @@ where
     /// ```
     /// # use burn_autodiff::Autodiff;
     /// # use burn_ndarray::NdArray;
-    /// # use transformer_core::{MaxLength, Request, TransformerConfig, greedy};
-    /// # use transformer_train::{ProgressDisplay, StopReason, TokenizedPair, Trainer, TrainingConfig};
+    /// # use transformer_core::{Request, TransformerConfig};
+    /// # use transformer_core::decoding::{MaxLength, greedy};
+    /// # use transformer_train::{Trainer, TrainingConfig};
+    /// # use transformer_train::data::TokenizedPair;
+    /// # use transformer_train::progress::ProgressDisplay;
+    /// # use transformer_train::run::StopReason;
     /// use std::ops::ControlFlow;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -391,7 +399,7 @@ where
     /// that, too.
     ///
     /// The numbers appear beside the loss in the displays, and in
-    /// [`Validation::numbers`](crate::Validation::numbers). By [`TrainingConfig::best_by`], one of them decides
+    /// [`Validation::numbers`](crate::validation::Validation::numbers). By [`TrainingConfig::best_by`], one of them decides
     /// which model the directory keeps, and when [`TrainingConfig::patience`] is over. After an error of the metrics
     /// the run can be resumed.
     pub fn validate_with(

@@ -1,9 +1,13 @@
 //! Validations: their record, and the hook that measures more.
 
 mod best;
-pub mod evaluate;
+pub(crate) mod evaluate;
 #[cfg(feature = "text")]
-pub mod text;
+pub(crate) mod text;
+
+pub use evaluate::evaluate;
+#[cfg(feature = "text")]
+pub use text::TextValidation;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -110,7 +114,9 @@ impl AverageOutcome {
 /// ```
 /// use burn::module::Module;
 /// use burn::tensor::backend::Backend;
-/// use transformer_train::{HookError, Measurement, ValidationContext, ValidationMetrics};
+/// use transformer_train::validation::{
+///     HookError, Measurement, ValidationContext, ValidationMetrics,
+/// };
 ///
 /// struct Parameters;
 ///

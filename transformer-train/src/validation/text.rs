@@ -1,7 +1,8 @@
 //! Validation by decoding: the model that is being trained translates, and its translations are measured.
 
 use burn::tensor::backend::Backend;
-use transformer_core::{DecodeOptions, NextToken, Tokenizers, Translator};
+use transformer_core::decoding::NextToken;
+use transformer_core::{DecodeOptions, Tokenizers, Translator};
 
 use crate::data::Pair;
 use crate::metrics::{MetricError, TextMetric};
@@ -20,7 +21,9 @@ use crate::validation::{
 /// use burn_ndarray::NdArray;
 /// use transformer_core::{DecodeOptions, Tokenizers, TransformerConfig};
 /// use transformer_train::metrics::TextMetric;
-/// use transformer_train::{Corpus, TextValidation, Trainer, TrainingConfig, train_bpe};
+/// use transformer_train::{Trainer, TrainingConfig};
+/// use transformer_train::data::{Corpus, train_bpe};
+/// use transformer_train::validation::TextValidation;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let (train, valid) = Corpus::from_tsv("pairs.tsv")?.hold_out(1000, 0)?;
@@ -145,9 +148,8 @@ impl<B: Backend, M: NextToken> ValidationMetrics<B, M> for TextValidation {
 #[cfg(test)]
 mod tests {
     use burn_ndarray::NdArray;
-    use transformer_core::{
-        AttentionWeights, Next, RequestProblem, SpecialTokens, Threads, Vocabulary,
-    };
+    use transformer_core::decoding::{Next, RequestProblem, SpecialTokens, Threads, Vocabulary};
+    use transformer_core::nn::AttentionWeights;
 
     use super::*;
     use crate::data::train_bpe;

@@ -6,10 +6,12 @@ use std::path::Path;
 use burn::train::Interrupter;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
-use transformer_train::{
-    AverageOutcome, Criterion, LossOptions, Objective, ProgressDisplay, RunRecord, StopReason,
-    Trained, Trainer, TrainingConfig, evaluate,
-};
+use transformer_train::metrics::Criterion;
+use transformer_train::objective::{LossOptions, Objective};
+use transformer_train::progress::ProgressDisplay;
+use transformer_train::run::{RunRecord, StopReason};
+use transformer_train::validation::{AverageOutcome, evaluate};
+use transformer_train::{Trained, Trainer, TrainingConfig};
 
 use crate::points::{
     Points, Weights, alone, checkpoint, checkpoints, held_out, model, points, read, run, trainer,

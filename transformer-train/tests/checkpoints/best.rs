@@ -6,10 +6,9 @@ use std::path::Path;
 
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
-use transformer_train::{
-    AverageError, Criterion, RunRecord, StopReason, Trained, Trainer, TrainingConfig,
-    newest_checkpoints,
-};
+use transformer_train::metrics::Criterion;
+use transformer_train::run::{AverageError, RunRecord, StopReason, newest_checkpoints};
+use transformer_train::{Trained, Trainer, TrainingConfig};
 
 use crate::points::{
     Points, alone, checkpoint, checkpoints, held_out, model, points, read, run, trainer,

@@ -11,7 +11,9 @@ use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
 use tempfile::TempDir;
-use transformer_train::{StopReason, TrainingConfig, Validation};
+use transformer_train::TrainingConfig;
+use transformer_train::run::StopReason;
+use transformer_train::validation::Validation;
 
 use crate::points::{
     Call, alone, checkpoint, checkpoints, held_out, left, points, read, run, trainer, watched,

@@ -8,7 +8,8 @@ use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
 use flate2::Crc;
 use serde_json::{Value, json};
-use transformer_train::{RunRecord, TrainError, TrainingConfig};
+use transformer_train::run::RunRecord;
+use transformer_train::{TrainError, TrainingConfig};
 
 use crate::points::{
     alone, checkpoint, checkpoints, held_out, left, points, read, run, trainer, write,

@@ -14,7 +14,9 @@ use burn::tensor::backend::AutodiffBackend;
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use burn_ndarray::NdArray;
-use transformer_train::{Criterion, StopReason, Trainer, TrainingConfig};
+use transformer_train::metrics::Criterion;
+use transformer_train::run::StopReason;
+use transformer_train::{Trainer, TrainingConfig};
 
 use crate::points::{
     Files, Points, alone, checkpoint, held_out, left, points, read, run, trainer, watched, write,

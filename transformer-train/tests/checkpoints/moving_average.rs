@@ -8,8 +8,11 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn_autodiff::Autodiff;
 use burn_ndarray::NdArray;
-use transformer_core::{WEIGHTS_FILE, save_weights};
-use transformer_train::{LossOptions, Objective, RunRecord, TrainingConfig, evaluate};
+use transformer_core::formats::{WEIGHTS_FILE, save_weights};
+use transformer_train::TrainingConfig;
+use transformer_train::objective::{LossOptions, Objective};
+use transformer_train::run::RunRecord;
+use transformer_train::validation::evaluate;
 
 use crate::points::{
     Points, Weights, alone, checkpoint, checkpoints, first_weights, held_out, left, model, points,

@@ -11,11 +11,12 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Tensor, TensorData};
 use safetensors::SafeTensors;
 use serde_json::Value;
-use transformer_core::{WEIGHTS_FILE, load_weights, save_weights};
-use transformer_train::{
-    Checksum, Example, Lengths, LossOptions, LossSums, Objective, ProgressDisplay, Schedule,
-    TrainError, Trainer, TrainingConfig,
-};
+use transformer_core::formats::{WEIGHTS_FILE, load_weights, save_weights};
+use transformer_train::data::{Checksum, Example, Lengths};
+use transformer_train::objective::{LossOptions, LossSums, Objective};
+use transformer_train::optim::Schedule;
+use transformer_train::progress::ProgressDisplay;
+use transformer_train::{TrainError, Trainer, TrainingConfig};
 
 /// Burn draws random numbers from one generator per process: a test that trains must hold this lock.
 pub fn alone() -> MutexGuard<'static, ()> {

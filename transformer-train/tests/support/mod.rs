@@ -9,8 +9,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use tempfile::TempDir;
-use transformer_core::{Tokenizer, Tokenizers};
-use transformer_train::{
+use transformer_core::Tokenizers;
+use transformer_core::text::Tokenizer;
+use transformer_train::data::{
     CacheOptions, CorpusFile, CorpusFiles, ExampleSource, PairCache, TokenizedPair, train_bpe,
 };
 

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use transformer_core::TransformerConfig;
-use transformer_train::TokenizedPair;
+use transformer_train::data::TokenizedPair;
 
 /// Burn draws dropout from one generator per process: a test that trains must hold this lock.
 pub fn alone() -> MutexGuard<'static, ()> {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use transformer_train::{Communicator, Ranks};
+use transformer_train::ranks::{Communicator, Ranks};
 
 /// Calls `train` in this many threads at once, each with its rank. The results are by rank; a thread has none
 /// that panicked, such as one whose call was ended because another thread had ended.

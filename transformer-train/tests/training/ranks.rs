@@ -9,10 +9,11 @@ use burn::train::Interrupter;
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use transformer_core::TransformerConfig;
-use transformer_train::{
-    CorpusError, Example, ExampleSource, Lengths, ObserverError, ProgressDisplay, Ranks,
-    RunObserver, StopReason, TokenizedPair, Trainer, TrainingConfig, TrainingPoint,
-};
+use transformer_train::data::{CorpusError, Example, ExampleSource, Lengths, TokenizedPair};
+use transformer_train::progress::{ObserverError, ProgressDisplay, RunObserver, TrainingPoint};
+use transformer_train::ranks::Ranks;
+use transformer_train::run::StopReason;
+use transformer_train::{Trainer, TrainingConfig};
 
 use super::support::run::alone;
 use super::support::threads::{all_of, together, together_with};

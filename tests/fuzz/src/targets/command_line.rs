@@ -5,10 +5,11 @@ use std::fs;
 use std::path::Path;
 
 use clap::{ArgAction, CommandFactory};
-use transformer_core::{ModelDirectory, Tokenizers, TransformerConfig, quantize};
+use transformer_core::formats::quantize;
+use transformer_core::{ModelDirectory, Tokenizers, TransformerConfig};
 use transformer_program::CommandLine;
 use transformer_program::run_file::SECTIONS;
-use transformer_train::train_bpe;
+use transformer_train::data::train_bpe;
 
 use super::choices::Choices;
 use super::{Target, write};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use transformer_core::Tokenizers;
-use transformer_train::{
+use transformer_train::data::{
     BatchSampler, CacheOptions, Corpus, CorpusFile, CorpusFiles, ExampleSource, PairCache,
     read_sentences, train_bpe,
 };

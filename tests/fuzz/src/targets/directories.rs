@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use burn_flex::Flex;
+use transformer_core::formats::{CONFIG_FILE, GENERATION_FILE, WEIGHTS_FILE, quantize};
+use transformer_core::packed::PackedPrecision;
 use transformer_core::{
-    CONFIG_FILE, DecodeOptions, GENERATION_FILE, LanguageModel, ModelDirectory, PackedModel,
-    PackedPrecision, Transformer, TransformerConfig, WEIGHTS_FILE, quantize,
+    DecodeOptions, LanguageModel, ModelDirectory, PackedModel, Transformer, TransformerConfig,
 };
 
 use super::{Run, Target, copy, device, fixture, read, search_with, tiny_model, write};

@@ -14,9 +14,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn_flex::{Flex, FlexDevice};
-use transformer_core::{
-    DecodeOptions, MaxLength, NextToken, Request, Search, Transformer, TransformerConfig,
-};
+use transformer_core::decoding::{MaxLength, NextToken};
+use transformer_core::{DecodeOptions, Request, Search, Transformer, TransformerConfig};
 
 use crate::mutate::Format;
 

@@ -8,9 +8,10 @@ use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use serde_json::{Value, json};
 use transformer_program::run_file::{RunFile, Values};
-use transformer_train::{
-    LOG_FILE, ProgressDisplay, RunLog, RunRecord, TokenizedPair, Trainer, TrainingConfig,
-};
+use transformer_train::data::TokenizedPair;
+use transformer_train::progress::{LOG_FILE, ProgressDisplay, RunLog};
+use transformer_train::run::RunRecord;
+use transformer_train::{Trainer, TrainingConfig};
 
 use super::{Target, device, read, tiny, write};
 use crate::guard::hash;

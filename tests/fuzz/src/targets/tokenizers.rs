@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use transformer_core::{
-    SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE, Tokenizer,
-    Tokenizers, VOCABULARY_FILE,
+use transformer_core::Tokenizers;
+use transformer_core::formats::{
+    SOURCE_PIECES_FILE, TARGET_PIECES_FILE, TOKENIZER_FILE, TOKENIZER_SETTINGS_FILE,
+    VOCABULARY_FILE,
 };
-use transformer_train::{TokenizerConfig, TokenizerKind, train_tokenizer};
+use transformer_core::text::Tokenizer;
+use transformer_train::data::{TokenizerConfig, TokenizerKind, train_tokenizer};
 
 use super::{Target, write};
 use crate::mutate::Format;

@@ -4,11 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use burn_flex::Flex;
-use transformer_core::{
-    DecodeOptions, ModelDirectory, PackedModel, PackedPrecision, PytorchExport, PytorchSystem,
-    Transformer, WEIGHTS_FILE, quantize,
-};
-use transformer_train::average_models;
+use transformer_core::formats::{PytorchExport, PytorchSystem, WEIGHTS_FILE, quantize};
+use transformer_core::packed::PackedPrecision;
+use transformer_core::{DecodeOptions, ModelDirectory, PackedModel, Transformer};
+use transformer_train::run::average_models;
 
 use super::{Target, device, fixture, read, search_with, tiny, tiny_model, write};
 use crate::mutate::{Format, files_of, old_archive};

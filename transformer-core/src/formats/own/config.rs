@@ -10,7 +10,7 @@
 //! ```
 //!
 //! `format` numbers the layout of the whole model directory, 1 with weights in 32 bits and 2 with matrices in 8
-//! ([`quantize`](crate::quantize)), and `model` names the type of model.
+//! ([`quantize`](crate::formats::quantize)), and `model` names the type of model.
 //! A file without them was written before they existed, by a [`Transformer`](crate::Transformer), unless it is
 //! one of Hugging Face's, which has the key `model_type`.
 
@@ -35,7 +35,7 @@ use crate::nn::error::ConfigError;
 /// The format of a directory whose weights are in single precision.
 pub(crate) const FORMAT: u64 = 1;
 
-/// The format of a directory whose matrices are in 8 bits ([`quantize`](crate::quantize)): the newest that is read.
+/// The format of a directory whose matrices are in 8 bits ([`quantize`](crate::formats::quantize)): the newest that is read.
 pub(crate) const QUANTIZED_FORMAT: u64 = 2;
 
 /// The `model` of a [`Transformer`](crate::Transformer), and of files without this key.
@@ -93,7 +93,7 @@ struct File<'a, T> {
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};
-/// use transformer_core::{load_config, save_config};
+/// use transformer_core::formats::{load_config, save_config};
 ///
 /// #[derive(Debug, PartialEq, Serialize, Deserialize)]
 /// #[serde(deny_unknown_fields)]
@@ -101,7 +101,7 @@ struct File<'a, T> {
 ///     n_tags: usize,
 /// }
 ///
-/// # fn main() -> Result<(), transformer_core::ModelError> {
+/// # fn main() -> Result<(), transformer_core::formats::ModelError> {
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let directory = folder.path().join("tagger");
 /// save_config(&directory, "tagger", &Tagger { n_tags: 17 })?;

@@ -34,9 +34,9 @@ use crate::models::transformer::Transformer;
 /// ```
 /// use burn::nn::LinearConfig;
 /// use burn_ndarray::NdArray;
-/// use transformer_core::{load_weights, save_weights};
+/// use transformer_core::formats::{load_weights, save_weights};
 ///
-/// # fn main() -> Result<(), transformer_core::ModelError> {
+/// # fn main() -> Result<(), transformer_core::formats::ModelError> {
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let path = folder.path().join("linear.safetensors");
 /// let device = Default::default();

@@ -99,9 +99,10 @@ impl PytorchSystem {
     /// for.
     ///
     /// ```
-    /// use transformer_core::{PytorchSystem, TransformerConfig};
+    /// use transformer_core::TransformerConfig;
+    /// use transformer_core::formats::PytorchSystem;
     ///
-    /// # fn main() -> Result<(), transformer_core::PytorchError> {
+    /// # fn main() -> Result<(), transformer_core::formats::PytorchError> {
     /// let names = PytorchSystem::TorchNn.names(&TransformerConfig::torch_nn(1000, 900))?;
     /// assert_eq!(names["src_tok_emb.embedding.weight"], [1000, 512]);
     /// assert_eq!(

@@ -9,13 +9,13 @@ use crate::data::example::{Checksum, Example, Lengths};
 
 /// Examples to train on, read by position.
 ///
-/// A list of examples is one, and so is a [`PairCache`](crate::PairCache), which reads them from a file. The
+/// A list of examples is one, and so is a [`PairCache`](crate::data::PairCache), which reads them from a file. The
 /// batches of an epoch are planned on the lengths alone, so that the examples themselves are read only when
 /// their update is due, on a thread of their own.
 ///
 /// ```
 /// use std::borrow::Cow;
-/// use transformer_train::{Checksum, CorpusError, Example, ExampleSource, Lengths};
+/// use transformer_train::data::{Checksum, CorpusError, Example, ExampleSource, Lengths};
 ///
 /// /// Sequences of a thousand lengths that are made when they are needed.
 /// struct Counting;

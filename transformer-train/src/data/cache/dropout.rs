@@ -2,7 +2,8 @@
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use transformer_core::{TextError, Tokenizers};
+use transformer_core::Tokenizers;
+use transformer_core::text::TextError;
 
 use crate::data::corpora::corpus::Pair;
 use crate::data::error::CorpusError;

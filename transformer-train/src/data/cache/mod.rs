@@ -13,7 +13,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use transformer_core::{Tokenizers, replace_file};
+use transformer_core::Tokenizers;
+use transformer_core::formats::replace_file;
 
 use self::dropout::PieceDropout;
 use self::format::{CacheWriter, Metadata, open};
@@ -48,8 +49,9 @@ pub struct CacheOptions {
 /// one can be resumed as the other.
 ///
 /// ```no_run
-/// use transformer_core::{Tokenizer, Tokenizers};
-/// use transformer_train::{CacheOptions, CorpusFile, CorpusFiles, PairCache};
+/// use transformer_core::Tokenizers;
+/// use transformer_core::text::Tokenizer;
+/// use transformer_train::data::{CacheOptions, CorpusFile, CorpusFiles, PairCache};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let files = CorpusFiles::new()
@@ -336,7 +338,7 @@ fn write(
 mod tests {
     use super::*;
     use crate::data::corpora::files::CorpusFile;
-    use crate::train_bpe;
+    use crate::data::train_bpe;
 
     #[test]
     fn a_pair_takes_sixteen_bytes_of_memory() {

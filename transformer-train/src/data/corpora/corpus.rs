@@ -26,7 +26,7 @@ pub struct Pair {
 ///
 /// Files are UTF-8, plain or gzip, as their first bytes say and not their names; the path `-` is standard input. Lines
 /// end in `\n` or `\r\n`. White space and byte-order marks around a sentence are removed. A pair with an empty
-/// side, or of more than a mebibyte of text, is left out; [`CorpusFiles::read`](crate::CorpusFiles::read)
+/// side, or of more than a mebibyte of text, is left out; [`CorpusFiles::read`](crate::data::CorpusFiles::read)
 /// counts such pairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Corpus {

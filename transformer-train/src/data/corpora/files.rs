@@ -96,9 +96,9 @@ impl fmt::Display for CorpusFile {
 /// [`read`](Self::read) accepts both.
 ///
 /// ```no_run
-/// use transformer_train::{CorpusFile, CorpusFiles};
+/// use transformer_train::data::{CorpusFile, CorpusFiles};
 ///
-/// # fn main() -> Result<(), transformer_train::CorpusError> {
+/// # fn main() -> Result<(), transformer_train::data::CorpusError> {
 /// let files = CorpusFiles::new()
 ///     .with(CorpusFile::tsv("web.tsv.gz"), 1.0)
 ///     .with(CorpusFile::parallel("talks.en", "talks.fr"), 2.5);
@@ -199,8 +199,8 @@ impl CorpusFiles {
     /// Calls `read` with both sides of each pair in turn: the text on which a tokenizer is trained.
     ///
     /// ```no_run
-    /// # use transformer_train::{CorpusFile, CorpusFiles};
-    /// # fn main() -> Result<(), transformer_train::CorpusError> {
+    /// # use transformer_train::data::{CorpusFile, CorpusFiles};
+    /// # fn main() -> Result<(), transformer_train::data::CorpusError> {
     /// let files = CorpusFiles::new().with(CorpusFile::tsv("web.tsv.gz"), 1.0);
     /// let bytes: usize = files.with_sentences(|sentences| sentences.map(|text| text.len()).sum())?;
     /// # Ok(())

@@ -22,7 +22,7 @@ pub(crate) fn named(path: &Path) -> PathBuf {
     }
 }
 
-/// Reads a text file of one sentence a line, plain or gzip, as [`Corpus`](crate::Corpus) reads its
+/// Reads a text file of one sentence a line, plain or gzip, as [`Corpus`](crate::data::Corpus) reads its
 /// files. Blank lines are skipped.
 ///
 /// # Errors
@@ -55,7 +55,7 @@ pub(crate) fn sentence(text: &str) -> String {
 /// that was concatenated of such files.
 ///
 /// ```
-/// assert_eq!(transformer_train::trimmed("\u{feff} où \r"), "où");
+/// assert_eq!(transformer_train::data::trimmed("\u{feff} où \r"), "où");
 /// ```
 pub fn trimmed(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || c == BYTE_ORDER_MARK)

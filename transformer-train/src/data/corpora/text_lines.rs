@@ -17,7 +17,7 @@ pub(crate) const BYTE_ORDER_MARK: char = '\u{feff}';
 /// The lines of a text, one in memory at a time. A byte-order mark at the beginning is no part of the first.
 ///
 /// ```
-/// use transformer_train::{TextLine, TextLines, TextReader};
+/// use transformer_train::data::{TextLine, TextLines, TextReader};
 ///
 /// # fn main() -> std::io::Result<()> {
 /// let mut lines = TextLines::new(TextReader::new("one\n\ntwo".as_bytes())?);

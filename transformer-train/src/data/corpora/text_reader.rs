@@ -43,7 +43,7 @@ fn agree(magic: &[u8], bytes: &[u8]) -> bool {
 /// ```
 /// use std::io::BufRead;
 ///
-/// use transformer_train::TextReader;
+/// use transformer_train::data::TextReader;
 ///
 /// # fn main() -> std::io::Result<()> {
 /// let text = TextReader::new("one\ntwo\n".as_bytes())?;

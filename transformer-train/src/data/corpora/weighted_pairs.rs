@@ -24,7 +24,7 @@ const CHUNK_BYTES: usize = 4 << 20;
 impl CorpusFiles {
     /// The pairs of all files as pieces, in memory, without those that `filters` leave out.
     ///
-    /// A [`PairCache`](crate::PairCache) holds the same pairs on disk.
+    /// A [`PairCache`](crate::data::PairCache) holds the same pairs on disk.
     ///
     /// # Errors
     /// When a file cannot be read, a filter or a weight is out of range, or the target's language is not chosen.

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use transformer_core::replace_file;
+use transformer_core::formats::replace_file;
 
 use crate::data::corpora::corpus::Pair;
 use crate::data::corpora::lines::sentence;

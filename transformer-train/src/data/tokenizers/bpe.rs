@@ -10,7 +10,7 @@ use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::normalizers::Prepend;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use transformer_core::Tokenizer;
+use transformer_core::text::Tokenizer;
 
 use crate::data::tokenizers::tokenizer::{
     TokenizerConfig, TokenizerError, TokenizerKind, special_tokens,
@@ -20,7 +20,7 @@ use crate::data::tokenizers::tokenizer::{
 const MIN_MERGE_COUNT: u64 = 2;
 
 /// Trains a byte-level BPE of at most `vocab_size` pieces,
-/// [`SPECIAL_TOKENS`](transformer_core::SPECIAL_TOKENS) included.
+/// [`SPECIAL_TOKENS`](transformer_core::decoding::SPECIAL_TOKENS) included.
 ///
 /// Give it both sides of the corpus. Merging ends early when no pair of pieces occurs twice. The
 /// same sentences and size give the same tokenizer, byte for byte.
@@ -32,8 +32,8 @@ const MIN_MERGE_COUNT: u64 = 2;
 /// encoded as text.
 ///
 /// # Errors
-/// [`TokenizerError::VocabTooSmall`] when `vocab_size` is below [`MIN_VOCAB_SIZE`](crate::MIN_VOCAB_SIZE),
-/// [`TokenizerError::VocabTooLarge`] when it is above [`MAX_VOCAB_SIZE`](crate::MAX_VOCAB_SIZE),
+/// [`TokenizerError::VocabTooSmall`] when `vocab_size` is below [`MIN_VOCAB_SIZE`](crate::data::MIN_VOCAB_SIZE),
+/// [`TokenizerError::VocabTooLarge`] when it is above [`MAX_VOCAB_SIZE`](crate::data::MAX_VOCAB_SIZE),
 /// [`TokenizerError::Training`] when the `tokenizers` library fails.
 pub fn train_bpe<S: AsRef<str> + Send>(
     sentences: impl Iterator<Item = S> + Send,
@@ -133,7 +133,7 @@ mod tests {
     use proptest::prelude::*;
     use tokenizers::Tokenizer;
 
-    use transformer_core::SPECIAL_TOKENS;
+    use transformer_core::decoding::SPECIAL_TOKENS;
 
     use super::{MAX_WORD, cut, trained};
     use crate::data::MIN_VOCAB_SIZE;

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use rayon::prelude::*;
-use transformer_core::{TextError, Tokenizers};
+use transformer_core::Tokenizers;
+use transformer_core::text::TextError;
 
 use crate::data::corpora::corpus::{Corpus, Pair};
 use crate::data::error::CorpusError;

@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokenizers::AddedToken;
-use transformer_core::{MAX_TOKENS, SPECIAL_TOKENS, Tokenizer};
+use transformer_core::decoding::SPECIAL_TOKENS;
+use transformer_core::text::{MAX_TOKENS, Tokenizer};
 
 use crate::data::tokenizers::bpe::train_bpe;
 use crate::data::tokenizers::unigram::train_unigram;
@@ -130,7 +131,7 @@ pub enum TokenizerError {
 /// Encoding adds no `<bos>` or `<eos>`: batches add them.
 ///
 /// ```
-/// use transformer_train::{TokenizerConfig, TokenizerKind, train_tokenizer};
+/// use transformer_train::data::{TokenizerConfig, TokenizerKind, train_tokenizer};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let phones = ["ʃ a", "ʃ j ɛ̃"];

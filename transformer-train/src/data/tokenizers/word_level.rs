@@ -9,7 +9,7 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::pre_tokenizers::whitespace::WhitespaceSplit;
 use tokenizers::{SplitDelimiterBehavior, Tokenizer as Untrained};
-use transformer_core::Tokenizer;
+use transformer_core::text::Tokenizer;
 
 use crate::data::tokenizers::tokenizer::{TokenizerError, special_tokens};
 

@@ -20,7 +20,8 @@ use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{
     AddedToken, ModelWrapper, SplitDelimiterBehavior, Tokenizer as Untrained, Trainer,
 };
-use transformer_core::{SPECIAL_TOKENS, Tokenizer};
+use transformer_core::decoding::SPECIAL_TOKENS;
+use transformer_core::text::Tokenizer;
 
 use crate::data::tokenizers::tokenizer::{MIN_VOCAB_SIZE, TokenizerError, special_tokens};
 use estimation::estimated;

@@ -209,6 +209,7 @@ impl<B: Backend> AttentionHeads<B> {
             weights: heads.weights,
         }
     }
+
     /// [`forward`](Self::forward) to keys and values that are kept.
     ///
     /// # Shapes

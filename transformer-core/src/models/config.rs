@@ -598,6 +598,34 @@ mod tests {
             ),
             (
                 TransformerConfig {
+                    positions: Positions::RelativeBias {
+                        buckets: 3,
+                        max_distance: 128,
+                    },
+                    ..base.clone()
+                },
+                "`buckets` is 3 and `max_distance` 128",
+            ),
+            (
+                TransformerConfig {
+                    positions: Positions::RelativeBias {
+                        buckets: 32,
+                        max_distance: 16,
+                    },
+                    ..base.clone()
+                },
+                "`buckets` is 32 and `max_distance` 16",
+            ),
+            (
+                TransformerConfig {
+                    positions: Positions::Alibi,
+                    decoder_mixer: Mixer::Recurrence,
+                    ..base.clone()
+                },
+                "`positions` act in self-attention, but `decoder_mixer` is a recurrence",
+            ),
+            (
+                TransformerConfig {
                     d_model: usize::MAX - 1,
                     n_heads: 1,
                     ..base

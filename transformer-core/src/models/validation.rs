@@ -28,8 +28,8 @@ impl TransformerConfig {
             check_groups(key, n_heads, self.n_kv_heads)?;
         }
         self.positions.check(self.d_model)?;
-        if self.decoder_mixer == Mixer::Recurrence && self.positions.bias(false).is_some() {
-            return Err(ConfigError::BiasOnRecurrence);
+        if self.decoder_mixer == Mixer::Recurrence && !self.positions.are_added() {
+            return Err(ConfigError::PositionsOfRecurrence);
         }
         for stack in [self.encoder(), self.decoder()] {
             if let Some(bias) = &stack.position_bias {

@@ -55,8 +55,8 @@ pub enum ConfigError {
         /// The distance from which on all keys are in one bucket.
         max_distance: usize,
     },
-    /// Positions that are a bias on self-attention, in a decoder that has a recurrence in its place.
-    BiasOnRecurrence,
+    /// Positions that act in self-attention, in a decoder that has a recurrence in its place.
+    PositionsOfRecurrence,
     /// Rotary positions turn pairs of features.
     RotaryWidth {
         /// Width of a head's queries and keys.
@@ -192,8 +192,8 @@ impl ConfigError {
                 name("buckets"),
                 name("max_distance")
             ),
-            Self::BiasOnRecurrence => format!(
-                "`{}` is a bias on self-attention, but `{}` is a recurrence, which has none",
+            Self::PositionsOfRecurrence => format!(
+                "`{}` act in self-attention, but `{}` is a recurrence in its place; choose positions that are vectors",
                 name("positions"),
                 name("decoder_mixer")
             ),

@@ -6,21 +6,34 @@
 //! | module | section |
 //! |---|---|
 //! | [`Transformer`]: encode, decode, forward | §3 |
-//! | [`Stack`], [`Layer`]: encoder and decoder | §3.1 |
-//! | [`Sublayer`]: residual, dropout, [`Norm`] | §3.1, §5.4 |
-//! | [`scaled_dot_product_attention`], [`MultiHeadAttention`], [`SelfAttention`] | §3.2 |
-//! | [`Mask`] | §3.2.3 |
-//! | [`FeedForward`] | §3.3 |
-//! | [`TokenEmbedding`], [`Generator`], [`WeightTying`] | §3.4 |
-//! | [`PositionalEncoding`]; in its place [`PositionBias`], [`Rotary`] | §3.5 |
-//! | [`Recurrence`], in place of the decoder's self-attention | none |
+//! | [`Stack`](nn::Stack), [`Layer`](nn::Layer): encoder and decoder | §3.1 |
+//! | [`Sublayer`](nn::Sublayer): residual, dropout, [`Norm`](nn::Norm) | §3.1, §5.4 |
+//! | [`scaled_dot_product_attention`](nn::scaled_dot_product_attention), [`MultiHeadAttention`](nn::MultiHeadAttention), [`SelfAttention`](nn::SelfAttention) | §3.2 |
+//! | [`Mask`](nn::Mask) | §3.2.3 |
+//! | [`FeedForward`](nn::FeedForward) | §3.3 |
+//! | [`TokenEmbedding`](nn::TokenEmbedding), [`Generator`](nn::Generator), [`WeightTying`](models::WeightTying) | §3.4 |
+//! | [`PositionalEncoding`](nn::PositionalEncoding); in its place [`PositionBias`](nn::PositionBias), [`Rotary`](nn::Rotary) | §3.5 |
+//! | [`Recurrence`](nn::Recurrence), in place of the decoder's self-attention | none |
 //! | [`TransformerConfig`] | Table 3 |
-//! | [`Search`]: greedy decoding, beam search, sampling, on a [`Cache`] | §6.1 |
+//! | [`Search`]: greedy decoding, beam search, sampling, on a [`Cache`](nn::Cache) | §6.1 |
 //!
 //! [`PackedModel`] is the model once more, for decoding on a CPU only.
 //!
-//! The same parts make other models: [`LanguageModel`] is the decoder alone, a [`Stack`] can be used
-//! without a decoder, and decoding works with any model that is a [`NextToken`].
+//! The same parts make other models: [`LanguageModel`] is the decoder alone, a [`Stack`](nn::Stack) can be used
+//! without a decoder, and decoding works with any model that is a [`NextToken`](decoding::NextToken).
+//!
+//! # Modules
+//! | module | has |
+//! |---|---|
+//! | [`nn`] | the layers, and their configurations |
+//! | [`models`] | encoder–decoder and language models, and their configuration |
+//! | [`decoding`] | search, scores, and the trait of what can be searched with |
+//! | [`packed`] | models for decoding on a CPU |
+//! | [`formats`] | model directories: read, written, exported, quantized |
+//! | `text` | tokenizers and translators, with the feature `text` |
+//! | [`ops`] | the operations that layers are made of |
+//!
+//! The names that most programs need are at the root, too.
 //!
 //! # Dimensions
 //! All shapes are in these names:
@@ -38,7 +51,7 @@
 //! | `src_vocab_size`, `tgt_vocab_size` | entries of a vocabulary |
 //!
 //! # Masks
-//! `true` means blocked in every mask; see [`Mask`].
+//! `true` means blocked in every mask; see [`Mask`](nn::Mask).
 
 pub mod decoding;
 pub mod formats;

@@ -26,7 +26,7 @@
 //! # }
 //! ```
 //!
-//! A run can start from any model directory, with its tokenizers ([`freeze`] keeps parts of the model as they are):
+//! A run can start from any model directory, with its tokenizers ([`freeze`](optim::freeze) keeps parts of the model as they are):
 //!
 //! ```no_run
 //! use burn_autodiff::Autodiff;
@@ -53,24 +53,24 @@
 //!
 //! | step | here |
 //! |---|---|
-//! | sentence pairs from files | [`Corpus`]; [`CorpusFiles`], larger than memory |
-//! | examples by position, in memory or in a file | [`ExampleSource`], `PairCache` |
+//! | sentence pairs from files | [`Corpus`](data::Corpus); [`CorpusFiles`](data::CorpusFiles), larger than memory |
+//! | examples by position, in memory or in a file | [`ExampleSource`](data::ExampleSource), `PairCache` |
 //! | shared subword vocabulary | `train_bpe` (§5.1), with the feature `text` |
 //! | other vocabularies: unigram, characters, words | `train_tokenizer`, with the feature `text` |
-//! | batches of similar length | [`BatchSampler`] (§5.1) |
-//! | the interface of a model that can be trained | [`Objective`] |
-//! | label-smoothed loss, at the positions of labels only | [`LabelSmoothedCrossEntropy`] (§5.4), [`Labels`] |
-//! | learning rate | [`Schedule`], [`RateSchedule`] (§5.3) |
-//! | optimizer | [`Adam`] (§5.3); any of Burn's, with [`Clipped`] gradients |
+//! | batches of similar length | [`BatchSampler`](data::BatchSampler) (§5.1) |
+//! | the interface of a model that can be trained | [`Objective`](objective::Objective) |
+//! | label-smoothed loss, at the positions of labels only | [`LabelSmoothedCrossEntropy`](objective::LabelSmoothedCrossEntropy) (§5.4), [`Labels`](objective::Labels) |
+//! | learning rate | [`Schedule`](optim::Schedule), [`RateSchedule`](optim::RateSchedule) (§5.3) |
+//! | optimizer | [`Adam`](optim::Adam) (§5.3); any of Burn's, with [`Clipped`](optim::Clipped) gradients |
 //! | training, checkpoints, resume | [`Trainer`] |
-//! | training in Burn's own loop, with its metrics and display | [`learner`], [`Updates`], [`Batches`] |
-//! | training by several processes | [`Ranks`]; `Mpi`, with the feature `mpi` |
-//! | decoding at each validation | `TextValidation`, with the feature `text`; [`ValidationMetrics`] |
-//! | training from a model, in part | [`Trainer`], [`freeze`] |
-//! | which model is kept, and when training is over | [`Criterion`], [`TrainingConfig`] |
-//! | the record of a run | [`RunRecord`] |
-//! | the numbers of a run as it goes, and its logs | [`RunObserver`], [`JsonLog`], [`TensorBoardLog`], [`RunLog`] |
-//! | averaging of checkpoints | [`average_models`] (§6.1), [`TrainingConfig::average_last`] |
+//! | training in Burn's own loop, with its metrics and display | [`learner()`], [`Updates`](learner::Updates), [`Batches`](learner::Batches) |
+//! | training by several processes | [`Ranks`](ranks::Ranks); `Mpi`, with the feature `mpi` |
+//! | decoding at each validation | `TextValidation`, with the feature `text`; [`ValidationMetrics`](validation::ValidationMetrics) |
+//! | training from a model, in part | [`Trainer`], [`freeze`](optim::freeze) |
+//! | which model is kept, and when training is over | [`Criterion`](metrics::Criterion), [`TrainingConfig`] |
+//! | the record of a run | [`RunRecord`](run::RunRecord) |
+//! | the numbers of a run as it goes, and its logs | [`RunObserver`](progress::RunObserver), [`JsonLog`](progress::JsonLog), [`TensorBoardLog`](progress::TensorBoardLog), [`RunLog`](progress::RunLog) |
+//! | averaging of checkpoints | [`average_models`](run::average_models) (§6.1), [`TrainingConfig::average_last`] |
 //! | BLEU, chrF, error rates | [`metrics`] |
 
 mod config;

@@ -12,7 +12,7 @@ use crate::data::{BatchSampler, Example, ExampleSource, LoadedUpdate, Update, Up
 use crate::error::TrainError;
 use crate::objective::Objective;
 
-/// The updates of a run, for Burn's own training loop ([`learner`](crate::learner)): those that
+/// The updates of a run, for Burn's own training loop ([`learner`](crate::learner())): those that
 /// [`Trainer`](crate::Trainer) makes with the same configuration. An epoch of Burn's is the updates between two
 /// validations ([`TrainingConfig::validate_every`]).
 ///
@@ -127,7 +127,7 @@ impl<B: Backend, E: Example> DataLoader<B, Update<E>> for Updates<E> {
 }
 
 /// Examples in memory, each once, in the same batches each time: to validate on, in Burn's own training loop
-/// ([`learner`](crate::learner)), too.
+/// ([`learner`](crate::learner())), too.
 #[derive(Debug, Clone)]
 pub struct Batches<E> {
     examples: Arc<Vec<E>>,

@@ -15,7 +15,7 @@ const MOST_POSITIONS: usize = 1_000_000;
 /// The system that a `config.json` describes.
 pub(super) enum System {
     Model(Box<ModelSystem>),
-    Layer(LayerConfig),
+    Layer(Box<LayerConfig>),
 }
 
 pub(super) struct ModelSystem {
@@ -96,7 +96,7 @@ impl System {
     pub fn from_json(json: serde_json::Value) -> Result<Self> {
         if json["system"] == "encoder-layer" {
             let json: LayerJson = serde_json::from_value(json)?;
-            Ok(Self::Layer(json.config()?))
+            Ok(Self::Layer(Box::new(json.config()?)))
         } else {
             let json: ModelJson = serde_json::from_value(json)?;
             Ok(Self::Model(Box::new(json.model()?)))

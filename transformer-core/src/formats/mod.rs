@@ -42,7 +42,7 @@ pub use names::{
 };
 pub use own::config::{load_config, save_config};
 pub use own::weights::{load_weights, save_weights};
-pub use parameter::StoredParameter;
+pub use parameter::{Int8Rows, StoredParameter};
 pub use pytorch::{PytorchExport, PytorchSystem};
 pub use quantize::quantize;
 pub use stored_weights::{StoredWeights, TensorKind};

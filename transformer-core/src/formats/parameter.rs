@@ -20,9 +20,12 @@ pub struct StoredParameter {
 
 type Read<T> = Box<dyn Fn() -> Result<T, TensorProblem>>;
 
+/// The integers of a matrix, row by row, and the scale of each row.
+pub type Int8Rows = (Vec<i8>, Vec<f32>);
+
 enum Values {
     Floats(Read<Vec<f32>>),
-    Int8(Read<(Vec<i8>, Vec<f32>)>),
+    Int8(Read<Int8Rows>),
 }
 
 impl StoredParameter {
@@ -53,7 +56,7 @@ impl StoredParameter {
     pub fn int8(
         path: impl Into<String>,
         shape: impl Into<Vec<usize>>,
-        read: impl Fn() -> Result<(Vec<i8>, Vec<f32>), TensorProblem> + 'static,
+        read: impl Fn() -> Result<Int8Rows, TensorProblem> + 'static,
     ) -> Self {
         Self {
             path: path.into(),
@@ -96,7 +99,7 @@ impl StoredParameter {
     ///
     /// # Errors
     /// When they cannot be read, are not as many as the shape has, or are numbers that quantization does not make.
-    pub fn rows(&self) -> Option<Result<(Vec<i8>, Vec<f32>), TensorProblem>> {
+    pub fn rows(&self) -> Option<Result<Int8Rows, TensorProblem>> {
         match &self.values {
             Values::Floats(_) => None,
             Values::Int8(read) => Some(read().and_then(|(weights, scales)| {

@@ -9,7 +9,7 @@
 //! | [`Stack`](nn::Stack), [`Layer`](nn::Layer): encoder and decoder | §3.1 |
 //! | [`Sublayer`](nn::Sublayer): residual, dropout, [`Norm`](nn::Norm) | §3.1, §5.4 |
 //! | [`scaled_dot_product_attention`](nn::scaled_dot_product_attention), [`MultiHeadAttention`](nn::MultiHeadAttention), [`SelfAttention`](nn::SelfAttention) | §3.2 |
-//! | [`Mask`](nn::Mask) | §3.2.3 |
+//! | [`Mask`](nn::Mask), [`target_mask`](nn::target_mask); with a cache, [`Cache`](nn::Cache) | §3.2.3 |
 //! | [`FeedForward`](nn::FeedForward) | §3.3 |
 //! | [`TokenEmbedding`](nn::TokenEmbedding), [`Generator`](nn::Generator), [`WeightTying`](models::WeightTying) | §3.4 |
 //! | [`PositionalEncoding`](nn::PositionalEncoding); in its place [`PositionBias`](nn::PositionBias), [`Rotary`](nn::Rotary) | §3.5 |

@@ -82,6 +82,7 @@ fn step_by_step_it_computes_what_it_computes_at_once_and_rows_are_selected() {
     let stack = Stack::<NdArray, AverageLayer<NdArray>> {
         layers: layers.collect(),
         final_norm: None,
+        position_bias: None,
     };
     let tokens = Tensor::<NdArray, 2, Int>::from_data([[5, 3, 7, 2], [6, 4, 4, 3]], &device);
     let x = Tensor::<NdArray, 3>::random([2, 4, 16], Distribution::Default, &device);

@@ -31,7 +31,7 @@ fn pairs() -> Vec<TokenizedPair> {
     pairs
 }
 
-fn best(model: impl NextToken, pairs: &[TokenizedPair]) -> Vec<Vec<u32>> {
+fn best(model: &impl NextToken, pairs: &[TokenizedPair]) -> Vec<Vec<u32>> {
     let options = DecodeOptions {
         max_length: MaxLength::SourcePlus(3),
         ..DecodeOptions::beam(4)

@@ -165,6 +165,7 @@ impl<'a, M: NextToken> BatchSearch<'a, M> {
         }
         Ok(flow)
     }
+
     /// The log-probabilities of every target's next token, `[rows, tgt_vocab_size]`, and the attention of its last one,
     /// `[rows, src_len]`; empty if no penalty needs it.
     fn next_token(&mut self) -> [Vec<f32>; 2] {

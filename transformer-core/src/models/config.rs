@@ -76,12 +76,12 @@ pub struct TransformerConfig {
     /// By what a position of the decoder reads the target before it: by self-attention, not by a recurrence.
     #[serde(skip_serializing_if = "is_self_attention")]
     pub decoder_mixer: Mixer,
-    /// Placement of layer normalisation: after the residual.
+    /// Placement of the norms: after the residual.
     pub norm: NormPlacement,
     /// Whether each stack ends in one more layer normalisation. The paper's does not; a pre-norm
     /// stack needs it.
     pub final_norm: bool,
-    /// The formula of layer normalisation: by the variance.
+    /// The kind of norm: layer normalisation by the variance. (The key is older than the other kinds.)
     pub layer_norm: NormKind,
     /// ε of layer normalisation: 1e-5.
     pub layer_norm_eps: f64,

@@ -3,6 +3,7 @@
 pub(crate) mod attention_maps;
 pub(crate) mod config;
 pub(crate) mod language_model;
+pub(crate) mod next_token;
 pub(crate) mod parameters;
 pub(crate) mod precision;
 pub(crate) mod presets;

@@ -1,4 +1,4 @@
-//! Which keys a query may not attend to (§3.2.3).
+//! The masks of a batch of tokens: padding, and padding with causality (§3.2.3). The type is [`Mask`].
 //!
 //! `true` means blocked, in every mask.
 

@@ -1,4 +1,18 @@
-//! The layers, one file per section of the paper, and what they share. They know no model, no file and no search.
+//! The layers, and what they share. They know no model, no file and no search.
+//!
+//! | file | has |
+//! |---|---|
+//! | `stack`, `layer`, `block` | encoder and decoder; their layer; what a layer of one's own implements (§3.1) |
+//! | `sublayer`, `norm`, `dropout` | the connection around a sub-layer, and the norms (§3.1, §5.4) |
+//! | `attention`, `heads` | equation 1, the configuration; the heads after their projections (§3.2) |
+//! | `self_attention`, `multi_head_attention` | the projections, in one matrix or in two (§3.2.2) |
+//! | `mask` | the masks of a batch (§3.2.3) |
+//! | `recurrence` | what may stand in the place of the decoder's self-attention |
+//! | `feed_forward` | §3.3 |
+//! | `embedding`, `generator`, `linear` | §3.4 |
+//! | `positions`, `position_bias`, `rotary` | positions: added, as a bias on scores, as turns of queries and keys (§3.5) |
+//! | `cache` | what a decoder remembers between two tokens |
+//! | `init`, `parameters`, `error` | weights that are drawn; names and shapes of parameters; what can be wrong |
 
 pub(crate) mod attention;
 pub(crate) mod block;

@@ -114,7 +114,8 @@ pub struct Stack<B: Backend, L> {
 }
 
 impl<B: Backend, L: Block<B>> Stack<B, L> {
-    /// Applies the stack to whole sequences.
+    /// Applies the stack to whole sequences. It blocks no key by itself: a decoder needs a causal mask in `at`
+    /// ([`target_mask`](crate::nn::target_mask)). [`next`](Self::next) makes its own.
     ///
     /// # Shapes
     /// - x: `[batch, len, d_model]`

@@ -56,8 +56,8 @@ impl SublayerConfig {
     }
 }
 
-/// `LayerNorm(x + Dropout(f(x)))` if the norm is after the residual (§3.1),
-/// `x + Dropout(f(LayerNorm(x)))` if it is before the sub-layer; the dropout is that of §5.4.
+/// `Norm(x + Dropout(f(x)))` if the norm is after the residual (§3.1),
+/// `x + Dropout(f(Norm(x)))` if it is before the sub-layer; the dropout is that of §5.4.
 #[derive(Module, Debug)]
 pub struct Sublayer<B: Backend> {
     /// Layer normalisation over `d_model`.

@@ -324,7 +324,8 @@ pub(crate) struct Query<'a> {
     /// Its position in its target.
     pub position: u32,
     pub kind: TokenKind,
-    /// The slots that it attends to, in the order of its target.
+    /// The slots that it attends to, in the order of its target. This list is the causal mask: no slot after the row's own
+    /// is in it.
     pub slots: &'a [u32],
 }
 

@@ -1,4 +1,4 @@
-//! Which keys a query may not attend to, by the mask's structure.
+//! A mask as attention in tiles reads it, by its structure.
 
 use std::ops::Range;
 

@@ -40,8 +40,9 @@ pub struct AttentionOutput<B: Backend> {
 /// `softmax(Q Kᵀ / √d_k) V` of every head, with dropout on the weights: multi-head attention between its
 /// projections (§3.2.2).
 ///
-/// Fused unless the mask's bias is learned; [`scaled_dot_product_attention`] is the composition. The memory of fused attention grows with the lengths, not with their product: the backward
-/// pass computes the weights again.
+/// Composed ([`scaled_dot_product_attention`]) where weights are returned, where the mask's bias is learned, and where the
+/// backend has no kernel; else fused. The memory of fused attention grows with the lengths, not with their product: the
+/// backward pass computes the weights again.
 ///
 /// Products have the given precision where gradients are taken. In bf16, `Q Kᵀ`, the product of weights and values, and
 /// their gradients have rounded factors; softmax, dropout and mask are in f32. Where attention is computed in blocks of

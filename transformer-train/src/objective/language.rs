@@ -10,6 +10,7 @@ use transformer_core::decoding::{SpecialTokens, padded};
 use transformer_core::formats::{WEIGHTS_FILE, load_weights};
 use transformer_core::models::MixedPrecision;
 use transformer_core::nn::ProductPrecision;
+#[cfg(feature = "text")]
 use transformer_core::text::TextError;
 use transformer_core::{LanguageModel, TransformerConfig};
 

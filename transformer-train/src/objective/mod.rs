@@ -19,6 +19,7 @@ use transformer_core::Tokenizers;
 use transformer_core::formats::{WEIGHTS_FILE, load_weights, save_weights};
 use transformer_core::nn::ProductPrecision;
 use transformer_core::ops::multiplies_in;
+#[cfg(feature = "text")]
 use transformer_core::text::TextError;
 
 use crate::data::{Example, ExampleProblem};

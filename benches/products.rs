@@ -2,8 +2,8 @@
 //! packs nothing; and the three products of a linear map in training, in f32 and in bf16.
 //!
 //! `cargo bench -p transformer-benches --bench products`; on one thread: `RAYON_NUM_THREADS=1`. Instructions
-//! below the processor's best: `TRANSFORMER_SIMD=avx2` or `portable`, which `linear` of more than 64 rows
-//! ignores.
+//! below the processor's best: `TRANSFORMER_SIMD=avx2` or `portable`, which gemm ignores: it computes
+//! `linear`'s products below 2²² multiplications, and all of them without AVX-512.
 
 use std::time::Duration;
 

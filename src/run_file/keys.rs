@@ -421,8 +421,11 @@ mod tests {
             n_kv_heads: Some(1),
             decoder_d_ff: Some(1),
             embedding_norm: true,
+            attention_scale: false,
             feed_forward_bias: false,
+            generator_scale: true,
             gated: true,
+            decoder_mixer: Mixer::Recurrence,
             excluded_tokens: vec![0],
             ..TransformerConfig::base(10)
         };

@@ -17,11 +17,12 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 const EXAMPLES: &str = "\
 Examples:
-  parity tests/fixtures/torch-nn tests/fixtures/annotated
-  scripts/make-pytorch-fixture torch-nn mine --d-model 48 --n-heads 6 && parity mine
+  cargo run --release -p parity -- tests/fixtures/torch-nn tests/fixtures/annotated
+  scripts/make-pytorch-fixture torch-nn mine --d-model 48 --n-heads 6
+  cargo run --release -p parity -- mine
 
   Directories of pretrained models:
-    parity --pretrained tests/fixtures/pretrained/*/";
+    cargo run --release -p parity -- --pretrained tests/fixtures/pretrained/*/";
 
 /// Compares our models with PyTorch's: outputs, loss, gradients, decoding and training; or, with --pretrained, with
 /// Hugging Face's and CTranslate2's: tokens, logits, greedy decoding and beam search.

@@ -120,7 +120,8 @@ impl ModelDirectory {
         &self.opened.format
     }
 
-    /// The decoding options that the model was saved with; a checkpoint has its run's.
+    /// The decoding options that the model was saved with; a checkpoint has its run's. `None` where neither a file nor the
+    /// format has any, as in most directories of this library.
     ///
     /// # Errors
     /// As [`Files::options`].
@@ -140,7 +141,7 @@ impl ModelDirectory {
         &self.opened.unused
     }
 
-    /// Whether the matrices are in 8-bit integers.
+    /// Whether a matrix is in 8-bit integers.
     pub fn is_int8(&self) -> bool {
         self.parameters().any(StoredParameter::is_int8)
     }

@@ -117,7 +117,8 @@ impl Files {
         }
     }
 
-    /// How the model is to be decoded, as `generation_config.json` says it, or a Hugging Face model's `config.json`.
+    /// How the model is to be decoded, as `generation_config.json` says it, or a Hugging Face model's `config.json`; `None`
+    /// where neither does.
     ///
     /// # Errors
     /// When the file is damaged, an option is out of range, or a key asks for a search that this version does not have.

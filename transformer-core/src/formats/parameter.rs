@@ -52,7 +52,8 @@ impl StoredParameter {
     ///
     /// # Shapes
     /// - shape: as for [`floats`](Self::floats)
-    /// - `read`: the integers from −127 to 127, `[d_output, d_input]` or `[vocab_size, d_model]`, and the scale of each row
+    /// - `read`: the integers from −127 to 127, `[d_output, d_input]` or `[vocab_size, d_model]`, and the scale of each row, finite and 0
+    ///   or more
     pub fn int8(
         path: impl Into<String>,
         shape: impl Into<Vec<usize>>,
@@ -83,7 +84,7 @@ impl StoredParameter {
     /// Its values, in the order of their indices in the module.
     ///
     /// # Errors
-    /// When they cannot be read or are not as many as the shape has.
+    /// When they cannot be read or are not as many as the shape has; in 8 bits, as [`rows`](Self::rows).
     pub fn numbers(&self) -> Result<Vec<f32>, TensorProblem> {
         let numbers = match &self.values {
             Values::Floats(read) => read()?,
@@ -98,7 +99,8 @@ impl StoredParameter {
     /// The integers and the scale of each row; `None` where it is not stored in 8 bits.
     ///
     /// # Errors
-    /// When they cannot be read, are not as many as the shape has, or are numbers that quantization does not make.
+    /// When they cannot be read, are not as many as the shape has, or are numbers that quantization does not make; when the
+    /// path is not a matrix's: those of linear layers and embeddings end in `.weight`.
     pub fn rows(&self) -> Option<Result<Int8Rows, TensorProblem>> {
         match &self.values {
             Values::Floats(_) => None,
@@ -149,7 +151,7 @@ impl StoredParameter {
         let layout = self.layout()?;
         let [_, width] = rows_by_width(&self.shape, layout);
         let mut numbers = Vec::with_capacity(weights.len());
-        for (row, scale) in weights.chunks(width).zip(scales) {
+        for (row, scale) in weights.chunks(width.max(1)).zip(scales) {
             numbers.extend(row.iter().map(|&weight| f32::from(weight) * scale));
         }
         drop(weights);

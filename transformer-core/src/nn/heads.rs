@@ -79,7 +79,8 @@ pub struct AttentionHeads<B: Backend> {
 }
 
 impl<B: Backend> AttentionHeads<B> {
-    /// Heads of these sizes, with a `W^O` of your own: `[n_heads · d_v, d_model]`.
+    /// Heads of these sizes, with a `W^O` of your own: `[n_heads · d_v, d_model]`. They have as many heads of keys and values,
+    /// and scores divided by √d_k; for others see [`AttentionConfig::init_heads`].
     ///
     /// # Panics
     /// When a size is zero, or `W^O` has another number of rows.

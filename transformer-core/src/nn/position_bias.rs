@@ -155,7 +155,7 @@ impl PositionBiasConfig {
     }
 }
 
-/// A bias for each head, added to the scores `Q Kᵀ / √d_k` of a stack's self-attention: one for all its layers.
+/// A bias for each head, added to the scores of a stack's self-attention: one for all its layers.
 ///
 /// The bias depends on the distance of query and key alone, so that there is no longest sequence. See [`BiasKind`] for
 /// the rules.
@@ -178,7 +178,7 @@ impl PositionBiasConfig {
 /// ```
 #[derive(Module, Debug)]
 pub struct PositionBias<B: Backend> {
-    /// The learned biases, `[buckets, n_heads]`; `None` where they are given.
+    /// The learned biases, `[buckets, n_heads]`; `None` for ALiBi, whose slopes follow from the number of heads.
     pub learned: Option<Param<Tensor<B, 2>>>,
     n_heads: usize,
     #[module(skip)]
@@ -192,7 +192,7 @@ impl<B: Backend> PositionBias<B> {
     /// - output: `[1, n_heads, query_len, key_len]`
     ///
     /// # Panics
-    /// When there are more queries than keys, or biases are learned and there are none.
+    /// When there are more queries than keys, or the kind is [`Relative`](BiasKind::Relative) and `learned` is `None`.
     pub fn forward(&self, query_len: usize, key_len: usize, device: &B::Device) -> Tensor<B, 4> {
         let shape = [query_len, key_len];
         match self.kind {

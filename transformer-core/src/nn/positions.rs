@@ -63,7 +63,7 @@ impl Positions {
         }
     }
 
-    /// The rule of the bias on the scores of self-attention; `None` where positions are vectors.
+    /// The rule of the bias on the scores of self-attention; `None` where positions are not a bias.
     pub(crate) fn bias(self, both_ways: bool) -> Option<BiasKind> {
         match self {
             Self::RelativeBias {

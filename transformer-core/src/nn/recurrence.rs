@@ -96,8 +96,12 @@ impl<B: Backend> Recurrence<B> {
     /// # Shapes
     /// - x: `[batch, len, d_model]`
     /// - padding: `[batch or 1, len]`, `true` = blocked
-    /// - state: `c`, `[batch, d_model]`; `None` before the first position
+    /// - state: `None` to keep none; else `c` after the positions read so far, `[batch, d_model]`, with `None` inside before
+    ///   the first position
     /// - output: `[batch, len, d_model]`
+    ///
+    /// # Panics
+    /// When the shapes do not agree, or there is a state and no position.
     pub fn forward(
         &self,
         x: Tensor<B, 3>,

@@ -109,7 +109,7 @@ pub struct Stack<B: Backend, L> {
     pub layers: Vec<L>,
     /// The norm after the last layer.
     pub final_norm: Option<Norm<B>>,
-    /// The bias on the scores of every layer's self-attention; `None` where positions are vectors.
+    /// The bias on the scores of every layer's self-attention; `None` where positions are not a bias.
     pub position_bias: Option<PositionBias<B>>,
 }
 

@@ -11,7 +11,7 @@ use crate::packed::workspace::Products;
 use transformer_cpu::PackedMatrix;
 use transformer_cpu::rows;
 
-/// The vectors of positions: learned ones, or the sines and cosines of the first; none where positions are a bias.
+/// The vectors of positions: learned ones, or the sines and cosines of the first; none where positions act in self-attention.
 pub struct PositionVectors {
     kind: Positions,
     /// `[max_len or TABLE_LEN, d_model]`

@@ -10,9 +10,9 @@
 //!   and a large model, all threads compute one product together; a small model's step is one thread's.
 //! - Memory is reused from one operation and one step to the next.
 //!
-//! The files are those of the model, for inference only: `embedding`, `attention` and `stack` are the
-//! paper's sections, `model` puts them together; `weights` has the sources of weights, `state` the state between two
-//! tokens. Every formula here has its counterpart in [`Transformer`], and tests compare the two.
+//! The files are the model's, for inference only: `embedding`, `attention`, `recurrence`, `position_bias`, `layers` (linear layers, norms,
+//! feed-forward) and `stack`; `model` puts them together. `weights` has the sources of weights, `state` the state between two tokens,
+//! `tasks` the division among threads, `workspace` the memory that is used again. Every formula here has its counterpart in [`Transformer`], and tests compare the two.
 //!
 //! A row's results do not depend on the other rows of its batch, on the tasks or on the number of threads, bit for
 //! bit.
@@ -122,7 +122,7 @@ impl PackedModel {
         &self.model.config
     }
 
-    /// The precision of its matrices. Biases, norms and learned positions are in single precision.
+    /// The precision of its matrices. Biases, norms, learned positions and position biases are in single precision.
     pub fn precision(&self) -> PackedPrecision {
         self.precision
     }

@@ -34,7 +34,7 @@ pub(crate) struct Model {
 /// The next token of some sources' targets.
 pub(crate) struct Step<'a> {
     pub sources: &'a mut [Source],
-    /// For each target, the slot of its last token; those of a source together.
+    /// For each target, the slot of its last token that is attended to; those of a source together.
     pub tips: &'a mut [Option<u32>],
     /// The token of each target.
     pub tokens: &'a [u32],

@@ -6,7 +6,8 @@
 //! the weights' files      ── weights, names; state_dict ──   Transformer
 //! ```
 //!
-//! A model that was read is an ordinary one: nothing else in the crate knows these names and keys.
+//! A model that was read is an ordinary one: nothing else in the crate knows its tensors' names and its configuration's keys. The keys of
+//! decoding, which directories of ours have, too, are in `formats/options.rs`.
 
 pub mod config;
 mod config_export;

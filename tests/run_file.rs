@@ -174,7 +174,7 @@ fn what_is_wrong_with_a_file_is_named_by_line_and_key() {
         ),
         (
             "[model]\npositions = \"learned\"\n",
-            "line 2: `model.positions` = \"learned\": must be \"sinusoidal\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, or { rotary = { base = 10000.0 } }",
+            "line 2: `model.positions` = \"learned\": must be \"sinusoidal\", \"alibi\", learned with a number of positions, such as { learned = { max_len = 256 } }, { sines-then-cosines = { inclusive = false, first = 0 } }, { relative-bias = { buckets = 32, max_distance = 128 } }, or { rotary = { base = 10000.0 } }",
         ),
         (
             "[model]\npositions = { learned = { max_len = 0 } }\n",
@@ -1032,7 +1032,7 @@ const IGNORED: [(&str, &str); 3] = [
 ];
 
 /// Keys with another value that is refused, and part of the error. NOT is the opposite of the value before.
-const REFUSED: [(&str, &str, &str); 54] = [
+const REFUSED: [(&str, &str, &str); 57] = [
     (
         "data.train",
         "{ file = \"FOLDER/copy.tsv\", weight = 2 }",
@@ -1124,6 +1124,21 @@ const REFUSED: [(&str, &str, &str); 54] = [
     ("model.tying", "none", "made with"),
     ("model.activation", "gelu", "made with"),
     ("model.gated", "true", "made without `model.gated`"),
+    (
+        "model.decoder_mixer",
+        "recurrence",
+        "made without `model.decoder_mixer`",
+    ),
+    (
+        "model.attention_scale",
+        "false",
+        "made without `model.attention_scale`",
+    ),
+    (
+        "model.generator_scale",
+        "true",
+        "made without `model.generator_scale`",
+    ),
     ("model.dropout", "0.3", "made with"),
     ("model.attention_dropout", "0.3", "made with"),
     ("model.activation_dropout", "0.3", "made with"),

@@ -67,7 +67,7 @@ impl DecodeOptions {
     /// # Errors
     /// When a file is damaged, an option is out of range, or a key asks for a search that we do not have.
     pub fn of_directory(directory: impl AsRef<Path>) -> Result<Option<Self>, ModelError> {
-        Files::of(directory)?.options()
+        Files::of(&directory)?.options()
     }
 
     /// Writes the options into the directory of a model of that configuration, which exists, as its

@@ -23,7 +23,7 @@ impl PackedModel {
         directory: impl AsRef<Path>,
         precision: PackedPrecision,
     ) -> Result<Self, ModelError> {
-        ModelDirectory::open(directory)?.packed(precision)
+        ModelDirectory::open(&directory)?.packed(precision)
     }
 }
 

@@ -318,7 +318,7 @@ impl Tokenizers {
     /// # Errors
     /// When a file is missing or is not a tokenizer.
     pub fn load(directory: impl AsRef<Path>) -> Result<Self, TextError> {
-        Self::of(&Files::of(directory)?)
+        Self::of(&Files::of(&directory)?)
     }
 
     /// [`load`](Self::load), of a directory that is open ([`ModelDirectory::files`](crate::ModelDirectory::files)).

@@ -110,7 +110,7 @@ impl Translator<PackedModel> {
     /// # Errors
     /// When a file is missing or damaged, or the tokenizer is not the model's.
     pub fn load(directory: impl AsRef<Path>) -> Result<Self, TextError> {
-        Self::packed_of(&[ModelDirectory::open(directory)?], PackedPrecision::F32)
+        Self::packed_of(&[ModelDirectory::open(&directory)?], PackedPrecision::F32)
     }
 
     /// The model of a directory, or the ensemble of the models of several, which decodes with the options of the first. Packs

@@ -260,7 +260,7 @@ impl TransformerConfig {
     /// configuration, or contradicts itself; when a key of Hugging Face's asks for a model that ours cannot be, or
     /// the weights are not those of the configuration.
     pub fn load(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
-        let files = Files::of(directory)?;
+        let files = Files::of(&directory)?;
         match HuggingFace.recognizes(&files) {
             true => Ok(HuggingFace.open(&files)?.config),
             false => Ok(read_config(&files, Some(TRANSFORMER))?.1),
@@ -272,7 +272,7 @@ impl TransformerConfig {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn load_language_model(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
-        let files = Files::of(directory)?;
+        let files = Files::of(&directory)?;
         Ok(read_config(&files, Some(LANGUAGE_MODEL))?.1)
     }
 

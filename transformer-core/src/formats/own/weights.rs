@@ -104,7 +104,7 @@ impl<B: Backend> Transformer<B> {
     /// # Errors
     /// As [`ModelDirectory::open`] and [`ModelDirectory::transformer`].
     pub fn load(directory: impl AsRef<Path>, device: &B::Device) -> Result<Self, ModelError> {
-        ModelDirectory::open(directory)?.transformer(device)
+        ModelDirectory::open(&directory)?.transformer(device)
     }
 }
 
@@ -122,7 +122,7 @@ impl<B: Backend> LanguageModel<B> {
     /// # Errors
     /// As [`ModelDirectory::open`] and [`ModelDirectory::language_model`].
     pub fn load(directory: impl AsRef<Path>, device: &B::Device) -> Result<Self, ModelError> {
-        ModelDirectory::open(directory)?.language_model(device)
+        ModelDirectory::open(&directory)?.language_model(device)
     }
 }
 

@@ -5,7 +5,7 @@ use burn::tensor::{DType, Tensor};
 
 use crate::decoding::{
     Next, NextToken, RequestProblem, Vocabulary, check_batch, column, label_log_probs,
-    log_probs_without, padded, read_before, to_host, unknown_token,
+    log_probs_without, padded, to_host, unknown_token,
 };
 use crate::models::config::TransformerConfig;
 use crate::models::transformer::Transformer;

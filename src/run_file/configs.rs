@@ -171,11 +171,13 @@ impl ModelKeys {
 /// The keys of a configuration, and those of its tokenizers.
 fn keys_of(config: &TransformerConfig) -> Result<Table, RunFileError> {
     let mut keys = Table::try_from(config).map_err(of_model)?;
-    for key in ModelKeys::SECTION.keys {
+    let absent = ModelKeys::SECTION.keys.iter().map(|key| key.name);
+    let absent: Vec<_> = absent.filter(|&name| !keys.contains_key(name)).collect();
+    for name in absent {
         // A configuration is written without some switches that have their defaults, but a run with all of them.
         let with_switch = |switch: bool| {
             let mut keys = keys.clone();
-            keys.entry(key.name).or_insert(switch.into());
+            keys.insert(name.to_owned(), switch.into());
             let read = keys.clone().try_into::<TransformerConfig>();
             read.is_ok_and(|read| read == *config).then_some(keys)
         };

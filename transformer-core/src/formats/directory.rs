@@ -24,7 +24,7 @@ use crate::models::transformer::Transformer;
 use crate::nn::error::ConfigError;
 use crate::nn::init::WeightInit;
 
-/// The formats that every model directory may have. The last one also reports what a directory of none lacks.
+/// The formats that every model directory may have.
 const FORMATS: [&dyn Format; 2] = [&HuggingFace, &Own];
 
 /// A model directory: its configuration, its decoding options, and its weights, whose values are read when a model is
@@ -80,9 +80,10 @@ impl ModelDirectory {
     /// As [`open`](Self::open).
     pub fn open_with(path: impl AsRef<Path>, formats: &[&dyn Format]) -> Result<Self, ModelError> {
         let files = Files::of(path)?;
-        let mut formats = formats.iter().chain(&FORMATS);
+        let mut formats = formats.iter().chain(&FORMATS).copied();
         let format = formats.find(|format| format.recognizes(&files));
-        let mut opened = format.unwrap_or(&FORMATS[1]).open(&files)?;
+        // Ours also reports what a directory of no format lacks.
+        let mut opened = format.unwrap_or(&Own).open(&files)?;
         let checked = opened.config.validate();
         checked.map_err(|source| config_error(&files, source))?;
         let parameters = std::mem::take(&mut opened.parameters);

@@ -1,5 +1,6 @@
 //! What kinds of model directories there are.
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -47,15 +48,16 @@ pub struct Opened {
     pub unused: Vec<String>,
 }
 
-/// The system's error for a file that is not there, on every system that Rust's standard library supports with files.
+/// The system's error for a file that is not there, on Unix and on Windows.
 const NOT_FOUND: i32 = 2;
 
-/// The files of a model directory. `config.json` is read once.
+/// The files of a model directory. `config.json` and `generation_config.json` are read once.
 pub struct Files {
     directory: PathBuf,
     /// The run that it is a checkpoint of.
     run: Option<PathBuf>,
     config: Option<String>,
+    generation: OnceCell<Option<Keys>>,
 }
 
 impl Files {
@@ -75,6 +77,7 @@ impl Files {
             directory: directory.to_owned(),
             run: run_of_checkpoint(directory),
             config,
+            generation: OnceCell::new(),
         })
     }
 
@@ -109,12 +112,19 @@ impl Files {
     }
 
     /// `generation_config.json`; a checkpoint's is in the directory of its run.
-    pub(crate) fn generation(&self) -> Result<Option<Keys>, ModelError> {
-        let own = Keys::read_if_there(&self.path(GENERATION_FILE))?;
-        match (own, &self.run) {
-            (None, Some(run)) => Keys::read_if_there(&run.join(GENERATION_FILE)),
-            (own, _) => Ok(own),
+    pub(crate) fn generation(&self) -> Result<Option<&Keys>, ModelError> {
+        if self.generation.get().is_none() {
+            let read = |home: &Path| Keys::read_if_there(&home.join(GENERATION_FILE)).transpose();
+            let found = self.homes().find_map(read).transpose()?;
+            self.generation.get_or_init(|| found);
         }
+        Ok(self.generation.get().and_then(Option::as_ref))
+    }
+
+    /// The directory, and for a checkpoint the directory of its run.
+    fn homes(&self) -> impl Iterator<Item = &Path> {
+        let homes = [Some(&self.directory), self.run.as_ref()];
+        homes.into_iter().flatten().map(PathBuf::as_path)
     }
 
     /// How the model is to be decoded, as `generation_config.json` says it, or a Hugging Face model's `config.json`; `None`
@@ -131,10 +141,7 @@ impl Files {
     /// # Errors
     /// When it cannot be read.
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>, ModelError> {
-        for home in [Some(&self.directory), self.run.as_ref()]
-            .into_iter()
-            .flatten()
-        {
+        for home in self.homes() {
             if let Some(bytes) = read_if_there(&home.join(name))? {
                 return Ok(Some(bytes));
             }
@@ -156,9 +163,7 @@ impl Files {
     /// The directory that has the tokenizers: this one, or for a checkpoint (`run/checkpoints/update-…`) its run's. `None` if
     /// neither has any.
     pub fn tokenizers(&self) -> Option<&Path> {
-        let homes = [Some(&self.directory), self.run.as_ref()];
-        let homes = homes.into_iter().flatten().map(PathBuf::as_path);
-        homes.into_iter().find(|home| has_tokenizers(home))
+        self.homes().find(|home| has_tokenizers(home))
     }
 }
 

@@ -93,7 +93,7 @@ impl DecodeOptions {
 /// The options that a model directory was saved with, and their file.
 pub(crate) fn options_of(files: &Files) -> Result<Option<(PathBuf, DecodeOptions)>, ModelError> {
     let model = model_keys(files)?;
-    let Some(keys) = in_force(model.as_ref(), files.generation()?.as_ref())? else {
+    let Some(keys) = in_force(model.as_ref(), files.generation()?)? else {
         return Ok(None);
     };
     let eos = match &model {
@@ -109,7 +109,7 @@ pub(crate) fn options_of(files: &Files) -> Result<Option<(PathBuf, DecodeOptions
 pub(crate) fn start_token_of(files: &Files) -> Result<Option<u32>, ModelError> {
     let generation = files.generation()?;
     if let Some(model) = model_keys(files)? {
-        let keys = in_force(Some(&model), generation.as_ref())?;
+        let keys = in_force(Some(&model), generation)?;
         return start_token(&model, keys.as_ref()).map(Some);
     }
     if let Some(keys) = generation

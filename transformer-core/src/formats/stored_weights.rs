@@ -61,8 +61,16 @@ impl StoredWeights {
     /// # Errors
     /// When the weights are missing or damaged, or the configuration is damaged.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, ModelError> {
-        let directory = directory.as_ref();
-        let is_of_hugging_face = HuggingFace.recognizes(&Files::of(directory)?);
+        Self::of(&Files::of(&directory)?)
+    }
+
+    /// [`open`](Self::open), of a directory that is open.
+    ///
+    /// # Errors
+    /// When the weights are missing or damaged.
+    pub fn of(files: &Files) -> Result<Self, ModelError> {
+        let directory = files.directory();
+        let is_of_hugging_face = HuggingFace.recognizes(files);
         let (path, weights) = match is_of_hugging_face {
             true => open_weights(directory)?,
             false => {

@@ -147,12 +147,12 @@ fn sums<B: Backend>(mut forget: Tensor<B, 3>, mut kept: Tensor<B, 3>) -> Tensor<
     let mut summed = 1;
     while summed < len {
         // Each position's numbers at the position that is as far before it as is summed.
-        let before = |x: &Tensor<B, 3>, none: f32| {
-            let first = Tensor::full([batch, summed, width], none, &x.device());
+        let before = |x: &Tensor<B, 3>| {
+            let first = Tensor::zeros([batch, summed, width], &x.device());
             Tensor::cat(vec![first, x.clone().slice_dim(1, 0..len - summed)], 1)
         };
-        kept = forget.clone() * before(&kept, 0.0) + kept.clone();
-        forget = forget.clone() * before(&forget, 1.0);
+        kept = forget.clone() * before(&kept) + kept.clone();
+        forget = forget.clone() * before(&forget);
         summed *= 2;
     }
     kept

@@ -115,7 +115,7 @@ pub fn average_models<P: AsRef<Path>>(
         .collect::<Result<Vec<_>, _>>()?;
     let weights = models
         .iter()
-        .map(|model| StoredWeights::open(model.directory()))
+        .map(StoredWeights::of)
         .collect::<Result<Vec<_>, _>>()?;
     let Some((first, others)) = weights.split_first() else {
         return Err(AverageError::NoModel);

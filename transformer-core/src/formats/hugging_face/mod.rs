@@ -43,7 +43,7 @@ impl Format for HuggingFace {
 
     fn open(&self, files: &Files) -> Result<Opened, ModelError> {
         let keys = Keys::of_config(files)?;
-        let (model_type, mut config) = config::config(&keys, files.generation()?.as_ref())?;
+        let (model_type, mut config) = config::config(&keys, files.generation()?)?;
         let (path, weights) = weights::open(files.directory())?;
         config.generator_bias = has_generator_bias(model_type, &weights)
             .map_err(|problem| ModelError::tensors(&path, vec![problem]))?;

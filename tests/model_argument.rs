@@ -126,6 +126,7 @@ fn a_command_opens_the_configuration_once() {
     let marian = support::fixture("pretrained").join("marian-en-fr");
     let sentences = file(folder.path(), "input.txt", "one and two\n");
     let pairs = file(folder.path(), "pairs.tsv", "one\tun\n");
+    let training = file(folder.path(), "training.tsv", "one\tun\ntwo\tdeux\n");
     let checkpoint = fs::read_dir(ours.join("checkpoints"))
         .expect("a folder of checkpoints")
         .map(|entry| entry.expect("an entry").path())
@@ -152,8 +153,12 @@ fn a_command_opens_the_configuration_once() {
         tokenize.arg("--input").arg(&sentences);
         let mut info = program("info");
         info.arg(model);
+        let mut train = program("train");
+        train.args(["--updates", "1", "--hold-out", "1", "--data"]);
+        train.arg(&training).arg("--init").arg(model);
+        train.arg("--out").arg(out("trained"));
         let mut commands = vec![
-            translate, score, evaluate, attention, quantize, tokenize, info,
+            translate, score, evaluate, attention, quantize, tokenize, info, train,
         ];
         if *model == marian {
             let mut export = with_model("export", model);

@@ -16,10 +16,12 @@ use crate::commands::model_directory::warn_of_unused;
 /// directory has none.
 ///
 /// # Errors
-/// When its file cannot be read or asks for another search than ours.
-pub fn initial_options(directory: &Path, tokenizers: &Tokenizers) -> Result<Option<DecodeOptions>> {
-    let options = DecodeOptions::of_directory(directory)?;
-    Ok(options.map(|options| DecodeOptions {
+/// When its file asks for another search than ours.
+pub fn initial_options(
+    directory: &ModelDirectory,
+    tokenizers: &Tokenizers,
+) -> Result<Option<DecodeOptions>> {
+    Ok(directory.options()?.map(|options| DecodeOptions {
         forced_first: tokenizers.target_first().or(options.forced_first),
         ..options
     }))
@@ -32,13 +34,12 @@ pub fn initial_options(directory: &Path, tokenizers: &Tokenizers) -> Result<Opti
 /// When the weights cannot be read or are not the configuration's, a pattern matches no parameter, or no parameter
 /// is left to train.
 pub fn initial_model<B: Backend>(
-    directory: &Path,
+    directory: &ModelDirectory,
     config: &TransformerConfig,
     patterns: &[String],
     device: &B::Device,
 ) -> Result<(Transformer<Autodiff<B>>, Vec<String>)> {
-    let directory = ModelDirectory::open(directory)?;
-    warn_of_unused(&directory);
+    warn_of_unused(directory);
     let mut model = config.init_from::<Autodiff<B>>(&mut WeightInit::zeros(), device)?;
     directory.fill(&mut model)?;
     Ok(freeze(model, patterns)?)

@@ -28,6 +28,8 @@ pub struct Plan {
     pub values: Values,
     /// The model, until its tokenizers are known without their vocabularies.
     pub model: TransformerConfig,
+    /// The model to start from. A run that has made updates has a model of its own instead.
+    pub init: Option<ModelDirectory>,
     /// The library's configuration of the training.
     pub training: TrainingConfig,
     /// The names of the frozen parameters.
@@ -54,8 +56,13 @@ impl Plan {
             )
             .into());
         }
-        let init = init_config(&run, &values, earlier)?;
-        let model = run.resolve_model(init.as_ref(), &values)?;
+        let own = own_config(&run, earlier)?;
+        let init = match own {
+            None => init_directory(&run, &values)?,
+            Some(_) => None,
+        };
+        let init_config = own.as_ref().or(init.as_ref().map(ModelDirectory::config));
+        let model = run.resolve_model(init_config, &values)?;
         check_model(&model, &values)?;
         let frozen = frozen(&run, &model, &values)?;
         let mut training = run.training_config();
@@ -79,6 +86,7 @@ impl Plan {
             run,
             values,
             model,
+            init,
             training,
             frozen,
             other_data,
@@ -137,26 +145,23 @@ fn schedule_start(run: &RunFile, earlier: Option<&Earlier>) -> Result<usize> {
     }
 }
 
-/// The configuration of the model to start from, whose weights are there. A run that has made updates has a model of
-/// its own, and needs the other no more.
-fn init_config(
-    run: &RunFile,
-    values: &Values,
-    earlier: Option<&Earlier>,
-) -> Result<Option<TransformerConfig>> {
-    let Some(init) = &run.init.model else {
-        return Ok(None);
-    };
-    let named = |error: ModelError| values.refuse("init.model", init.display(), error.to_string());
-    let goes_on = earlier.filter(|earlier| earlier.updates() > 0);
+/// The configuration of a run that started from a model and has made updates, and so has a model of its own.
+fn own_config(run: &RunFile, earlier: Option<&Earlier>) -> Result<Option<TransformerConfig>> {
+    let goes_on = earlier.filter(|earlier| run.init.model.is_some() && earlier.updates() > 0);
     let own = goes_on
         .map(Earlier::directory)
         .filter(|directory| directory.join(CONFIG_FILE).exists());
-    if let Some(own) = own {
-        return Ok(Some(TransformerConfig::load(own)?));
-    }
-    let directory = ModelDirectory::open(init).map_err(named)?;
-    Ok(Some(directory.config().clone()))
+    Ok(own.map(TransformerConfig::load).transpose()?)
+}
+
+/// The model that `init.model` names.
+fn init_directory(run: &RunFile, values: &Values) -> Result<Option<ModelDirectory>> {
+    let Some(init) = &run.init.model else {
+        return Ok(None);
+    };
+    let directory = ModelDirectory::open(init);
+    let named = |error: ModelError| values.refuse("init.model", init.display(), error.to_string());
+    Ok(Some(directory.map_err(named)?))
 }
 
 /// Checks that a configuration describes a model that can be built.

@@ -129,7 +129,7 @@ impl Run {
     fn first_model<B: Backend>(&self, device: &B::Device) -> Result<Transformer<Autodiff<B>>> {
         let plan = &self.plan;
         let patterns = &plan.run.init.freeze;
-        let (model, frozen) = match &plan.run.init.model {
+        let (model, frozen) = match &plan.init {
             Some(init) if self.made_before == 0 && self.ranks.is_first() => {
                 initial_model::<B>(init, &plan.model, patterns, device)?
             }
@@ -146,7 +146,7 @@ impl Run {
 
     /// The decoding options of the model to start from, if it has some. A run that goes on has its own file.
     fn first_options(&self) -> Result<Option<DecodeOptions>> {
-        match &self.plan.run.init.model {
+        match &self.plan.init {
             Some(init) if self.made_before == 0 && self.ranks.is_first() => {
                 initial_options(init, &self.prepared.tokenizers)
             }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use transformer_core::formats::{SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE};
 use transformer_core::text::{TextError, Tokenizer};
-use transformer_core::{Tokenizers, TransformerConfig};
+use transformer_core::Tokenizers;
 use transformer_train::data::{TokenizerConfig, TokenizerError, TokenizerKind, train_tokenizer};
 
 use super::data::Training;
@@ -93,7 +93,13 @@ fn lost(plan: &Plan, earlier: Option<&Earlier>) -> String {
 /// The tokenizers of the model to start from, or those in the files that the run names.
 fn named(plan: &Plan) -> Result<Option<Tokenizers>> {
     if let Some(init) = &plan.run.init.model {
-        let tokenizers = between_languages(initial_tokenizers(init, &plan.model)?, plan)?;
+        let tokenizers = match &plan.init {
+            Some(directory) => Tokenizers::of(directory.files())?,
+            None => Tokenizers::load(init)?,
+        };
+        let sizes = [plan.model.src_vocab_size, plan.model.tgt_vocab_size];
+        tokenizers.check(sizes, plan.model.special_tokens(), init)?;
+        let tokenizers = between_languages(tokenizers, plan)?;
         check_dropout(plan, &[tokenizers.source(), tokenizers.target()], init)?;
         return Ok(Some(tokenizers));
     }
@@ -117,17 +123,6 @@ fn from_file(plan: &Plan, file: &Path) -> Result<Tokenizer> {
     tokenizer.check(file, tokenizer.vocab_size(), special_tokens)?;
     check_dropout(plan, &[&tokenizer], file)?;
     Ok(tokenizer)
-}
-
-/// The tokenizers of the model in a directory, of that configuration, with which new data are tokenized.
-///
-/// # Errors
-/// When the directory holds no tokenizers, or they do not fit the model.
-fn initial_tokenizers(directory: &Path, config: &TransformerConfig) -> Result<Tokenizers> {
-    let tokenizers = Tokenizers::load(directory)?;
-    let sizes = [config.src_vocab_size, config.tgt_vocab_size];
-    tokenizers.check(sizes, config.special_tokens(), directory)?;
-    Ok(tokenizers)
 }
 
 /// Tokenizers between the languages of the run.
